@@ -73,7 +73,11 @@ async def main() -> None:
                     print(f"  after {hours:g} hours {audience} is told")
         for record in ended.state.decisions:
             hours = (record.at - start).total_seconds() / HOUR
-            who = "nobody in time" if record.decision.expired else f"by {record.decision.by}"
+            who = (
+                "nobody in time"
+                if record.decision.origin == "expiry"
+                else f"by {record.decision.by}"
+            )
             print(f"  after {hours:g} hours: {record.decision.type}, {who}")
 
 

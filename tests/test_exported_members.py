@@ -17,7 +17,10 @@ INTERNAL = {
     "understudy.interrupts": {
         "DECISION_TYPES",
         "DOUBT_ENDS",
+        "approved_at",
         "checked_allowed",
+        "decision_by_votes",
+        "decision_word",
         "checked_decision",
         "decision_from_outside",
         "decision_on_only",

@@ -26,7 +26,13 @@ from tests.support.frozen.places import (
     SqlitePlace,
     frozen,
 )
-from tests.support.frozen.samples import DELETED, LOST_ATTEMPTS, sample_errors, sample_names
+from tests.support.frozen.samples import (
+    DELETED,
+    FACTS,
+    LOST_ATTEMPTS,
+    sample_errors,
+    sample_names,
+)
 from tests.support.frozen.walk import (
     differences,
     lost,
@@ -58,6 +64,8 @@ from understudy.state.doubts import Doubt
 from understudy.state.fold import replay
 from understudy.state.record_format import record_format
 from understudy.state.records import Record, record_from_dict
+from understudy.state.reviews import Review
+from understudy.state.trust_facts import KINDS, content_of
 from understudy.state.waits import Wait
 
 Made = Callable[..., Place]
@@ -195,6 +203,7 @@ async def test_a_store_knows_what_its_agents_wait_for(place: Made) -> None:
         asks = await store.list_asks(AskQuery(), None, 100)
         waits = await store.list_asks(AskQuery(kind="wait"), None, 100)
         doubts = await store.list_asks(AskQuery(kind="doubt"), None, 100)
+        reviews = await store.list_asks(AskQuery(kind="review"), None, 100)
         counts = await store.count_agents()
     finally:
         await store.close()
@@ -214,16 +223,18 @@ async def test_a_store_knows_what_its_agents_wait_for(place: Made) -> None:
     listed: list[Any] = [(ask.agent_id, ask.request(), ask.told) for ask in asks]
     listed += [(ask.agent_id, ask.wait(), ask.told) for ask in waits]
     listed += [(ask.agent_id, ask.doubt(), ask.told) for ask in doubts]
+    listed += [(ask.agent_id, ask.review(), ask.told) for ask in reviews]
     assert sorted(listed, key=repr) == sorted(wanted, key=repr)
     assert found, REMEDY
     assert asks, REMEDY
     assert waits, REMEDY
     assert doubts, REMEDY
+    assert reviews, REMEDY
 
 
-def _of_agent(asked: Request | Wait | Doubt, id: str) -> Request | Wait | Doubt:
+def _of_agent(asked: Request | Wait | Doubt | Review, id: str) -> Request | Wait | Doubt | Review:
     """What is asked, as the index has it: with the agent of its row."""
-    if isinstance(asked, Doubt):
+    if isinstance(asked, Doubt | Review):
         return replace(asked, agent_id=id, agent=f"{id}-definition")
     return replace(asked, agent_id=id) if isinstance(asked, Wait) else asked
 
@@ -283,6 +294,15 @@ def test_the_lost_attempts_of_a_store_are_read(place: Made) -> None:
                 found = backend.lost_attempts(id, state["run"]["run_id"])
                 assert found == set(LOST_ATTEMPTS), CHANGED
     backend.close()
+
+
+def test_the_facts_of_the_log_of_trust_are_read(place: Made) -> None:
+    backend = place().backend
+    backend.open()
+    facts = backend.trust_after(0)
+    backend.close()
+    assert tuple(map(content_of, facts)) == FACTS, CHANGED
+    assert {type(each) for each in FACTS} == set(KINDS.values()), "a sample of each kind"
 
 
 @pytest.mark.quick

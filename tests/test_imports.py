@@ -35,6 +35,8 @@ LATER = (
     "understudy.middleware.summarization",
     "understudy.models.token_counts",
     "understudy.telemetry",
+    "understudy.login.oidc",
+    "joserfc",
     *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),
 )
 RUN = (
@@ -73,6 +75,11 @@ def test_a_runtime_loads_no_database_and_no_calendar() -> None:
     assert "understudy.actors" in found
     assert found & {"understudy.journal.sqlite", "sqlite3", "psycopg", "cronsim"} == set()
     assert "understudy.telemetry" not in found
+
+
+@pytest.mark.slow
+def test_pages_load_nothing_for_tokens_of_an_identity_provider() -> None:
+    assert loaded("import understudy.web") & {"understudy.login.oidc", "joserfc"} == set()
 
 
 def test_a_name_that_there_is_not_is_an_error_as_of_any_module() -> None:

@@ -128,15 +128,19 @@ async def test_only_of_a_tools_own_question_may_be_said_that_its_call_has_failed
         """Ask."""
         raise Interrupt("May I?", allowed=("approve", "reject"))
 
-    failed = Decision(type="reject", failed=True, message="No paint.")
+    failed = Decision(type="reject", origin="executor", message="No paint.")
     assert Decision.from_dict(failed.to_dict()) == failed
     assert not failed.same_as(reject("No paint."))
+    agent = Agent("a", ScriptedModel([call("ask"), "ok"]), tools=[ask])
+    outcome = interrupted(await agent.execute("go"))
+    with pytest.raises(DecisionError, match="`origin` is of the library"):
+        await agent.resume(outcome.state, {outcome.requests[0].id: failed.to_dict()})
     agent = Agent("a", ScriptedModel([call("ask"), "ok"]), tools=[ask])
     outcome = interrupted(await agent.execute("go"))
     (request,) = outcome.requests
     refused = ((request, replace(failed, type="approve")), (replace(request, kind="halt"), failed))
     for asked, decision in refused:
-        with pytest.raises(DecisionError, match="`failed=True` goes with reject of a tool's own"):
+        with pytest.raises(DecisionError, match="which a tool's own question is about"):
             checked_decision(asked, decision)
     ended = completed(await agent.resume(outcome.state, {request.id: failed}))
     assert [(part.outcome, part.content) for part in results(ended.state)] == [
@@ -1461,22 +1465,24 @@ def gated_payer() -> Agent:
     return Agent("a", model, tools=[pay_at_once], interrupt_on={"pay": True})
 
 
-@pytest.mark.parametrize("name", ["expiry", "checked", "system", "library"])
+@pytest.mark.parametrize("name", ["checked", "library", "expired"])
 async def test_a_person_of_any_name_decides_and_is_not_taken_for_the_library(name: str) -> None:
     """I14: a person who was named `expiry` left no trace, as if nobody had answered."""
     agent = gated_payer()
     asked = interrupted(await agent.execute("Go."))
     end = await agent.resume(asked.state, {asked.requests[0].id: approve(by=name)})
     (line,) = end.state.decisions
-    assert (line.decision.by, line.decision.expired) == (name, False)
+    assert (line.decision.by, line.decision.origin) == (name, "person")
 
 
-async def test_nobody_says_that_a_request_has_expired_but_the_library() -> None:
+@pytest.mark.parametrize("origin", ["expiry", "executor"])
+async def test_nobody_says_that_no_person_decided_but_the_library(origin: Any) -> None:
+    """I14."""
     agent = gated_payer()
     asked = interrupted(await agent.execute("Go."))
-    given: Any = {"type": "reject", "expired": True}
-    for decision in (given, Decision(type="reject", expired=True)):
-        with pytest.raises(DecisionError, match="`expired` is of the library"):
+    given: Any = {"type": "reject", "origin": origin}
+    for decision in (given, Decision(type="reject", origin=origin)):
+        with pytest.raises(DecisionError, match="`origin` is of the library"):
             await agent.resume(asked.state, {asked.requests[0].id: decision})
 
 
@@ -1489,6 +1495,9 @@ async def test_the_digest_covers_whatever_is_shown() -> None:
             def digest_of(**more: Any) -> str:
                 return str(calls[0].request(**more).digest)
 
+            first, second = calls[0].request(), calls[0].request()
+            assert first.digest != second.digest, "a guess of what is hidden would show in it"
+            run.new_id = lambda: "same"
             found["as it is"] = digest_of()
             found["display"] = digest_of(display="Pays 5")
             found["other display"] = digest_of(display={"Pays": 5})

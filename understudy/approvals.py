@@ -6,19 +6,23 @@ roles they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any, Literal, TypeAlias, get_args
 
+from understudy._base.authors import By, Login
 from understudy._base.json_values import checked_text, shown
+from understudy._base.request_timing import Seconds, checked_span
 from understudy.errors import UsageError
 
-__all__ = ["Approval", "Assurance", "Tally", "Vote", "approval", "tally"]
+__all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
 
 Assurance = Literal["host", "login", "idp"]
 """Who says that a person is who they are: code of the host application, a login of the pages, or an
-identity provider whose token was verified."""
+identity provider whose token was verified. Each vouches for more than the one before."""
+ASSURANCES: tuple[Assurance, ...] = get_args(Assurance)
 Excluded = Literal["requester"]
 """Who may not vote: the persons whose message, steering, answer or schedule led to the call."""
 Roles: TypeAlias = Mapping[str, int]
@@ -28,8 +32,58 @@ Kind = Literal["person", "service", "model"]
 VoteType = Literal["approve", "reject"]
 VOTE_TYPES: tuple[VoteType, ...] = ("approve", "reject")
 """What persons may say of a call to which several must agree: it runs as it is, or not."""
+RULE = "rule: "
+"""The source of the request of a rule begins with it; the name of the rule follows."""
 MAX_PERSONS = 20
 """The largest number of persons that an approval may ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls, as far as the way by which the call came knows."""
+
+    name: str
+    """The name of the login, to be shown, or the name that code of the host application gave. With
+    an `issuer` it tells nobody apart: two persons may have the same one."""
+    assurance: Assurance = "host"
+    issuer: str = ""
+    """The identity provider that has signed who it is; empty where none has."""
+    subject: str = ""
+    """Whom the provider means, byte for byte."""
+    auth_at: datetime | None = None
+    """When they have logged in at the provider; None where it does not say that."""
+    claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """All that the token says. Empty where they are asked about later: right before a call starts,
+    those who agreed to it are looked up again, and no token is there."""
+    acting_for: str = ""
+    """The name in which they act, if it is not their own. What they do counts as theirs."""
+
+    @property
+    def shown(self) -> str:
+        """The name that is recorded: "ann", or "ann for bob"."""
+        return f"{self.name} for {self.acting_for}" if self.acting_for else self.name
+
+    @property
+    def login(self) -> Login | None:
+        """What is kept of who has done something, where the name alone does not say it."""
+        if not self.issuer and not self.acting_for:
+            return None
+        return Login(
+            name=self.name, issuer=self.issuer, subject=self.subject, acting_for=self.acting_for
+        )
+
+
+def caller_by(by: By, assurance: Assurance = "host") -> Caller:
+    """Who has done something, by what is kept of it."""
+    if not isinstance(by, Login):
+        return Caller(name=by, assurance=assurance)
+    return Caller(
+        name=by.name,
+        assurance=assurance,
+        issuer=by.issuer,
+        subject=by.subject,
+        acting_for=by.acting_for,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,26 +96,93 @@ class Approval:
     """How many persons who might approve must reject, for the call to be rejected."""
     never: tuple[Excluded, ...] = ()
     """Who may not vote, whatever their roles."""
+    within: float | None = None
+    """Seconds from the request on, after which it expires; None for what its gate says."""
+    use_after: float | None = None
+    """Seconds for which enough persons must have agreed before the call is approved."""
+    use_within: float | None = None
+    """Seconds from the decision on, within which the call must start; else persons vote anew."""
+    break_glass: dict[str, int] | None = None
+    """The role of which one person alone may let the call run at once; None where nobody may."""
+    assurance: Assurance = "host"
+    """Who must vouch at least for the identity of a person who votes."""
+    max_auth_age: float | None = None
+    """Seconds that may have passed since a person who votes has logged in."""
 
     @property
     def roles(self) -> frozenset[str]:
         """The roles of which one is needed to vote."""
         return frozenset(role for way in self.ways for role in way)
 
+    @property
+    def glass_roles(self) -> frozenset[str]:
+        """The roles of which one is needed to break the glass."""
+        return frozenset(self.break_glass or ())
+
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data; terms that are not set are left out."""
+        terms: dict[str, Any] = {
+            "within": self.within,
+            "use_after": self.use_after,
+            "use_within": self.use_within,
+            "break_glass": self.break_glass,
+            "assurance": None if self.assurance == "host" else self.assurance,
+            "max_auth_age": self.max_auth_age,
+        }
         return {
             "ways": [dict(way) for way in self.ways],
             "deny": self.deny,
             "never": list(self.never),
+            **{name: value for name, value in terms.items() if value is not None},
         }
 
     @property
-    def text(self) -> str:
+    def who(self) -> str:
         """Who must agree, in words: "2 of finance, or 1 of ceo"."""
         ways = [" and ".join(f"{n} of {role}" for role, n in way.items()) for way in self.ways]
-        text = ", or ".join(ways)
-        return f"{text}, never the requester" if "requester" in self.never else text
+        return ", or ".join(ways)
+
+    @property
+    def text(self) -> str:
+        """Who must agree, and who never does: "2 of finance, never the requester"."""
+        return f"{self.who}, never the requester" if "requester" in self.never else self.who
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What holds besides who must agree, each as a sentence."""
+        found = []
+        if self.within is not None:
+            found.append(f"It must be decided within {span_text(self.within)}.")
+        if self.use_after is not None:
+            found.append(f"It starts {span_text(self.use_after)} after enough have agreed.")
+        if self.use_within is not None:
+            found.append(f"It must start within {span_text(self.use_within)} of the decision.")
+        for role in self.break_glass or ():
+            found.append(f"In an emergency 1 of {role} may break the glass, with a reason.")
+        if self.assurance != "host":
+            found.append(f"Votes must come by {_BY_WHAT[self.assurance]}.")
+        if self.max_auth_age is not None:
+            age = span_text(self.max_auth_age)
+            found.append(f"Who votes must have logged in within the last {age}.")
+        return tuple(found)
+
+
+_BY_WHAT: Mapping[Assurance, str] = {
+    "host": "the application",
+    "login": "a login",
+    "idp": "an identity provider",
+}
+
+
+def span_text(seconds: float) -> str:
+    """A span of time in words, in its two largest units: "2 days", "1 hour 30 minutes"."""
+    parts, rest = [], seconds
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        number = int(rest // size) if size > 1 else round(rest, 3)
+        rest -= number * size
+        if number:
+            parts.append(f"{number:g} {unit}{'' if number == 1 else 's'}")
+    return " ".join(parts[:2]) or "0 seconds"
 
 
 def approval(
@@ -70,17 +191,35 @@ def approval(
     any_of: Iterable[Roles] = (),
     deny: int = 1,
     never: Sequence[Excluded] = (),
+    within: Seconds | None = None,
+    use_after: Seconds | None = None,
+    use_within: Seconds | None = None,
+    break_glass: Roles | None = None,
+    assurance: Assurance = "host",
+    max_auth_age: Seconds | None = None,
 ) -> Approval:
     """Who must agree before a call runs: `approval({"finance": 2}, never=["requester"])`.
+
+    Spans of time are seconds or timedeltas.
 
     Args:
         by: by role, how many distinct persons who have it must approve; all of these.
         any_of: several of these, each of which is enough.
         deny: how many persons who might approve must reject, for the call to be rejected.
         never: who may not vote: `"requester"` stands for all persons who have asked for the call.
+        within: how long persons may take to answer. Then the request expires, which rejects it. Of
+            this and of the `expires_after` of a gate the earlier one counts.
+        use_after: how long enough persons must have agreed before the call is approved. Until then
+            they may change their votes, and others may reject.
+        use_within: within which time of the decision the call must start; else persons vote anew.
+        break_glass: the role of which one person alone may let the call run at once:
+            `{"oncall": 1}`. They must say why, and somebody else has to review it afterwards.
+        assurance: who must vouch at least for the identity of who votes: `"host"`, `"login"` or
+            `"idp"`.
+        max_auth_age: how long ago who votes may have logged in.
 
     Raises:
-        UsageError: where nobody is named, or a number of persons is not possible.
+        UsageError: where nobody is named, or a number of persons or a time is not possible.
 
     """
     ways = [*([] if by is None else [by]), *any_of]
@@ -95,7 +234,34 @@ def approval(
         )
     if isinstance(never, str) or set(never) - {"requester"}:
         raise UsageError(f'approval(never=...) must be ["requester"] or empty, got {shown(never)}')
-    return Approval(ways=tuple(map(_way, ways)), deny=deny, never=tuple(dict.fromkeys(never)))
+    if assurance not in ASSURANCES:
+        known = ", ".join(map(repr, ASSURANCES))
+        raise UsageError(f"approval(assurance=...) must be {known}, got {shown(assurance)}")
+    return Approval(
+        ways=tuple(map(_way, ways)),
+        deny=deny,
+        never=tuple(dict.fromkeys(never)),
+        within=_span("within", within),
+        use_after=_span("use_after", use_after),
+        use_within=_span("use_within", use_within),
+        break_glass=None if break_glass is None else _glass(break_glass),
+        assurance=assurance,
+        max_auth_age=_span("max_auth_age", max_auth_age),
+    )
+
+
+def _span(option: str, given: object) -> float | None:
+    return None if given is None else checked_span(given, what=f"approval({option}=...)")
+
+
+def _glass(given: object) -> dict[str, int]:
+    way = _way(given)
+    if list(way.values()) != [1]:
+        raise UsageError(
+            'approval(break_glass=...) takes one role with the number 1, such as {"oncall": 1}: '
+            f"one person alone breaks the glass; got {shown(given)}"
+        )
+    return way
 
 
 def _way(given: object) -> dict[str, int]:
@@ -117,6 +283,26 @@ def _way(given: object) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Represented:
+    """A person whose roles another one has for a while, by a delegation."""
+
+    delegation: str
+    """Its id."""
+    person: str
+    """The id of the person who has delegated them."""
+    name: str
+    """The name of that person, to be shown."""
+    roles: tuple[str, ...]
+    """Those of the delegation that the person has still."""
+    until: datetime
+
+    @property
+    def text(self) -> str:
+        """Whom it is for, in words: "Ann until 2027-01-15 18:00 UTC"."""
+        return f"{self.name} until {self.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
     """What a person says of a request that several may have to agree to."""
 
@@ -134,19 +320,61 @@ class Vote:
     note: str | None = None
     """Why; the model does not see it."""
     assurance: Assurance = "host"
+    auth_at: datetime | None = None
+    """When the person has logged in; None where that is not known."""
+    break_glass: bool = False
+    """For `approve`: the person alone lets the call run, for the reason of `note`."""
     at: datetime
+    issuer: str = ""
+    """The identity provider that has signed who they are; empty where none has."""
+    subject: str = ""
+    """Whom the provider means."""
+    acting_for: str = ""
+    """The name in which they have voted, if it is not their own. The vote is theirs."""
+    represents: Represented | None = None
+    """For whom they have voted, by whose roles; None where these are their own."""
+
+    @property
+    def persons(self) -> frozenset[str]:
+        """The ids of all whom the vote uses up: none of them votes a second time."""
+        other = self.represents
+        return frozenset({self.person} if other is None else {self.person, other.person})
+
+    @property
+    def caller(self) -> Caller:
+        """Who has voted, to be looked up again."""
+        return Caller(
+            name=self.login,
+            assurance=self.assurance,
+            issuer=self.issuer,
+            subject=self.subject,
+            auth_at=self.auth_at,
+            acting_for=self.acting_for,
+        )
+
+    @property
+    def shown_name(self) -> str:
+        """The name of the person, to be shown: "Ann", "Ann for bob", or "Bob for Ann until ..."."""
+        name = f"{self.name} for {self.acting_for}" if self.acting_for else self.name
+        return name if self.represents is None else f"{name} for {self.represents.text}"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "person": self.person,
-            "name": self.name,
+            "name": self.shown_name,
             "roles": list(self.roles),
             "type": self.type,
             "message": self.message,
             "note": self.note,
             "assurance": self.assurance,
+            "auth_at": None if self.auth_at is None else self.auth_at.isoformat(),
+            "break_glass": self.break_glass,
             "at": self.at.isoformat(),
+            "issuer": self.issuer,
+            "subject": self.subject,
+            "acting_for": self.acting_for,
+            "represents": None if self.represents is None else self.represents.person,
         }
 
 
@@ -162,6 +390,17 @@ class Voter:
     roles: tuple[str, ...] = ()
     kind: Kind = "person"
     assurance: Assurance = "host"
+    issuer: str = ""
+    subject: str = ""
+    """Whom an identity provider means; empty where none has said who it is."""
+    acting_for: str = ""
+    """The name in which they decide, if it is not their own."""
+    auth_at: datetime | None = None
+    """When the person has logged in; None where that is not known."""
+    represents: tuple[Represented, ...] = ()
+    """Whose roles they have as well, by delegations."""
+    given: tuple[str, ...] = ()
+    """The ids of the delegations by which others have their roles."""
     why_unknown: str = ""
     """Why the application could not say who it is; empty where it could."""
 
@@ -176,6 +415,8 @@ class Tally:
     """By role, how many more must approve on the way that lacks the fewest; empty with a result."""
     counted: tuple[Vote, ...]
     """The last vote of each person who may vote, in the order in which these were cast."""
+    is_broken: bool = False
+    """Whether a person alone has broken the glass."""
 
     @property
     def text(self) -> str:
@@ -192,21 +433,96 @@ def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = fro
         excluded: the ids of persons whose votes do not count.
 
     """
-    last = {each.person: each for each in votes}
     counted = tuple(
         each
-        for each in last.values()
-        if each.person not in excluded and not asked.roles.isdisjoint(each.roles)
+        for each in _distinct(votes)
+        if excluded.isdisjoint(each.persons)
+        and not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
     )
     if sum(each.type == "reject" for each in counted) >= asked.deny:
         return Tally(result="reject", missing={}, counted=counted)
     agreed = [each for each in counted if each.type == "approve"]
-    missing = min((_missing(way, agreed) for way in asked.ways), key=lambda way: sum(way.values()))
+    if any(each.break_glass for each in agreed):
+        return Tally(result="approve", missing={}, counted=counted, is_broken=True)
+    roles = [each.roles for each in agreed]
+    missing = min((_missing(way, roles) for way in asked.ways), key=lambda way: sum(way.values()))
     return Tally(result=None if missing else "approve", missing=missing, counted=counted)
 
 
-def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
+def _distinct(votes: Iterable[Vote]) -> list[Vote]:
+    """The last vote of each person. Nobody counts by themselves and by somebody else as well."""
+    last = {each.person: each for each in votes}
+    used: set[str] = set()
+    found = []
+    for vote in last.values():
+        other = vote.represents
+        if other is not None and (other.person in last or other.person in used):
+            continue  # who votes themselves needs nobody who does it for them
+        used |= vote.persons
+        found.append(vote)
+    return found
+
+
+def represented_by(
+    asked: Approval, voter: Voter, votes: Iterable[Vote], excluded: Iterable[str], now: datetime
+) -> Represented | None:
+    """For whom somebody votes who has none of the roles themselves; None for nobody.
+
+    Args:
+        asked: who must agree.
+        voter: who it is.
+        votes: that were cast before.
+        excluded: the ids of persons who must not vote.
+        now: when they vote.
+
+    """
+    if not asked.roles.isdisjoint(voter.roles):
+        return None
+    taken = {*excluded}.union(*(each.persons for each in votes if each.person != voter.person))
+    for each in voter.represents:
+        if each.until > now and each.person not in taken and not asked.roles.isdisjoint(each.roles):
+            return each
+    return None
+
+
+def persons_missing(way: Roles, persons: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """By role, how many persons are missing if all of these agree; empty where they are enough.
+
+    Args:
+        way: by role, how many distinct persons who have it must agree.
+        persons: by role, the ids of the persons who have it.
+
+    """
+    roles: dict[str, list[str]] = {}
+    for role, ids in persons.items():
+        for id in ids:
+            roles.setdefault(id, []).append(role)
+    return _missing(way, list(roles.values()))
+
+
+def roles_now(vote: Vote, voter: Voter) -> tuple[str, ...]:
+    """The roles by which the vote may count now: those of the person, or of who is represented."""
+    by = vote.represents
+    if by is None:
+        return voter.roles
+    return next((each.roles for each in voter.represents if each.delegation == by.delegation), ())
+
+
+def still_counts(vote: Vote, voter: Voter | None, excluded: Iterable[str]) -> bool:
+    """Whether the person is still the same, and still has the roles that the vote stands for."""
+    return (
+        voter is not None
+        and voter.person == vote.person
+        and voter.kind == "person"
+        and set(vote.roles) <= set(roles_now(vote, voter))
+        and vote.persons.isdisjoint(excluded)
+    )
+
+
+def _missing(way: Mapping[str, int], agreed: Sequence[Sequence[str]]) -> dict[str, int]:
     """By role, how many persons are missing if each stands for one of their roles.
+
+    Of those who agree, `agreed` has the roles.
 
     As many places as possible are taken: a person who has two roles gives way to another who has
     but one of these (a maximum matching, by augmenting paths).
@@ -216,7 +532,7 @@ def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
 
     def seat(voter: int, tried: set[int]) -> bool:
         for place, role in enumerate(places):
-            if role not in agreed[voter].roles or place in tried:
+            if role not in agreed[voter] or place in tried:
                 continue
             tried.add(place)
             if place not in taken_by or seat(taken_by[place], tried):
@@ -236,4 +552,94 @@ def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
 def equal_vote(votes: Iterable[Vote], vote: Vote) -> bool:
     """Whether the last vote of this person says the same: then it is no other vote."""
     last = {each.person: each for each in votes}.get(vote.person)
-    return last is not None and (last.type, last.message) == (vote.type, vote.message)
+    return last is not None and _said(last) == _said(vote)
+
+
+def _said(vote: Vote) -> tuple[object, ...]:
+    return (vote.type, vote.message, vote.break_glass, vote.represents)
+
+
+def starts_at(asked: Approval, votes: Sequence[Vote]) -> datetime | None:
+    """When a call is approved to which enough have agreed, if nobody changes that until then.
+
+    None where not enough have agreed, and where nobody has to wait: then it is approved already.
+    The time is counted from the vote since which enough have agreed without a break.
+    """
+    if asked.use_after is None:
+        return None
+    since = None
+    for number in range(len(votes), 0, -1):
+        result = tally(asked, votes[:number])
+        if result.result != "approve" or result.is_broken:
+            break
+        since = votes[number - 1].at
+    return None if since is None else since + timedelta(seconds=asked.use_after)
+
+
+def stricter(one: Approval, other: Approval) -> Approval:
+    """An approval that is met only where both of these are, factor by factor."""
+    ways = [
+        {role: max(first.get(role, 0), second.get(role, 0)) for role in {**first, **second}}
+        for first, second in product(one.ways, other.ways)
+    ]
+    distinct = [way for number, way in enumerate(ways) if way not in ways[:number]]
+    needed = [
+        way for way in distinct if not any(_includes(way, less) for less in distinct if less != way)
+    ]
+    same_glass = one.break_glass == other.break_glass
+    return replace(
+        one,
+        ways=tuple(needed),
+        deny=min(one.deny, other.deny),
+        never=tuple(dict.fromkeys((*one.never, *other.never))),
+        within=_least(one.within, other.within),
+        use_after=max(one.use_after or 0, other.use_after or 0) or None,
+        use_within=_least(one.use_within, other.use_within),
+        break_glass=one.break_glass if same_glass else None,
+        assurance=max(one.assurance, other.assurance, key=ASSURANCES.index),
+        max_auth_age=_least(one.max_auth_age, other.max_auth_age),
+    )
+
+
+def _includes(way: Mapping[str, int], less: Mapping[str, int]) -> bool:
+    """Whether who meets `way` meets the other way as well."""
+    return all(way.get(role, 0) >= number for role, number in less.items())
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def why_not_vouched(
+    asked: Approval, assurance: Assurance, auth_at: datetime | None, at: datetime
+) -> str | None:
+    """Why a vote of that time is not vouched for as it must be, and what to do; None where it is.
+
+    Args:
+        asked: who must agree, and how they must be vouched for.
+        assurance: who vouches for the identity of the person.
+        auth_at: when the person has logged in; None where that is not known.
+        at: when they vote.
+
+    """
+    if ASSURANCES.index(assurance) < ASSURANCES.index(asked.assurance):
+        return _NOT_BY[asked.assurance]
+    if asked.max_auth_age is None:
+        return None
+    age = span_text(asked.max_auth_age)
+    if auth_at is None:
+        return (
+            f"who votes must have logged in within the last {age}, and nobody knows when "
+            "they have: log in by an identity provider that says so"
+        )
+    if at - auth_at > timedelta(seconds=asked.max_auth_age):
+        return f"who votes must have logged in within the last {age}: log in again"
+    return None
+
+
+_NOT_BY: Mapping[Assurance, str] = {
+    "host": "",
+    "login": "a vote must come by a login, and the application alone says who this is: vote by the "
+    "pages",
+    "idp": "a vote must come by an identity provider: log in by it, and vote by the pages",
+}

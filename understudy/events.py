@@ -15,15 +15,18 @@ from pydantic_ai.messages import (
 )
 
 from understudy._base.quickly_made import quickly_made
+from understudy.approvals import Vote
 from understudy.interrupts import Request
 from understudy.state import records as r
 from understudy.state.files import FileChange
+from understudy.state.reviews import Review
 
 __all__ = [
     "AgentEnded",
     "AttemptDiscarded",
     "Event",
     "FilesUpdated",
+    "GlassBroken",
     "NativeToolCalled",
     "NativeToolReturned",
     "ReplyEnded",
@@ -31,6 +34,7 @@ __all__ = [
     "RequestEscalated",
     "RequestMade",
     "RequestReminder",
+    "ReviewClosed",
     "RunFinished",
     "ScheduleOccurred",
     "TextDelta",
@@ -40,6 +44,7 @@ __all__ = [
     "ToolEnded",
     "ToolOutcome",
     "ToolStarted",
+    "Voted",
     "WaitOver",
     "WaitStarted",
     "events_of",
@@ -179,6 +184,43 @@ class RequestEscalated:
     audience: str
     at: datetime
     kind: Literal["request_escalated"] = "request_escalated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voted:
+    """A person has voted on a request that asks several."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    vote: Vote
+    missing: str
+    """The votes that are missing now, such as "1 more of finance"; empty where enough agreed."""
+    approved_at: datetime | None
+    """When the call is approved to which enough have agreed, unless somebody objects."""
+    kind: Literal["voted"] = "voted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlassBroken:
+    """A person alone has let a call run to which several had to agree: tell all of these.
+
+    `review.roles` are the roles of those who would have been asked.
+    """
+
+    agent_path: tuple[str, ...]
+    review: Review
+    kind: Literal["glass_broken"] = "glass_broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewClosed:
+    """A person has reviewed why another had broken the glass."""
+
+    agent_path: tuple[str, ...]
+    review_id: str
+    by: str
+    note: str | None
+    kind: Literal["review_closed"] = "review_closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +380,9 @@ Event = (
     | RequestMade
     | RequestReminder
     | RequestEscalated
+    | Voted
+    | GlassBroken
+    | ReviewClosed
     | ScheduleOccurred
     | ToolStarted
     | ToolEmitted
@@ -406,6 +451,23 @@ def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -
                 request_id=record.request_id,
                 audience=record.audience,
                 at=record.at,
+            )
+        case r.Voted():
+            yield Voted(
+                agent_path=agent_path,
+                request_id=record.request_id,
+                vote=record.vote,
+                missing=record.missing,
+                approved_at=record.approved_at,
+            )
+        case r.GlassBroken(review=review):
+            yield GlassBroken(agent_path=review.agent_path, review=review)
+        case r.ReviewClosed():
+            yield ReviewClosed(
+                agent_path=agent_path,
+                review_id=record.review_id,
+                by=record.by,
+                note=record.note,
             )
         case r.Occurred(occurrence=occurrence):
             yield ScheduleOccurred(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.usage import RequestUsage
 
+from understudy._base.authors import shown_author, shown_authors
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
 from understudy._base.points_in_time import time_text
@@ -52,6 +53,8 @@ What = Literal[
     "escalated",
     "decision",
     "vote",
+    "glass_broken",
+    "review_closed",
     "withdrawn",
     "revoked",
     "tool_started",
@@ -220,7 +223,7 @@ class HistoryReader:
                 if record.occurrence is not None:
                     detail["occurrence"] = _occurrence(record.occurrence)
                 detail |= _context(record.context)
-                who = ", ".join(record.by) or None
+                who = shown_authors(record.by)
                 yield "run_started", {"who": who, "detail": detail}
             case r.RunEnded(end=end):
                 run_id = self._runs.pop(place, None)
@@ -267,7 +270,14 @@ class HistoryReader:
                     yield self._decision(decided)
             case r.Voted():
                 detail = {"request_id": record.request_id, **record.vote.to_dict()}
-                yield "vote", {"who": record.vote.name, "detail": detail}
+                yield "vote", {"who": record.vote.shown_name, "detail": detail}
+            case r.GlassBroken(review=review):
+                broken = {"request_id": review.id, "note": review.note, "roles": list(review.roles)}
+                call = {"call_key": review.call_key, "tool_name": review.tool_name}
+                yield "glass_broken", {**call, "who": review.by, "detail": broken}
+            case r.ReviewClosed():
+                closed = {"request_id": record.review_id, "note": record.note}
+                yield "review_closed", {"who": record.by, "detail": closed}
             case r.Decided():
                 yield self._decision(record)
             case r.Snapshot():
@@ -494,7 +504,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             detail |= {"steer": record.steer, "due": due, **_context(record.context)}
             if record.choices is not None:
                 detail["choices"] = _choices(record.choices)
-            yield "message_queued", {"who": record.by, "detail": detail}
+            yield "message_queued", {"who": shown_author(record.by), "detail": detail}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():
@@ -513,12 +523,12 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Occurred():
             since = time_text(record.since)
             told = {**_occurrence(record.occurrence), "since": since}
-            yield "occurrence", {"who": record.occurrence.by, "detail": told}
+            yield "occurrence", {"who": shown_author(record.occurrence.by), "detail": told}
         case r.UserMessage():
             yield (
                 "message_taken",
                 {
-                    "who": record.by,
+                    "who": shown_author(record.by),
                     "detail": {"text": _text(record.message), "ids": list(record.message_ids)},
                 },
             )

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.authors import checked_author
+from understudy._base.authors import Login, checked_author
 from understudy._base.context_codecs import StoredContext
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
@@ -29,12 +29,13 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import Approval, Vote
+from understudy.approvals import RULE, Approval, Vote, starts_at, tally
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
     "CallStatus",
     "Decision",
+    "DecisionOrigin",
     "DecisionRecord",
     "DecisionType",
     "Defer",
@@ -56,6 +57,9 @@ DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
 """Which of the decisions one is."""
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 """All but `dismiss`, which is the one decision on a halt."""
+DecisionOrigin = Literal["person", "expiry", "executor"]
+"""What a decision comes from: a person, or code that speaks for a person; the end of the time for
+an answer; or the program that executes a call elsewhere, and says that the call failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +85,12 @@ class Decision:
     completed: dict[str, Any] | None = None
     """For `edit`, once it is recorded: all arguments of the call, with the values of defaults that
     the edit left out. None where it left out nothing."""
-    expired: bool = False
-    """Nobody decided in time, which counts as a rejection. The library says so, and nobody else."""
-    failed: bool = False
-    """For `reject` of a tool's own question: nobody decided, but whoever does the call elsewhere
-    says that it failed, with `message`. The model gets an error of the tool."""
+    origin: DecisionOrigin = "person"
+    """What the decision comes from. Only the library says that it is no person. Both others go with
+    `reject`: `expiry` counts as a rejection, and `executor` gives the model an error of the tool,
+    with `message`."""
+    break_glass: bool = False
+    """For `approve`: one person alone lets the call run at once, for the reason of `note`."""
 
     @property
     def edited(self) -> dict[str, Any] | None:
@@ -97,7 +102,7 @@ class Decision:
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
-        told = [self.type, self.arguments, self.message, self.value, self.always, self.failed]
+        told = [self.type, self.arguments, self.message, self.value, self.always, self.origin]
         return digest(told)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,9 +136,24 @@ class Decision:
             raise DecisionError(f"{shown(dict(data))} is not a decision: {why}") from error
 
 
-def approve(*, always: bool = False, by: str | None = None, note: str | None = None) -> Decision:
-    """Run the call exactly as it was shown."""
-    return Decision(type="approve", always=always, by=by, note=note)
+def approve(
+    *,
+    always: bool = False,
+    by: str | None = None,
+    note: str | None = None,
+    break_glass: bool = False,
+) -> Decision:
+    """Run the call exactly as it was shown.
+
+    Args:
+        always: approve all calls of the tool from now on.
+        by: who approves.
+        note: why, for the audit.
+        break_glass: in an emergency, approve alone what several must agree to, where the approval
+            of the request says who may. A `note` is needed, and somebody else reviews it.
+
+    """
+    return Decision(type="approve", always=always, by=by, note=note, break_glass=break_glass)
 
 
 def edit(
@@ -171,8 +191,6 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
     return Decision(type="dismiss", by=by, note=note)
 
 
-RULE = "rule: "
-"""The source of the request of a rule begins with it; the name of the rule follows."""
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
 DOUBT_ENDS = 7 * 24 * 3600.0
@@ -263,7 +281,7 @@ class Request:
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
     """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
-    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`."""
+    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`. Also of `salt`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
@@ -285,6 +303,9 @@ class Request:
     requesters: tuple[str, ...] | None = None
     """Where `approval` excludes those who have asked for the call: the ids of these persons. None
     where one of them is not known, and where nobody is excluded."""
+    salt: str = field(default="", repr=False)
+    """Random, and kept with the request alone: no form that is shown has it. Without it the digest
+    would tell a hidden argument to whoever guesses: they would compute the digest of each guess."""
 
     def __hash__(self) -> int:
         """By its id: it can be a key of decisions, though it holds data."""
@@ -324,8 +345,9 @@ class Request:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The request as plain data."""
-        return cast("dict[str, Any]", _request_adapter().dump_python(self, mode="json"))
+        """The request as plain data, to be shown: without its `salt`."""
+        data = _request_adapter().dump_python(self, mode="json", exclude={"salt"})
+        return cast("dict[str, Any]", data)
 
 
 class Interrupt(Exception):
@@ -496,6 +518,8 @@ class DecisionRecord:
     """That of who decided."""
     votes: tuple[Vote, ...] = ()
     """All votes on the request, in the order in which they were cast; empty where nobody votes."""
+    login: Login | None = None
+    """The login of who decided, where more is known of it than the name in the decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -528,6 +552,41 @@ def _decision_adapter() -> TypeAdapter[Decision]:
 @cache
 def _request_adapter() -> TypeAdapter[Request]:
     return TypeAdapter(Request)
+
+
+def approved_at(request: Request, votes: Sequence[Vote]) -> datetime | None:
+    """When a pending request is approved to which enough have agreed, unless somebody objects.
+
+    None where not enough have agreed, and where nobody has to wait for that.
+    """
+    return None if request.approval is None else starts_at(request.approval, votes)
+
+
+def decision_by_votes(request: Request, votes: Sequence[Vote], now: datetime) -> Decision | None:
+    """The decision that these votes come to by now.
+
+    None where more persons must vote, or enough have agreed and the call is not to start yet.
+    """
+    assert request.approval is not None, "only called for a request that asks several persons"
+    result = tally(request.approval, votes)
+    if result.result is None:
+        return None
+    due = approved_at(request, votes)
+    if due is not None and due > now:
+        return None
+    said = [
+        each
+        for each in result.counted
+        if each.type == result.result and (each.break_glass or not result.is_broken)
+    ]
+    messages = [each.message for each in said if each.message]
+    return Decision(
+        type=result.result,
+        by=", ".join(each.shown_name for each in said),
+        message="\n".join(messages) or None,
+        note=said[0].note if result.is_broken else None,
+        break_glass=result.is_broken,
+    )
 
 
 def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
@@ -597,7 +656,20 @@ def decision_from_outside(data: Mapping[str, Any]) -> Decision:
         )
     if decision.type == "edit" and decision.arguments is None:
         raise DecisionError(f"{shown(dict(data))} is not a decision: 'edit' needs `arguments`")
+    if decision.origin != "person":
+        raise DecisionError(
+            f"{shown(dict(data))} is not a decision: `origin` is of the library, leave it out"
+        )
     return decision
+
+
+def decision_word(decision: Mapping[str, Any]) -> str:
+    """The word for a decision in its plain form: its type, or what it comes from if not a person.
+
+    So nobody is said to have rejected what nobody decided.
+    """
+    words = {"expiry": "expired", "executor": "failed"}
+    return words.get(decision.get("origin", ""), str(decision["type"]))
 
 
 def checked_decision(request: Request, decision: object) -> Decision:
@@ -638,9 +710,9 @@ def checked_decision(request: Request, decision: object) -> Decision:
             raise DecisionError(
                 f"{where}: `{name}` must be text, got {shown(text)}", request_id=request.id
             )
-    if decision.expired is not False:
+    if decision.origin not in ("person", "executor"):
         raise DecisionError(
-            f"{where}: `expired` is of the library: a person rejects by reject(message)",
+            f"{where}: `origin` is of the library: a person rejects by reject(message)",
             request_id=request.id,
         )
     if (decision.type == "edit") is not (decision.arguments is not None):
@@ -661,9 +733,19 @@ def checked_decision(request: Request, decision: object) -> Decision:
             f"{where}: `always=True` goes with approve or reject of an approval only",
             request_id=request.id,
         )
-    if decision.failed and (decision.type != "reject" or request.kind != "interrupt"):
+    if not isinstance(decision.break_glass, bool):
         raise DecisionError(
-            f"{where}: `failed=True` goes with reject of a tool's own question only",
+            f"{where}: `break_glass` must be a bool, got {shown(decision.break_glass)}",
+            request_id=request.id,
+        )
+    if decision.break_glass:
+        _check_glass(request, decision, where)
+    if decision.origin == "executor" and (
+        decision.type != "reject" or request.kind != "interrupt" or decision.always
+    ):
+        raise DecisionError(
+            f"{where}: `origin` is of the library, and an executor says only that a call failed "
+            "which a tool's own question is about: a person rejects by reject(message)",
             request_id=request.id,
         )
     if decision.type == "respond" and request.schema is not None:
@@ -679,3 +761,20 @@ def checked_decision(request: Request, decision: object) -> Decision:
                 request_id=request.id,
             )
     return decision
+
+
+def _check_glass(request: Request, decision: Decision, where: str) -> None:
+    if decision.type != "approve":
+        raise DecisionError(
+            f"{where}: `break_glass=True` goes with approve only", request_id=request.id
+        )
+    if request.approval is None or not request.approval.break_glass:
+        raise DecisionError(
+            f"{where}: nobody may break the glass here: leave `break_glass` out",
+            request_id=request.id,
+        )
+    if decision.note is None or not decision.note.strip():
+        raise DecisionError(
+            f"{where}: who breaks the glass says why: approve(break_glass=True, note=...)",
+            request_id=request.id,
+        )

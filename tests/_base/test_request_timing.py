@@ -103,7 +103,7 @@ def test_a_rejection_by_expiry_leaves_the_other_requests_pending() -> None:
     assert again.requests == outcome.requests[1:]
     clock.advance(40)
     end = completed(agent.resume_sync(reloaded(again.state), clock=clock))
-    assert [line.decision.expired for line in end.state.decisions] == [True, True]
+    assert [line.decision.origin for line in end.state.decisions] == ["expiry", "expiry"]
 
 
 def test_a_timedelta_is_as_good_as_seconds() -> None:

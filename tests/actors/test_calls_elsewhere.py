@@ -283,11 +283,11 @@ class Hangs(Middleware):
 async def test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_hangs(
     hosts: Hosts,
 ) -> None:
-    """As a deletion that is asked for at the owner."""
+    """As a deletion that is asked for at the owner. Nobody else may take the agent."""
     held = Held()
     hook = Hangs(held)
     here, there = stores(hosts, "here", "there")
-    agent = Agent("desk", ScriptedModel(["first"]), middleware=[hook])
+    agent = Agent("desk", ScriptedModel(["first"]), middleware=[hook], movable=False)
     async with (
         opened(here, agent, sweep=None) as first,
         opened(there, agent, sweep=None) as second,
@@ -298,8 +298,11 @@ async def test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_
         hook.is_on = True
         ref.run("again")
         await soon(held.entered.wait())
-        assert await soon(second.delete("t"))
+        assert await soon(second.delete("t", by="ann"))
         held.release.set()
+        for runtime in (first, second):
+            with pytest.raises(UnknownAgent, match=r"deleted at .* by ann"):
+                await soon(runtime.get("t").state())
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ async def test_a_request_reminds_escalates_and_is_rejected_in_the_end(
     assert shop.refunded == []
     assert [part.outcome for part in results(outcome.state)] == ["denied"]
     (line,) = outcome.state.decisions
-    assert (line.decision.type, line.decision.expired) == ("reject", True)
+    assert (line.decision.type, line.decision.origin) == ("reject", "expiry")
     start = line.request.created_at
     assert line.at == start + timedelta(days=1)
     reminders = [e for e in told if isinstance(e, events.RequestReminder)]
@@ -176,7 +176,7 @@ async def test_what_is_overdue_at_the_start_is_told_at_once(shop: Shop, tmp_path
         await until_status(ref, Status.IDLE)
         outcome = completed(await outcome_of(ref))
     (line,) = outcome.state.decisions
-    assert (line.decision.expired, line.at) == (True, later.now())
+    assert (line.decision.origin, line.at) == ("expiry", later.now())
     assert shop.refunded == []
 
 

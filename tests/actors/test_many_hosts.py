@@ -20,7 +20,7 @@ from understudy.actors.hosts.wire import body_of, message_of
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.shared import Hint, Post, Wanted, to_reply
-from understudy.loop_actors.future import Future
+from understudy.state.records import MessageQueued
 
 MANY = 100
 CONNECTIONS = 20
@@ -55,9 +55,9 @@ class Said:
 
 
 def test_an_answer_of_null_is_read_as_it_was_posted() -> None:
-    answer = Decide({"r": respond(None)}, None, Future())
+    answer = Decide({"r": respond(None)})
     kind, body = body_of(answer, owner="owner", expects=None)
-    read, *_ = message_of(kind, body, Future(), lambda _: None, lambda: None)
+    read, *_ = message_of(kind, body)
     assert isinstance(read, Decide)
     assert read.decisions == {"r": {"type": "respond", "value": None}}
 
@@ -175,13 +175,8 @@ def test_what_a_host_says_to_the_database_does_not_grow_with_the_hosts(
 
 
 def message(number: int) -> Send:
-    return Send(
-        message=ModelRequest.user_text_prompt(f"{number}"),
-        message_id=f"m{number}",
-        steer=False,
-        self_sent=False,
-        future=Future(),
-    )
+    prompt = ModelRequest.user_text_prompt(f"{number}")
+    return Send(MessageQueued(message_id=f"m{number}", message=prompt))
 
 
 @pytest.mark.slow

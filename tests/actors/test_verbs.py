@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -11,20 +10,21 @@ import pytest
 from typer.main import get_command
 
 from tests.support.sources import ROOT
-from understudy import AgentRef, Runtime, StopSignal, approve
-from understudy.actors import Future, Schedules
+from understudy import AgentRef, DecisionError, Runtime, StopSignal, approve
+from understudy.actors import Schedules
 from understudy.actors.agent import messages as m
 from understudy.actors.agent.planner import PlanChange
 from understudy.actors.hosts.wire import body_of, message_of, reply_value, value_of_reply
 from understudy.actors.verbs import ROWS, VERB_OF, VERBS, Verb, Way, arguments_of
 from understudy.cli.app import app
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
+from understudy.interrupts import Decision
 from understudy.mcp.agents_server import TOOLS
 from understudy.models.messages import user_message
 from understudy.run.waits.answers import resolved
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import Occurrence, RunChoices, Schedule
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, Revoked, Settled
 from understudy.web.api import AGENT, ENDPOINTS
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -51,6 +51,12 @@ API = {
     "agents": ("GET", "/agents"),
     "pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
+    "reviews": ("GET", "/reviews"),
+    "delegate": ("POST", "/delegations"),
+    "delegations": ("GET", "/delegations"),
+    "end_delegation": ("POST", "/delegations/end"),
+    "administration": ("GET", "/administration"),
+    "vote": ("POST", "/administration/vote"),
     "count": ("GET", ""),
     "now": ("GET", ""),
     "info": ("GET", AGENT),
@@ -155,54 +161,66 @@ def test_each_verb_is_called_by_ag_ui_or_says_why_not() -> None:
 
 MESSAGES: tuple[Any, ...] = (
     m.RunRequest(
-        message=user_message("go", at=NOW),
-        choices=RunChoices(until_tool=("file",), max_runs=3, deadline=5.0, ends_at=NOW),
-        future=Future(),
-        message_id="m1",
-        by="ann",
+        MessageQueued(
+            message_id="m1",
+            message=user_message("go", at=NOW),
+            choices=RunChoices(until_tool=("file",), max_runs=3, deadline=5.0, ends_at=NOW),
+            context={"tenant": "a"},
+            by="ann",
+        ),
         refuse_if_interrupted=True,
-        context={"tenant": "a"},
     ),
-    m.Send(user_message("go", at=NOW), "m2", True, True, Future(), NOW, {"tenant": "a"}, by="ann"),
-    m.CancelMessage("m1", Future(), by="ann"),
-    m.ChangePlans(PlanChange("set", "daily", SCHEDULE), Future()),
-    m.ChangePlans(PlanChange("trigger", "daily", at=NOW, message_id="m3", by="ann"), Future()),
-    m.Resume({"r": approve(by="ann").to_dict()}, Future(), {"r": "digest"}, {"tenant": "a"}),
-    m.Decide({"r": approve(by="ann").to_dict()}, None, Future()),
-    m.Cancel(StopSignal.user_requested("no", by="ann"), Future(), "run", message_id="m1"),
-    m.Pause("lunch", Future(), "run", by="ann"),
-    m.Unpause(Future(), "run", by="ann"),
-    m.Retry(Future(), "run", by="ann"),
-    m.Notify("Notes", {"a": [1, None]}, Future()),
-    m.Passivate(Future()),
-    m.Compact(Future(), by="ann"),
-    m.Delete(StopSignal.user_requested("deleted"), Future(), by="ann"),
-    m.RecordFact(Settled(call_key="k", how="it came", happened=False, by="ann"), Future()),
-    m.RecordFact(Revoked(tool_name="refund", by="ann"), Future()),
+    m.Send(
+        MessageQueued(
+            message_id="m2",
+            message=user_message("go", at=NOW),
+            steer=True,
+            self_sent=True,
+            due=NOW,
+            context={"tenant": "a"},
+            by="ann",
+        )
+    ),
+    m.CancelMessage("m1", by="ann"),
+    m.ChangePlans(PlanChange("set", "daily", SCHEDULE)),
+    m.ChangePlans(PlanChange("trigger", "daily", at=NOW, message_id="m3", by="ann")),
+    m.Resume({"r": approve(by="ann").to_dict()}, {"r": "digest"}, {"tenant": "a"}),
+    m.Decide({"r": approve(by="ann").to_dict()}),
+    m.Cancel(StopSignal.user_requested("no", by="ann"), "run", message_id="m1"),
+    m.Pause("lunch", "run", by="ann"),
+    m.Unpause("run", by="ann"),
+    m.Retry("run", by="ann"),
+    m.Notify("Notes", {"a": [1, None]}),
+    m.Passivate(),
+    m.Compact(by="ann"),
+    m.Delete(StopSignal.user_requested("deleted"), by="ann"),
+    m.RecordFact(Settled(call_key="k", how="it came", happened=False, by="ann")),
+    m.RecordFact(Revoked(tool_name="refund", by="ann")),
     m.ChangeFiles(
         FilesChanged(files=(FileChange(path="a", file=FILE), FileChange(path="b"))),
         {FILE.hash: b"\x00\xff"},
         {"a": None, "b": FILE},
-        Future(),
     ),
-    m.AnswerWait("hash", resolved({"a": 1}), Future()),
+    m.AnswerWait("hash", resolved({"a": 1})),
 )
-LOCAL = {"future", "on_run", "on_retried", "on_begun", "on_queued", "was_elsewhere"}
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_call_is_read_as_it_was_posted(message: Any) -> None:
     kind, body = body_of(message, owner="owner", expects="desk", has_deps=False)
     assert ROWS[kind] is VERB_OF[type(message)]
-    future: Future[Any] = Future()
-    read: Any
-    read, *rest = message_of(kind, body, future, lambda _: None, lambda: None)
-    assert rest == ["desk", False]
-    assert read.future is future
-    assert type(read) is type(message)
-    for each in dataclasses.fields(message):
-        if each.name not in LOCAL:
-            assert getattr(read, each.name) == getattr(message, each.name), each.name
+    assert message_of(kind, body) == (message, "desk", False)
+
+
+def test_a_row_says_what_a_decision_comes_from_only_where_its_host_does() -> None:
+    """I14: a decision in its plain form is of a client, and a row of a host."""
+    failed = Decision(type="reject", origin="executor", message="No light.", by="ann")
+    posted = m.Resume({"r": failed})
+    kind, body = body_of(posted, owner="owner", expects=None)
+    read: Any = message_of(kind, body)[0]
+    assert read.decisions == {"r": failed}
+    with pytest.raises(DecisionError, match="`origin` is of the library"):
+        body_of(m.Resume({"r": failed.to_dict()}), owner="owner", expects=None)
 
 
 def test_the_sample_of_each_message_with_an_author_has_one() -> None:

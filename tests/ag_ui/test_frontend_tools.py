@@ -133,7 +133,7 @@ async def test_a_failure_without_a_word_is_told_as_one() -> None:
     assert part.content == "'paint' failed where it is executed."
     assert "person" not in str(part.content)
     (record,) = state.decisions
-    assert (record.decision.failed, record.decision.by) == (True, "ann")
+    assert (record.decision.origin, record.decision.by) == ("executor", "ann")
 
 
 async def test_the_result_of_another_call_approves_nothing() -> None:

@@ -9,13 +9,14 @@ from tests.support.agents import by_turn
 from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, call, tool
 from understudy.ag_ui import ag_ui, vercel
-from understudy.trust import approval
+from understudy.trust import Approval, approval
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance"], "cy": ["support"]}
 APPROVED = {"approved": True}
+TWO = approval({"finance": 2})
 
 
-def desk() -> tuple[Agent, list[int]]:
+def desk(asked: Approval = TWO) -> tuple[Agent, list[int]]:
     paid: list[int] = []
 
     @tool
@@ -24,7 +25,7 @@ def desk() -> tuple[Agent, list[int]]:
         paid.append(amount)
         return "paid"
 
-    gates = {"refund": {"approval": approval({"finance": 2})}}
+    gates = {"refund": {"approval": asked}}
     turns = [call("refund", {"amount": 7}), "Paid."]
     return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on=gates), paid
 
@@ -106,3 +107,25 @@ async def test_a_build_in_which_a_client_says_who_votes_is_found_out() -> None:
     """Else what is sent above would prove nothing."""
     attack = test_a_vote_that_completes_nothing_leaves_the_interrupt_with_what_is_missing
     assert await is_found_out("a client says who votes", attack)
+
+
+async def test_a_client_sees_the_terms_and_breaks_the_glass_with_a_reason() -> None:
+    agent, paid = desk(approval({"finance": 2}, use_after=60, break_glass={"oncall": 1}))
+    async with Runtime([agent], people={**PEOPLE, "olga": ["oncall"]}) as runtime:
+        ann, bob, olga = clients(ag_ui, runtime, "ann", "bob", "olga")
+        [first] = await ann.interrupts(said("go"))
+        told = first["metadata"]["understudy"]
+        assert told["terms"][0] == "It starts 1 minute after enough have agreed."
+        assert first["responseSchema"]["properties"]["breakGlass"] == {"type": "boolean"}
+        await ann.interrupts(resume=[answer(first, APPROVED)])
+        [still] = await bob.interrupts(resume=[answer(first, APPROVED)])
+        told = still["metadata"]["understudy"]
+        assert [vote["name"] for vote in told["votes"]] == ["ann", "bob"]
+        assert (told["missing"], told["approvedAt"] is None) == ("", False)
+        broken = {**APPROVED, "breakGlass": True}
+        assert (await olga.events(resume=[answer(first, broken)]))[-1]["code"] == "DecisionError"
+        assert paid == []
+        events = await olga.events(resume=[answer(first, {**broken, "reason": "on fire"})])
+        assert types(events)[-1] == "RUN_FINISHED"
+        assert [each.note for each in await runtime.reviews()] == ["on fire"]
+    assert paid == [7]

@@ -11,11 +11,14 @@ import httpx
 from tests.support.ag_ui_client import Client, answer, by_header, of_type, said, text_of
 from tests.support.agents import completed
 from tests.support.loops import soon
+from tests.support.oidc_provider import provider
 from tests.support.processes import until
-from tests.support.web_site import site_of
+from tests.support.web_site import client_of, site_of
 from understudy import Runtime
 from understudy.actors import WaitRoute
 from understudy.ag_ui import ag_ui
+from understudy.trust import Login
+from understudy.web import ui
 
 
 async def test_a_frontend_runs_is_asked_answers_and_comes_back(runtime: Runtime) -> None:
@@ -32,6 +35,22 @@ async def test_a_frontend_runs_is_asked_answers_and_comes_back(runtime: Runtime)
     assert text_of(events) == "heard hello"
     (snapshot,) = of_type(await client.events(), "MESSAGES_SNAPSHOT")
     assert snapshot["messages"][-1]["content"] == "heard hello"
+
+
+async def test_who_has_called_by_a_token_is_kept_with_the_message(runtime: Runtime) -> None:
+    """V42: at whichever host the agent is."""
+    id = uuid4().hex
+    with provider() as idp:
+        auth = idp.auth(may=frozenset({"read", "act"}))
+        async with client_of(ui(runtime, auth=auth), headers=idp.bearer()) as client:
+            body = {"text": "hello", "agent": "desk"}
+            sent = await client.post(f"/api/agents/{id}/messages", json=body)
+            assert sent.status_code == 200, sent.text
+        ref = runtime.get(id)
+        await soon(ref.outcome())
+        assert (await soon(ref.state())).authors == (
+            Login(name="ann", issuer=idp.issuer, subject="1"),
+        )
 
 
 async def test_people_look_and_answer_in_the_pages(runtime: Runtime) -> None:

@@ -37,11 +37,13 @@ from tests.support.databases import (
     SqliteDatabase,
     smallest,
 )
-from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
+from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse, UsageError
 from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned, StoredAgent
+from understudy.journal.shared import SharedBackend
 from understudy.state.records import Once
+from understudy.state.trust_log import TrustFact
 
 pytestmark = pytest.mark.quick
 OPEN, REST, WAITS, QUEUED = (
@@ -1052,6 +1054,117 @@ def test_a_deleted_agent_is_not_due_and_neither_is_its_next_incarnation(backend:
     assert dues(backend) == []
     claim(backend)
     assert dues(backend) == []
+
+
+# -------------------------------------------------------------------- the log of trust
+
+
+def fact(number: int, text: str = "x", *, by: str | None = None) -> TrustFact:
+    at = datetime(2026, 1, 2, 3, 4, 5, number, tzinfo=timezone.utc)
+    return TrustFact(number=number, at=at, by=by, kind="tried", data={"text": text})
+
+
+def add(backend: Backend, added: TrustFact) -> bool:
+    with commit(backend):
+        return backend.add_trust(added)
+
+
+@pytest.fixture
+def trusting(database: Database) -> Backend:
+    backend = database.open()
+    if "trust" not in backend.keeps:
+        with pytest.raises(UsageError, match="keeps no trust"), commit(backend):
+            backend.add_trust(fact(1))
+        assert backend.trust_after(0) == []
+        pytest.skip("it keeps no log of trust")
+    return backend
+
+
+def test_facts_of_the_log_of_trust_come_back_in_their_order(trusting: Backend) -> None:
+    """V8."""
+    facts = [fact(1, "é \U0001f465 '; --"), fact(2, by="ann"), fact(3)]
+    assert [add(trusting, each) for each in facts] == [True, True, True]
+    assert trusting.trust_after(0) == facts
+    assert trusting.trust_after(2) == facts[2:]
+    assert trusting.trust_after(3) == []
+
+
+def test_a_fact_that_was_decided_by_an_older_log_is_refused(trusting: Backend) -> None:
+    """V8: what another one has added meanwhile counts first."""
+    assert add(trusting, fact(1, "first"))
+    assert not add(trusting, fact(1, "second"))
+    assert not add(trusting, fact(3, "there is no second one"))
+    assert trusting.trust_after(0) == [fact(1, "first")]
+
+
+def test_a_fact_that_is_added_once_more_is_there_once(trusting: Backend) -> None:
+    """V8: the answer to the first attempt was lost."""
+    assert add(trusting, fact(1))
+    assert add(trusting, fact(1))
+    assert add(trusting, fact(2))
+    assert add(trusting, fact(1)), "also behind another one"
+    assert trusting.trust_after(0) == [fact(1), fact(2)]
+
+
+def test_the_log_of_trust_outlives_the_store_being_closed(database: Database) -> None:
+    """V8: who opens it has seen its last number."""
+    first = database.open()
+    if "trust" not in first.keeps:
+        pytest.skip("it keeps no log of trust")
+    assert first.trust_seen == 0
+    add(first, fact(1))
+    add(first, fact(2))
+    first.close()
+    again = database.open()
+    assert again.trust_seen == 2
+    assert again.trust_after(0) == [fact(1), fact(2)]
+
+
+def test_a_commit_brings_the_last_number_of_the_log_of_trust(
+    two: tuple[Backend, Backend],
+) -> None:
+    """V8: of a host that asks for it, with the records of any agent."""
+    here, there = two
+    assert isinstance(here, SharedBackend)
+    owned = claim(here)
+    append(here, owned, "one")
+    assert add(there, fact(1))
+    append(here, owned, "two", first_seq=2)
+    assert here.trust_seen == 0, "it has not asked for it"
+    here.follow_trust()
+    append(here, owned, "three", first_seq=3)
+    assert here.trust_seen == 1
+    assert add(there, fact(2))
+    with pytest.raises(StoreConflict):
+        append(here, owned, "four", first_seq=7)
+    here.rollback()
+    append(here, owned, "four", first_seq=4)
+    assert here.trust_seen == 2
+    assert texts(here) == ["one", "two", "three", "four"]
+
+
+def test_a_renewal_of_the_lease_brings_the_last_number_of_the_log_of_trust(
+    two: tuple[Backend, Backend],
+) -> None:
+    """V8."""
+    here, there = two
+    assert add(there, fact(1))
+    here.renew()
+    assert here.trust_seen == 1
+
+
+def test_a_fact_is_added_while_another_host_has_a_transaction_open(
+    two: tuple[Backend, Backend],
+) -> None:
+    """V8: a host that is suspended in the middle of one keeps no other from adding."""
+    here, there = two
+    here.begin()
+    assert here.claim("a", "support") is not None
+    assert here.add_trust(fact(1))
+    assert there.trust_after(0) == [fact(1)], "it commits by itself"
+    assert add(there, fact(2))
+    here.rollback()
+    assert here.trust_after(0) == [fact(1), fact(2)]
 
 
 # ---------------------------------------------------- many changes, against a plain model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, get_args
@@ -41,13 +41,14 @@ from understudy import (
     reject,
     respond,
 )
-from understudy.approvals import Vote
+from understudy.approvals import Approval, Vote
 from understudy.errors import RecordRefused
 from understudy.journal.codec import decode, encode
 from understudy.state import records as r
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import Occurrence, Schedule
 from understudy.state.records import Record, Reply, record_from_dict, record_to_dict
+from understudy.state.reviews import Review
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 
@@ -139,6 +140,7 @@ def of_kinds(value: Any) -> list[Record]:
     )
     decision = Decision(type="respond", value=value, note=text)
     decided = r.Decided(request_id="q", decision=decision, at=NOW)
+    asked = Approval(ways=({text: 1},))
     vote = Vote(person=text, name=text, login=text, roles=(text,), type="approve", at=NOW)
     result = r.Result(call_key="k", part=part, value=value, value_is="separate", state=data)
     reply = r.Reply(turn=0, response=response, broken=data)
@@ -203,7 +205,9 @@ def of_kinds(value: Any) -> list[Record]:
         r.InterruptsChecked(turn=0, requests=(request,), decided=(decided,)),
         r.Reminded(request_id=text, number=number, at=NOW),
         r.Escalated(request_id=text, number=number, audience=text, at=NOW),
-        r.Voted(request_id="q", vote=vote),
+        r.Voted(request_id="q", vote=vote, missing=text, approved_at=NOW),
+        r.GlassBroken(review=Review.of(replace(request, approval=asked), vote)),
+        r.ReviewClosed(review_id="q", person=text, by=text, note=text, at=NOW),
         decided,
         r.Revoked(tool_name=text),
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),

@@ -25,6 +25,7 @@ from understudy.actors import ActorDied
 from understudy.web import DjangoErrors, add_error_handlers
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (e.ApprovalNeeded, 409),
     (e.UnknownAgent, 404),
     (e.UnknownMessage, 404),
     (e.UnknownToken, 404),
@@ -52,6 +53,20 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (UnderstudyError, 500),
 )
 """The first one that fits counts."""
+
+
+async def test_clients_of_an_application_are_not_told_who_deleted_an_agent() -> None:
+    """The pages for the people who look after it say when and by whom; so `SECURITY.md` says."""
+
+    async def fails(request: Request) -> Response:
+        raise e.UnknownAgent(agent_id="a", deleted_at="2030-01-01", deleted_by="ann")
+
+    app = Starlette(routes=[Route("/", fails)])
+    add_error_handlers(app)
+    async with client_of(app) as client:
+        found = await client.get("/")
+    assert (found.status_code, found.json()["error"]) == (404, "UnknownAgent")
+    assert not [word for word in ("2030", "ann") if word in found.text]
 
 
 def status_of(error: Exception) -> int:
@@ -82,7 +97,8 @@ async def test_each_error_of_the_library_is_answered_with_its_status_as_json(
     expected = status_of(error)
     assert answer.status_code == expected
     body = answer.json()
-    assert set(body) == {"error", "detail"}
+    more = {"request_id", "missing"} if isinstance(error, e.ApprovalNeeded) else set()
+    assert set(body) == {"error", "detail", *more}
     if expected == HTTPStatus.INTERNAL_SERVER_ERROR:
         assert body["error"] == type(error).__name__
         assert error.message not in body["detail"], "what is nobody's mistake is for the log"
@@ -225,7 +241,8 @@ def test_a_django_project_answers_each_error_with_its_status(
     RAISED[:] = [error]
     answer = Client().get(page)
     assert answer.status_code == status_of(error)
-    assert set(json.loads(answer.content)) == {"error", "detail"}
+    more = {"request_id", "missing"} if isinstance(error, e.ApprovalNeeded) else set()
+    assert set(json.loads(answer.content)) == {"error", "detail", *more}
     RAISED[:] = [KeyError("of the application")]
     with pytest.raises(KeyError, match="of the application"):
         Client().get(page)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
 from fastmcp.client import Client as McpClient
 from fastmcp.client.transports import StreamableHttpTransport
@@ -13,21 +14,22 @@ from fastmcp.client.transports import StreamableHttpTransport
 from tests.support.ag_ui_client import ALL, Client, by_header
 from tests.support.loops import soon
 from tests.support.web_server import served
-from tests.support.web_site import Done, asked, client_of, desk, only_request, refund
+from tests.support.web_site import TABS, Done, asked, client_of, desk, only_request, refund
 from understudy import Runtime, UsageError, edit
 from understudy.ag_ui import ag_ui, vercel
 from understudy.login import User
 from understudy.login.redaction import Redaction
 from understudy.mcp.agents_server import agents_app
 from understudy.web import ui
+from understudy.web.api import ENDPOINTS
 
 SECRET = "4711-0815"
 
 
 def hide(path: tuple[str | int, ...], value: Any, user: User) -> Any:
     """The boss sees all of it."""
-    is_secret = "reason" in path or (isinstance(value, str) and SECRET in value)
-    hides = is_secret and not isinstance(value, (dict, list)) and value[:1] not in ("{", "[")
+    is_secret = isinstance(value, str) and ("reason" in path or SECRET in value)
+    hides = is_secret and value[:1] not in ("{", "[")
     return "hidden" if hides and user.name != "boss" else value
 
 
@@ -66,6 +68,48 @@ async def by_vercel(runtime: Runtime, name: str) -> str:
 
 
 WAYS = [by_pages, by_mcp, by_ag_ui, by_vercel]
+
+
+async def by_all_that_can_be_read(runtime: Runtime, name: str) -> str:
+    """Pages and API. An export is left out: it is whole, or refused; and what has no end."""
+    app = ui(runtime, auth=by_header, redact=hide)
+    seen = ""
+    with served(app) as url:
+        client = httpx.AsyncClient(base_url=url, headers={"x-user": name})
+        ids = [each.id for each in (await soon(runtime.get("a1").state())).requests]
+        for endpoint in ENDPOINTS:
+            ends = endpoint.answer is not None or "follow" in endpoint.query
+            if (
+                endpoint.method == "GET"
+                and ends
+                and not endpoint.path.endswith(("/export", "/file"))
+            ):
+                path = endpoint.path.replace("{agent_id}", "a1")
+                for id in ids if "{request_id}" in path else [""]:
+                    query = "?follow=0&start=oldest" if endpoint.answer is None else ""
+                    at = f"/api{path.replace('{request_id}', id)}{query}"
+                    found = await client.get(at)
+                    assert found.status_code == 200, (at, found.text)
+                    seen += found.text
+        for tab in TABS:
+            seen += (await client.get(f"/agents/a1{tab}")).text
+        await client.aclose()
+    return seen
+
+
+@pytest.mark.parametrize("way", [by_all_that_can_be_read, *WAYS[1:]])
+async def test_what_the_digest_of_a_request_is_salted_with_is_seen_nowhere(
+    way: Callable[[Runtime, str], Awaitable[str]],
+) -> None:
+    """Who sees a digest and its salt can try each value that a hidden argument may have."""
+    async with Runtime([desk(Done(), refund(reason=SECRET))], feed=True) as runtime:
+        await asked(runtime)
+        (request,) = (await soon(runtime.get("a1").state())).requests
+        seen = await way(runtime, "boss")
+        assert len(request.salt) >= 32
+        assert request.id in seen
+        assert request.salt not in seen
+        assert request.salt not in repr(request) + str(request.to_dict())
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -66,7 +66,7 @@ async def test_a_vote_that_completes_nothing_says_what_is_missing() -> None:
             assert json.loads(told) == {
                 "recorded": request.id,
                 "by": "ann",
-                "open": "1 more of finance",
+                "open": "1 more of finance is missing",
             }
             [row] = json.loads((await sent("bob", "list_pending"))[1])["requests"]
             assert [each["name"] for each in row["votes"]] == ["ann"]

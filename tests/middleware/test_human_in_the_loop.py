@@ -519,7 +519,7 @@ def test_a_late_answer_is_refused_and_the_call_counts_as_rejected(stage: Stage, 
     assert [part.outcome for part in results(end.state)] == ["denied"]
     (line,) = end.state.decisions
     assert (line.decision.type, line.at) == ("reject", clock.time)
-    assert line.decision.expired, "the audit tells it from a person's answer"
+    assert line.decision.origin == "expiry", "the audit tells it from a person's answer"
 
 
 def test_resuming_before_the_expiry_decides_nothing(stage: Stage, shop: Shop) -> None:

@@ -52,6 +52,7 @@ _MOSTLY_EMPTY = {
     *("sticky", "doubts", "queue", "message_ids", "children", "left", "decisions", "_values"),
     "held_keys",
     "refused",
+    "reviews",
 }
 _MOSTLY_EMPTY_OF_RUN = {"once", "ended_by", "signals", "overrides", "context", "not_kept"}
 

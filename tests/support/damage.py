@@ -12,6 +12,7 @@ from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.backend import Backend
 from understudy.middleware import Workspace
+from understudy.trust import Rules, deny
 
 __all__ = ["IDS", "fill"]
 
@@ -44,7 +45,8 @@ def fill(backend: Backend) -> None:
         for name, few in (("KEPT", 0), ("AT_ONCE", 1), ("KEPT_FOR", timedelta(0))):
             patch.setattr(message_ids, name, few)
         store = DatabaseStore(backend, checkpoint_every=1)
-        with Runtime(_agents(), store=store, feed=True) as runtime:
+        rules = Rules(deny("never_*"), version=1)
+        with Runtime(_agents(), store=store, feed=True, rules=rules) as runtime:
             runtime.spawn("gate", "asks").run("pay").get(timeout=60)
             runtime.spawn("desk", "rests").run("pay", message_id="m1").get(timeout=60)
             runtime.get("rests").run("more", message_id="m2").get(timeout=60)
@@ -53,3 +55,4 @@ def fill(backend: Backend) -> None:
             runtime.schedule("rests", "daily", cron="0 9 * * *", input="go").get(timeout=60)
             runtime.spawn("desk", "gone").run("pay").get(timeout=60)
             runtime.delete("gone").get(timeout=60)
+            runtime.retire_rules(by="ann").get(timeout=60)

@@ -91,6 +91,10 @@ from understudy.web import loopback_only, ui
 with Runtime([]) as runtime:
     assert callable(ui(runtime, auth=loopback_only))
 """,
+    "oidc": """
+from understudy.login.oidc import oidc
+assert callable(oidc("https://idp.example", audience="desk"))
+""",
     "ag-ui": "from understudy.ag_ui import ag_ui, vercel",
     "mcp": "from understudy.mcp import mcp_tools",
     "telemetry": "from understudy.telemetry import Telemetry\nTelemetry()",

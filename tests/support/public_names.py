@@ -28,6 +28,7 @@ PACKAGES = (
     "understudy.telemetry",
     "understudy.testing",
     "understudy.tools",
+    "understudy.trust",
     "understudy.web",
 )
 """What is imported from: `__all__` says which names."""
@@ -36,6 +37,7 @@ MODULES = (
     "understudy.events",
     "understudy.history",
     "understudy.interrupts",
+    "understudy.login.oidc",
     "understudy.mcp.agents_server",
     "understudy.outcomes",
     "understudy.stopping",

@@ -6,15 +6,18 @@ import asyncio
 import os
 import shutil
 import sys
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+from examples.expense_desk import desk_runtime, hand_in
 from tests.support.web_demo import agents, filled
 from tests.support.web_server import served
 from tests.support.web_site import Done, logged_in
-from understudy import Runtime
+from understudy import Runtime, approve
 from understudy.web import ui
 
 SIZES = {"": (1280, 860), "-phone": (390, 780)}
@@ -41,29 +44,45 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
 
 def main(folder: Path) -> None:
     """Draw all of them, light and dark; the lists and a request on a phone as well."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     with Runtime(agents(Done()), feed=True) as runtime:
-        with ThreadPoolExecutor() as pool:
-            pool.submit(asyncio.run, filled(runtime)).result(60)
-        site = ui(runtime, auth=logged_in("ann"), title="Support desk")
-        with served(site) as url, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            for size, (width, height) in SIZES.items():
-                for scheme in ("light", "dark"):
-                    page = browser.new_page(
-                        viewport={"width": width, "height": height},
-                        color_scheme="dark" if scheme == "dark" else "light",
-                    )
-                    for name, path in pages_of(runtime).items():
-                        if size and name not in ("inbox", "request", "doubts"):
-                            continue
-                        page.goto(url + path)
-                        if name == "edit":
-                            page.locator("#edit > summary").click()
-                            page.locator("#edit").scroll_into_view_if_needed()
-                            page.evaluate("document.querySelector('#edit').scrollIntoView()")
-                        page.screenshot(path=folder / f"web-{name}{size}-{scheme}.png")
-            browser.close()
+        in_thread(filled(runtime))
+        draw(folder, runtime, pages_of(runtime), "ann", "Support desk")
+    with desk_runtime() as runtime:
+        in_thread(hand_in(runtime))
+        runtime.get("trip-17").resume(approve(by="ann")).get(timeout=60)
+        asks = {found.agent_id: found for found in runtime.pending().get(timeout=60)}
+        page = {"votes": f"/agents/trip-17/requests/{asks['trip-17'].request.id}"}
+        draw(folder, runtime, page, "bob", "Expenses")
+
+
+def in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Do what waits for answers of a runtime in a thread of its own."""
+    with ThreadPoolExecutor() as pool:
+        pool.submit(asyncio.run, work).result(60)
+
+
+def draw(folder: Path, runtime: Runtime, pages: dict[str, str], who: str, title: str) -> None:
+    """Draw these pages as this person sees them."""
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    site = ui(runtime, auth=logged_in(who), title=title)
+    with served(site) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for size, (width, height) in SIZES.items():
+            for scheme in ("light", "dark"):
+                page = browser.new_page(
+                    viewport={"width": width, "height": height},
+                    color_scheme="dark" if scheme == "dark" else "light",
+                )
+                for name, path in pages.items():
+                    if size and name not in ("inbox", "request", "doubts"):
+                        continue
+                    page.goto(url + path)
+                    if name == "edit":
+                        page.locator("#edit > summary").click()
+                        page.locator("#edit").scroll_into_view_if_needed()
+                        page.evaluate("document.querySelector('#edit').scrollIntoView()")
+                    page.screenshot(path=folder / f"web-{name}{size}-{scheme}.png")
+        browser.close()
 
 
 if __name__ == "__main__":

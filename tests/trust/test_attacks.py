@@ -15,7 +15,7 @@ from tests.support.trust.broken import BROKEN, is_found_out
 from understudy import Agent, DecisionError, Runtime, SimulatedClock, approve, call, edit, tool
 from understudy.errors import VoteRefused
 from understudy.middleware import Middleware, SubAgent
-from understudy.trust import Rules, approval, ask, deny
+from understudy.trust import Caller, Person, Rules, approval, ask, deny
 
 PEOPLE = {
     "ann": ["finance", "legal"],
@@ -217,9 +217,12 @@ LOOKS_ALIKE = ("\u0430nn", "ann\u200b", "ann ", "a\u0301nn\u202e", "understudy",
 @pytest.mark.parametrize("name", LOOKS_ALIKE)
 async def test_no_name_that_looks_like_another_one_votes(name: str) -> None:
     """V2: not even where a directory has it."""
+
+    def who(caller: Caller) -> Person:
+        return Person(id="1", roles=frozenset({"finance"}))
+
     agent, paid = desk(interrupt_on={"refund": {"approval": approval({"finance": 1})}})
-    people = {**PEOPLE, name: ["finance"]}
-    async with Runtime([agent], people=people) as runtime:
+    async with Runtime([agent], people=who) as runtime:
         ref = runtime.spawn("desk", id="a")
         interrupted(await ref.run("go"))
         with pytest.raises(DecisionError, match="is the name of a person, and cannot be"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -317,6 +319,60 @@ async def test_where_a_sender_is_not_known_nobody_votes(by: list[str | None]) ->
         with pytest.raises(VoteRefused, match="nobody knows who has asked for the call"):
             await ref.resume(approve(by="bob"))
     assert paid == []
+
+
+async def test_a_plain_function_that_finds_people_does_not_hold_up_the_loop() -> None:
+    """V3: it is called in a thread."""
+    agent, paid = desk(approval({"finance": 1}))
+    loop, called, answered = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def who(caller: Caller) -> Person | None:
+        loop.call_soon_threadsafe(called.set)
+        if not answered.wait(1.5):
+            raise TimeoutError
+        return Person(id=caller.name, roles=frozenset({"finance"}))
+
+    async with Runtime([agent], people=who) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        voted = ref.resume(approve(by="ann"))
+        await called.wait()
+        answered.set()
+        completed(await voted)
+    assert paid == [7]
+
+
+@pytest.mark.slow
+async def test_a_plain_function_that_does_not_answer_in_two_seconds_lets_nobody_vote() -> None:
+    """V3."""
+    agent, paid = desk(approval({"finance": 1}))
+    answered = threading.Event()
+
+    def who(_: Caller) -> None:
+        answered.wait(60)
+
+    async with Runtime([agent], people=who) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        with pytest.raises(PeopleUnavailable, match="has not said in 2 s"):
+            await ref.resume(approve(by="ann"))
+        answered.set()
+    assert paid == []
+
+
+async def test_people_may_be_found_by_an_object_whose_call_is_async() -> None:
+    """V3."""
+
+    class Directory:
+        async def __call__(self, caller: Caller) -> Person | None:
+            return Person(id=caller.name, roles=frozenset({"finance"}))
+
+    agent, paid = desk(approval({"finance": 1}))
+    async with Runtime([agent], people=Directory()) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        completed(await ref.resume(approve(by="ann")))
+    assert paid == [7]
 
 
 CONTROLS: list[tuple[str, Any]] = [

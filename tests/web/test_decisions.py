@@ -10,11 +10,33 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.agents import by_turn
+from tests.support.agents import by_turn, results
 from tests.support.loops import soon
 from tests.support.places import Place
-from tests.support.web_site import Done, asked, desk, logged_in, only_request, refund, rest, site_of
-from understudy import Agent, Runtime, Status, approve, call, reject, tool
+from tests.support.web_site import (
+    TABS,
+    Done,
+    asked,
+    desk,
+    logged_in,
+    only_request,
+    refund,
+    rest,
+    site_of,
+)
+from understudy import (
+    Agent,
+    Interrupt,
+    Runtime,
+    SimulatedClock,
+    Status,
+    ToolContext,
+    approve,
+    call,
+    reject,
+    tool,
+)
+from understudy.interrupts import Decision
 from understudy.middleware import AskUser
 
 
@@ -93,6 +115,50 @@ async def test_another_answer_is_told_who_decided_what_and_when() -> None:
     assert done.calls == []
 
 
+@pytest.mark.parametrize(
+    ("origin", "says"),
+    [
+        ("expiry", "Its time was over before somebody answered."),
+        ("executor", "Nobody decided it: the program of ann, which executes the call, failed."),
+    ],
+)
+async def test_nobody_is_said_to_have_rejected_what_nobody_decided(origin: Any, says: str) -> None:
+    """I14: on each page about it, and in what the model gets."""
+    clock = SimulatedClock()
+
+    @tool
+    def scan(ctx: ToolContext) -> str:
+        """Scan a label at the desk."""
+        raise Interrupt("Scan it.", allowed=("respond", "reject"), expires_after=60)
+
+    agent = Agent("desk", by_turn(call("scan"), "ok"), tools=[scan])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            row = await only_request(client)
+            forged = answer_to(row, "reject", origin=origin)
+            assert (await post(client, row, **forged)).status_code == 400
+            if origin == "expiry":
+                await clock.advance(61)
+                await rest(ref)
+            else:
+                failed = Decision(type="reject", origin=origin, message="No light.", by="ann")
+                await soon(ref.resume({row["id"]: failed}))
+            page = (await client.get(f"/agents/a1/requests/{row['id']}")).text
+            assert says in page
+            tabs = [(await client.get(f"/agents/a1{tab}")).text for tab in TABS]
+        (part,) = results(await soon(ref.state()))
+        rows = (await soon(ref.display())).rows
+    assert [each.detail["decision"]["origin"] for each in rows if each.kind == "request"] == [
+        origin
+    ]
+    for text in (page, *tabs, str(part.content)):
+        assert "rejected" not in text
+        assert "a person decided" not in text
+    assert not any(">reject<" in text for text in tabs)
+    assert part.outcome == ("denied" if origin == "expiry" else "failed")
+
+
 async def test_a_decision_on_something_else_than_was_shown_is_refused() -> None:
     done = Done()
     async with Runtime([desk(done, refund())]) as runtime:
@@ -116,8 +182,6 @@ async def test_a_decision_on_something_else_than_was_shown_is_refused() -> None:
 
 @pytest.mark.parametrize("how", ["withdrawn", "deleted", "cancelled", "expired"])
 async def test_an_answer_that_comes_too_late_changes_nothing(how: str) -> None:
-    from understudy import SimulatedClock
-
     done = Done()
     clock = SimulatedClock()
     agent = desk(done, refund(), "ok", gate={"expires_after": 60.0})

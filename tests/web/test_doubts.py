@@ -229,7 +229,7 @@ async def test_a_request_shows_the_equal_calls_that_were_made_before() -> None:
         found = (await client.get("/api/pending")).json()["requests"][0]
         assert [each["outcome"] for each in found["earlier"]] == ["denied", "success"]
         lines = request_text(found)
-        assert "the same call before\n  rejected, " in lines
+        assert "the same call before\n  denied, " in lines
         assert "\n  done, " in lines
         assert bought == ["a kettle"]
 

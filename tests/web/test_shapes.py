@@ -43,6 +43,7 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         await ask("GET", "")
         rows = (await ask("GET", "/pending"))["requests"]
         assert len((await ask("GET", "/doubts"))["doubts"]) == 3
+        assert (await ask("GET", "/reviews"))["reviews"] == []
         listed = (await ask("GET", "/agents", "/agents?limit=100"))["agents"]
         agent = "/agents/{agent_id}"
         named = {f"{agent}/file"}  # it needs a path
@@ -96,8 +97,8 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         await ask("POST", "/import", data=exported, id="copy")
         await ask("DELETE", agent, "/agents/copy", confirm="copy")
         await ask("POST", "/recover")
-    # It needs a decision that always holds, and answers as `cancel`.
-    assert left == {("POST", f"{agent}/revoke")}
+    # These need a decision that always holds, and a broken glass; both answer as `cancel`.
+    assert left == {("POST", f"{agent}/revoke"), ("POST", f"{agent}/close_review")}
 
 
 def test_the_document_describes_each_answer() -> None:

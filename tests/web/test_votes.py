@@ -60,7 +60,7 @@ async def test_a_vote_that_completes_nothing_is_answered_by_what_is_missing() ->
             for _ in range(2):  # the same again is the same vote
                 done = (await vote(ann, row)).json()
                 assert done["recorded"] == [row["id"]]
-                assert done["open"] == {row["id"]: "1 more of finance"}
+                assert done["open"] == {row["id"]: "1 more of finance is missing"}
             row = await only_request(bob)
             assert [each["name"] for each in row["votes"]] == ["ann"]
             assert row["missing"] == "1 more of finance"
@@ -199,3 +199,96 @@ async def test_the_request_of_a_rule_shows_the_rule_and_what_the_call_is_about()
             of_rule = next(each for each in rows if each["rule"])
             page = await ann.get(f"/agents/{of_rule['agent_id']}/requests/{of_rule['id']}")
             assert "Asked by the rule</strong> “two of finance”" in page.text
+
+
+GLASS = approval({"finance": 2}, use_after=3600, break_glass={"oncall": 1})
+WITH_ONCALL = {**PEOPLE, "olga": ["oncall"]}
+WHY = "the account is on fire"
+
+
+async def test_the_pages_say_when_a_call_starts_to_which_enough_have_agreed() -> None:
+    agent, paid = desk(GLASS)
+    async with Runtime([agent], people=WITH_ONCALL) as runtime:
+        await asked(runtime)
+        async with clients(runtime, "ann", "bob") as (ann, bob):
+            row = await only_request(ann)
+            assert row["terms"] == [
+                "It starts 1 hour after enough have agreed.",
+                "In an emergency 1 of oncall may break the glass, with a reason.",
+            ]
+            await vote(ann, row)
+            done = (await vote(bob, row)).json()
+            row = await only_request(ann)
+            assert (row["missing"], row["next_due"]) == ("", row["approved_at"])
+            started = f"enough have agreed, it starts at {row['approved_at']}"
+            assert done["open"] == {row["id"]: started}
+            page = (await ann.get(f"/agents/a1/requests/{row['id']}")).text
+            assert "Agreed: it starts <time" in page
+            assert "It starts 1 hour after enough have agreed." in page
+            assert "Break the glass" not in page
+            assert "enough have agreed, it starts <time" in (await ann.get("/")).text
+    assert paid == []
+
+
+async def test_the_glass_is_broken_and_reviewed_by_the_pages() -> None:
+    agent, paid = desk(GLASS)
+    async with Runtime([agent], people=WITH_ONCALL) as runtime:
+        ref = await asked(runtime)
+        async with clients(runtime, "olga", "ann") as (olga, ann):
+            row = await only_request(olga)
+            path = f"/agents/a1/requests/{row['id']}"
+            page = (await olga.get(path)).text
+            assert "You may not vote on this" in page
+            assert 'value="break_glass"' in page
+            form = {"decision": "break_glass", "digest": row["digest"]}
+            told = await olga.post(path, data=form)
+            assert (told.status_code, paid) == (422, [])
+            assert "says why" in told.text
+            assert 'id="glass" open' in told.text
+            refused = await ann.post(path, data={**form, "note": WHY})
+            assert (refused.status_code, paid) == (403, [])
+            await olga.post(path, data={**form, "note": WHY})
+            await rest(ref)
+            assert paid == [7]
+            assert "olga broke the glass and approved it alone." in (await ann.get(path)).text
+            for shown in (path, "/agents/a1", "/agents/a1/decisions", "/reviews"):
+                text = (await ann.get(shown)).text
+                assert WHY in text, shown
+                assert "olga" in text, shown
+            [review] = (await ann.get("/api/reviews")).json()["reviews"]
+            close = {"review_id": review["id"], "back": "reviews"}
+            own = await olga.post("/agents/a1/do/close_review", data=close)
+            assert "who broke the glass does not review it" in own.text
+            closed = await ann.post("/agents/a1/do/close_review", data={**close, "note": "fine"})
+            assert closed.headers["location"].endswith("/reviews?said=close_review")
+            assert (await ann.get("/api/reviews")).json()["reviews"] == []
+            assert "Nothing is to be reviewed" in (await ann.get("/reviews")).text
+            found = (await ann.get("/agents/a1/history")).text
+            assert "glass broken" in found
+            assert "review closed" in found
+
+
+async def test_a_login_that_is_too_weak_or_of_an_unknown_time_is_told_what_to_do() -> None:
+    for asks, remedy in (
+        (approval({"finance": 1}, assurance="idp"), "log in by it, and vote by the pages"),
+        (approval({"finance": 1}, max_auth_age=60), "log in by an identity provider"),
+    ):
+        agent, paid = desk(asks)
+        async with Runtime([agent], people=PEOPLE) as runtime:
+            await asked(runtime)
+            async with clients(runtime, "ann") as (ann,):
+                row = await only_request(ann)
+                assert remedy in (await ann.get(f"/agents/a1/requests/{row['id']}")).text
+                refused = await vote(ann, row)
+                assert (refused.status_code, refused.json()["error"]) == (403, "VoteRefused")
+        assert paid == []
+
+
+async def test_a_login_is_enough_where_a_login_must_vouch() -> None:
+    agent, paid = desk(approval({"finance": 1}, assurance="login"))
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = await asked(runtime)
+        async with clients(runtime, "ann") as (ann,):
+            await vote(ann, await only_request(ann))
+            await rest(ref)
+    assert paid == [7]

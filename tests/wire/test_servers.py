@@ -11,8 +11,17 @@ from tests.support.wire import servers
 from tests.support.wire.providers import OPENAI_CHAT, OPENAI_RESPONSES, run
 from tests.support.wire.script import HttpError, RawBody, Reply
 from tests.support.wire.server import WireServer
-from tests.support.wire.servers import BEDROCK, OLLAMA, SAID, SERVERS, VLLM, Server
+from tests.support.wire.servers import (
+    BEDROCK,
+    BEDROCK_STREAM,
+    OLLAMA,
+    SAID,
+    SERVERS,
+    VLLM,
+    Server,
+)
 from understudy import Failed
+from understudy.events import TextDelta
 from understudy.models.model_names import resolve_model
 
 
@@ -23,7 +32,7 @@ def look(order: str) -> str:
 
 @pytest.mark.parametrize("server", SERVERS, ids=str)
 async def test_a_server_calls_a_tool_and_gets_its_result(server: Server) -> None:
-    if server is BEDROCK:
+    if server in (BEDROCK, BEDROCK_STREAM):
         pytest.importorskip("boto3")
     with WireServer([server.calls(), server.says(), server.says()]) as at:
         way = "stream" if server.streams else "execute"
@@ -37,6 +46,9 @@ async def test_a_server_calls_a_tool_and_gets_its_result(server: Server) -> None
     assert "order 17 is paid" in json.dumps(at.requests[1])
     assert at.paths == [server.path] * 3
     assert completed(again.outcome).text == SAID
+    bits = [each.text for each in again.events if isinstance(each, TextDelta)]
+    assert "".join(bits) == (SAID if server.streams else "")
+    assert (len(bits) > 1) is server.streams
 
 
 async def test_a_server_without_the_responses_api_is_told_by_its_url_and_the_remedy() -> None:

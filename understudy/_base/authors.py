@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from understudy._base.confusables import odd_places
 from understudy._base.json_values import checked_text
@@ -11,8 +13,44 @@ from understudy.errors import UsageError
 
 MAX_AUTHOR = 200
 """The characters of a name."""
-RESERVED = frozenset({"understudy", "nobody", "somebody", "check"})
+RESERVED = frozenset({"understudy", "nobody", "somebody", "check", "expiry", "system"})
 """The names by which the library calls itself, or nobody, where it shows who did something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """Who acts by a login about which more is known than the name that it shows."""
+
+    name: str
+    """To be shown. Two persons may have the same one."""
+    issuer: str = ""
+    """The identity provider that says who it is; empty where the name says it."""
+    subject: str = ""
+    """Whom the provider means."""
+    acting_for: str = ""
+    """The name in which they act, if it is not their own. They have done it themselves."""
+
+    @property
+    def shown(self) -> str:
+        """The name, to be shown."""
+        return f"{self.name} for {self.acting_for}" if self.acting_for else self.name
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+By: TypeAlias = str | Login
+"""Who does something: a name, or more than that."""
+
+
+def shown_author(by: By | None) -> str | None:
+    """The name of who has done it, to be shown."""
+    return by.shown if isinstance(by, Login) else by
+
+
+def shown_authors(by: Iterable[By]) -> str | None:
+    """The names of those who have done it, each once, to be shown; None for nobody."""
+    return ", ".join(dict.fromkeys(each for each in map(shown_author, by) if each)) or None
 
 
 def checked_author(given: object, *, what: str) -> str | None:
@@ -40,14 +78,16 @@ def _why_not(name: str) -> str | None:
         return "the library uses this name itself"
     if name != name.strip() or "\t" in name or "\n" in name:
         return "it begins or ends with a space, or holds a tab or the end of a line"
+    if unicodedata.normalize("NFC", name) != name:
+        return "its accents are letters of their own: normalize it to NFC"
     for at, is_seen in odd_places(name):
         how = "looks like another letter" if is_seen else "is not seen"
         return f"it holds {_named(name[at])}, which {how}"
     return None
 
 
-def authors_of(names: Iterable[str | None]) -> tuple[str, ...]:
-    """The names among these, each once."""
+def authors_of(names: Iterable[By | None]) -> tuple[By, ...]:
+    """Those among these, each once."""
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 

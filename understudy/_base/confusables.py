@@ -11,8 +11,16 @@ _PLAIN = re.compile(r"[\t\n\x20-\x7e]*\Z")
 _WORD = re.compile(r"\w+")
 _MIXED = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN")
 """Scripts with letters that look like Latin ones."""
-_LIKE_LATIN = frozenset("аеіјорсухһѕԁԛԝӏАВЕЅІЈКМНОРСТУХҮԌԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧονυιαγρ")
-"""Those that look the same in most fonts: a word of these alone is taken for a Latin one."""
+_LATIN = dict(
+    zip(
+        "аеіјорсухһѕԁԛԝӏАВЕЅІЈКМНОРСТУХҮԌԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧονυιαγρ",
+        "aeijopcyxhsdqwlABESIJKMHOPCTYXYGWABEZHIKMNOPTYXovuiayp",
+        strict=True,
+    )
+)
+"""What looks the same as a Latin letter in most fonts, with that letter."""
+_LIKE_LATIN = frozenset(_LATIN)
+"""A word of these alone is taken for a Latin one."""
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u180b\u180c\u180d\u17b4\u17b5")
 """Letters and marks that show nothing."""
 _LOOKS = frozenset(map(chr, range(0xFE00, 0xFE10)))
@@ -37,6 +45,12 @@ def odd_places(text: str) -> list[tuple[int, bool]]:
     if any(_script(character) in _MIXED or _is_dressed(character) for character in others):
         found.update(dict.fromkeys(_look_alikes(text), True))
     return sorted(found.items())
+
+
+def look_of(text: str) -> str:
+    """The same text for all that look the same: in Latin letters, where its own look like those."""
+    plain = unicodedata.normalize("NFKC", text)
+    return "".join(_LATIN.get(letter, letter) for letter in plain)
 
 
 @lru_cache(maxsize=4096)

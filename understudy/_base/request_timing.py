@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, cast
@@ -42,6 +42,16 @@ class RequestTiming:
     escalate_after: tuple[tuple[float, str], ...] = ()
     expires_after: float | None = None
     on_expiry: OnExpiry = "reject"
+
+    def at_most(self, seconds: float) -> RequestTiming:
+        """The same, but it expires by then. It tells nobody who would be told after that."""
+        expiry = seconds if self.expires_after is None else min(seconds, self.expires_after)
+        return replace(
+            self,
+            remind_after=tuple(after for after in self.remind_after if after < expiry),
+            escalate_after=tuple(each for each in self.escalate_after if each[0] < expiry),
+            expires_after=expiry,
+        )
 
     def times_from(self, now: datetime) -> dict[str, Any]:
         """The fields of a request that is made now."""
@@ -128,11 +138,20 @@ def request_timing(
 
 
 def _seconds(what: str, option: str, given: object) -> float:
+    return checked_span(given, what=f"{what}: `{option}`")
+
+
+def checked_span(given: object, *, what: str) -> float:
+    """`given` in seconds, if it is a number of them, or a `timedelta`, above 0 up to 100 years.
+
+    Raises:
+        UsageError: if it is not.
+
+    """
     seconds = seconds_of(given)
     if not is_time_span(seconds) or seconds > MAX_SECONDS:
         raise UsageError(
-            f"{what}: `{option}` must be seconds above 0, or a timedelta, at most 100 years, got "
-            f"{shown(given)}"
+            f"{what} must be seconds above 0, or a timedelta, at most 100 years, got {shown(given)}"
         )
     return seconds
 

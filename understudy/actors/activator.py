@@ -17,7 +17,7 @@ from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.actor import CHECK_INBOX, AgentActor
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import Compact, Delete
+from understudy.actors.agent.messages import AgentCall, Compact, Delete
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, runtime_stopped
 from understudy.actors.agent.services import RuntimeServices
@@ -101,15 +101,13 @@ class Activator:
         self._directory.hold(slot)
         call_on(self.services.loop, self.check_inbox_here, slot)  # if closed, it was abandoned
 
-    def look_at_inbox(self, slot: AgentSlot) -> None:
-        """As `check_inbox`, for an inbox that got a look: that does not keep the slot."""
-        call_on(self.services.loop, self.check_inbox_here, slot)
-
     def check_inbox_here(self, slot: AgentSlot) -> None:
         """The same, on the loop."""
         if not slot.phase.is_in_memory and not self.services.closing:
             slot.answer_looks()
             if not slot.is_needed_in_memory():
+                if slot.phase is Phase.PASSIVE:  # a look keeps it no longer
+                    self._directory.drop_unless_needed(slot)
                 return
         ref = slot.actor_ref
         if ref is not None:
@@ -199,15 +197,16 @@ class Activator:
         failure: BaseException | None = None
         try:
             if activation.asked_to(Delete):
-                asked = [each for each in activation.leaving if isinstance(each, Delete)]
-                existed = await self._delete_stored(slot, asked[0].by)
+                asked = [each for each in activation.leaving if isinstance(each.message, Delete)]
+                existed = await self._delete_stored(slot, asked[0].message.by)
                 for each in asked:
                     each.future.set(existed)
                 return
             try:
                 if activation.asked_to(Compact):
                     now = self.services.clock.now()
-                    by = next(each.by for each in activation.leaving if isinstance(each, Compact))
+                    leaving = (each.message for each in activation.leaving)
+                    by = next(each.by for each in leaving if isinstance(each, Compact))
                     state = activation.state.to_dict()
                     snapshot = Snapshot(state=state, at=now, by=by)
                     owned = await store.compact(owned, snapshot, activation.index_entry())
@@ -238,11 +237,11 @@ class Activator:
         except (OwnedElsewhere, Fenced):
             if self.services.calls is None:
                 raise
-        deleted: Future[bool] = Future(self.services.loop)
         slot = self._directory.get(id)
-        self.services.calls.call_elsewhere(slot, Delete(signal, deleted, by))
+        deletion = AgentCall(Delete(signal, by), Future(self.services.loop))
+        self.services.calls.call_elsewhere(slot, deletion)
         try:
-            existed = await deleted
+            existed: bool = await deletion.future
         except UnknownAgent:  # another host has deleted it
             existed = False
         if slot.phase is Phase.PASSIVE:
@@ -255,10 +254,9 @@ class Activator:
         if slot is None:
             return await self.services.store.delete(id, by)
         if slot.phase is not Phase.PASSIVE or slot.inbox:
-            deleted: Future[bool] = Future()
-            slot.post(Delete(signal, deleted, by))
             try:
-                return await deleted
+                existed: bool = await slot.post(Delete(signal, by))
+                return existed
             except RuntimeStopped:  # nothing is deleted behind the end of the runtime
                 raise
             except UnderstudyError:

@@ -16,7 +16,7 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import LoopBlocked
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
+from understudy.actors.agent.messages import AgentCall, AnswerWait, GivenToken, Passivate
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
@@ -28,6 +28,7 @@ from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.reads.export import mark_restored
 from understudy.actors.reads.stored_queries import StoredQueries
 from understudy.actors.tree import agent_tree
+from understudy.actors.trust_watch import TrustWatch
 from understudy.agent.agent import Agent
 from understudy.errors import (
     Expired,
@@ -65,6 +66,8 @@ class AgentHost:
     """Set when the runtime opens."""
     dues: DueClock
     """Set when the runtime opens."""
+    trust: TrustWatch
+    """Set when the runtime opens."""
 
     def __init__(
         self,
@@ -88,13 +91,13 @@ class AgentHost:
             loop=loop,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
-            look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
             ref_of=self.ref,
             tell_due=lambda agent_id, due: self.dues.tell(agent_id, due),
         )
         self.services = self.directory.services = self.activator.services = services
+        self.trust = TrustWatch(services, self.hold)
         services.looks = StoredQueries(services, self.directory)
         services.placement.introduce()
         shared = services.shared_store
@@ -104,6 +107,8 @@ class AgentHost:
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
+            # Before an agent is claimed: what this host must not run, it must not have.
+            await self.trust.open()
             await services.placement.register(self.directory.definitions())
             await services.placement.register_factory()
             await mark_restored(services.store, services.clock)
@@ -131,13 +136,14 @@ class AgentHost:
         if self._telemetry is not None:
             self._telemetry.leave(self.services)
         self._loop_monitor.stop()
+        self.trust.close()
         self.dues.close()
         if self._outgoing is not None:
             self._outgoing.close()
         # Whatever interrupts the waiting: no agent outlives its runtime.
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(self.services.store.close)
-            last.push_async_callback(self.services.shared.close)
+            last.push_async_callback(self.services.runs.shared.close)
             last.push_async_callback(self._end_all)
             await self._passivate_all(timeout)
 
@@ -169,13 +175,31 @@ class AgentHost:
         return bool(done)
 
     async def _drain(self) -> None:
-        await asyncio.gather(self.services.placement.drain(), self._give_up_active())
+        await self._give_up_all(self.services.placement.drain(), "this runtime is being drained")
+
+    async def hold(self, why: str) -> None:
+        """Give up all agents while no call may start here, as a drain does; empty: take them again.
+
+        Args:
+            why: no call may start.
+
+        """
+        placement = self.services.placement
+        if why:
+            what = f"no call may start at this runtime: {why}"
+            await self._give_up_all(placement.hold(why), what)
+        else:
+            await placement.hold("")
+
+    async def _give_up_all(self, saying: Coroutine[Any, Any, None], why: str) -> None:
+        """Give up all agents, once it is said that this host takes none."""
+        await asyncio.gather(saying, self._give_up_active())
         # Race: this against an agent that was being activated when the draining began
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         while await self._give_up_active():
             pass
         for slot in self.directory.all_slots():
-            slot.refuse_waiters(Fenced(agent_id=slot.id, why="this runtime is being drained"))
+            slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
 
     async def _give_up_active(self) -> bool:
         """Give up all agents that are in memory; False for none."""
@@ -202,19 +226,20 @@ class AgentHost:
         for stored in await self.services.store.find_agents(agent_ids):
             if stored.host is None and stored.index_status in TO_GO_ON:
                 id, agent = stored.agent_id, stored.agent
-                unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
+                held = self.services.placement.held
+                unfit = UnfitHost(agent_id=id, agent=agent, draining=not held, held=held)
                 needs = None if self.directory.knows(agent) else ()
                 await self.services.placement.elsewhere(id, agent, unfit, needs=needs)
 
     def _passivate(self, slot: AgentSlot) -> Coroutine[Any, Any, None]:
         """Passivate an agent. The result waits until the store has it."""
-        passive: Future[bool] = Future()
         # By now it may be passive, and a message would activate it again and again
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         if slot.phase in (Phase.PASSIVE, Phase.RELEASING):
+            passive = Future[Any]()
             passive.set(False)
         else:  # at once: it must not begin another step meanwhile
-            slot.post(Passivate(passive))
+            passive = slot.post(Passivate())
 
         async def left() -> None:
             with contextlib.suppress(Exception):  # it could not be read: it is passive
@@ -247,19 +272,19 @@ class AgentHost:
         except (UnknownToken, UsageError):
             return _unknown_token
         given = GivenToken()
-        asked = AnswerWait(hash_of(token), answer, Future(), given)
+        asked = AgentCall(AnswerWait(hash_of(token), answer, given), Future(self.services.loop))
         slot.ask(asked)
         return partial(self._answered, slot, asked, given)
 
-    async def _answered(self, slot: AgentSlot, asked: AnswerWait, given: GivenToken) -> bool:
-        agent_id, token_hash, answer = slot.id, asked.token_hash, asked.answer
+    async def _answered(
+        self, slot: AgentSlot, asked: AgentCall[AnswerWait], given: GivenToken
+    ) -> bool:
+        agent_id, token_hash, answer = slot.id, asked.message.token_hash, asked.message.answer
         if not self.directory.is_active(agent_id):
             try:
                 await self._made_token(agent_id, token_hash)
             except Exception as error:
-                slot.refuse_those(
-                    lambda each: isinstance(each, AnswerWait) and each.given is given, error
-                )
+                slot.refuse_those(lambda each: each.message is asked.message, error)
                 if slot.phase is Phase.PASSIVE:
                     self.directory.drop_unless_needed(slot)
         # Also of a guess that was not in the inbox: it goes along with other calls. And of one to
@@ -268,7 +293,7 @@ class AgentHost:
         given.is_checked = True
         self.activator.check_inbox_here(slot)
         try:
-            known = await asked.future
+            known: bool | None = await asked.future
         except UnknownAgent:
             raise UnknownToken from None
         if known is not None:

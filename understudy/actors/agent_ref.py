@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
 from understudy._base import forks, security_log
-from understudy._base.authors import checked_author
+from understudy._base.authors import By, Login, checked_author
 from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
@@ -19,6 +20,7 @@ from understudy.actors.agent.events import Status, Subscription
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.message_ids import check_message_id
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentMessage,
     Cancel,
     CancelMessage,
@@ -26,7 +28,6 @@ from understudy.actors.agent.messages import (
     Compact,
     Decide,
     Expectation,
-    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -49,9 +50,15 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.approvals import Assurance, Voter
+from understudy.approvals import Caller, Voter
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.errors import (
+    ForkedRuntime,
+    PeopleUnavailable,
+    UsageError,
+    VoteRefused,
+    WouldDeadlock,
+)
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import (
     Decision,
@@ -71,7 +78,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import QueuedMessage, RunChoices, run_message_id
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
 
@@ -94,8 +101,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     """
 
     _expectation: Expectation | None = None
-    _assurance: Assurance = "host"
-    """Who says that those are who they are by whose names decisions come."""
+    _caller: Caller | None = None
+    """Who calls, where a login says it; None where code of the host application does."""
     actor_class: type[AgentActor] = AgentActor
 
     def __init__(
@@ -104,7 +111,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
         if expected is not None:
-            self._expectation = Expectation(expected)
+            self._expectation = Expectation(expected.name)
         self.actor_stopped: Lifetime = alive
 
     @property
@@ -213,17 +220,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             # Where the definition is not known yet, they are checked once the agent is read.
             options_of(choices, slot.agent)
         future: RunFuture[OutcomeOf[OutputT_co]] = RunFuture(message_id, slot.services.loop)
-        request = RunRequest(
-            context=slot.services.codecs.capture(),
-            message=user_message(input, at=slot.services.clock.now()),
-            choices=choices,
-            future=future,
+        queued = MessageQueued(
             message_id=message_id,
-            callers=running_agents.get(),
-            refuse_if_interrupted=if_interrupted == "error",
-            by=author,
+            message=user_message(input, at=slot.services.clock.now()),
+            context={**slot.services.codecs.capture()},
+            choices=choices,
+            by=self._by(author),
         )
-        slot.ask(self._expecting(request))
+        request = RunRequest(queued, if_interrupted == "error", running_agents.get())
+        slot.ask(self._asked(request, future))
         return future
 
     def send(
@@ -261,18 +266,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         author = checked_author(by, what="send(by=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
-        return self._ask(
-            lambda future: Send(
-                user_message(input, at=slot.services.clock.now()),
-                message_id or slot.services.new_id(),
-                steer,
-                slot.key in running_agents.get(),
-                future,
-                due,
-                slot.services.codecs.capture(),
-                by=author,
-            )
+        queued = MessageQueued(
+            message_id=message_id or slot.services.new_id(),
+            message=user_message(input, at=slot.services.clock.now()),
+            steer=steer,
+            self_sent=slot.key in running_agents.get(),
+            due=due,
+            context={**slot.services.codecs.capture()},
+            by=self._by(author),
         )
+        return self._ask(Send(queued))
 
     def cancel_message(self, message_id: str, *, by: str | None = None) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
@@ -291,7 +294,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_message_id(message_id)
         author = checked_author(by, what="cancel_message(by=...)")
-        return self._ask(lambda future: CancelMessage(message_id, future, author))
+        return self._ask(CancelMessage(message_id, author))
 
     def queue(self) -> Future[list[QueuedMessage]]:
         """The messages that wait for a run, in the order in which runs take them.
@@ -299,7 +302,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Those with a time that has not come are in `state().plans.timed`. A `run` that waits has
         `choices`, and a message that was sent has none.
         """
-        return self._look(lambda future: Query(future, _queue_of))
+        return self._look(Query(_queue_of))
 
     def resume(
         self,
@@ -330,10 +333,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.resume)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        context = self._slot.services.codecs.capture()
-        return self._ask_deciding(
-            given, lambda future, voters: Resume(given, future, checked, context, voters)
-        )
+        context, login = self._slot.services.codecs.capture(), self._login
+        return self._ask_deciding(Resume(given, checked, context, login=login))
 
     def decide(
         self,
@@ -356,10 +357,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.decide)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        context = self._slot.services.codecs.capture()
-        return self._ask_deciding(
-            given, lambda future, voters: Decide(given, checked, future, context, voters)
-        )
+        context, login = self._slot.services.codecs.capture(), self._login
+        return self._ask_deciding(Decide(given, checked, context, login=login))
 
     @overload
     def extract(
@@ -430,7 +429,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         told = {} if context is None else context
         told = told if author is None else {**told, "by": author}
         signal = StopSignal(StopReason.USER_REQUESTED, message, told, source="cancel")
-        return self._ask(lambda future: Cancel(signal, future, _checked_run_id(run_id)))
+        return self._ask(Cancel(signal, _checked_run_id(run_id)))
 
     def pause(
         self, reason: str = "pause", *, run_id: str | None = None, by: str | None = None
@@ -450,7 +449,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(reason, what="`reason`")
         author = checked_author(by, what="pause(by=...)")
-        return self._ask(lambda future: Pause(reason, future, _checked_run_id(run_id), by=author))
+        return self._ask(Pause(reason, _checked_run_id(run_id), by=author))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it is.
@@ -461,7 +460,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="unpause(by=...)")
-        return self._ask(lambda future: Unpause(future, _checked_run_id(run_id), by=author))
+        return self._ask(Unpause(_checked_run_id(run_id), by=author))
 
     def retry(
         self, *, run_id: str | None = None, by: str | None = None
@@ -486,7 +485,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="retry(by=...)")
-        return self._ask(lambda future: Retry(future, _checked_run_id(run_id), by=author))
+        return self._ask(Retry(_checked_run_id(run_id), by=self._by(author)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -508,7 +507,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         if message_id is not None:
             check_message_id(message_id)
-        return self._look(lambda future: WaitOutcome(future, message_id, is_look=True))
+        return self._look(WaitOutcome(message_id, is_look=True))
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
         """Pass a message to a middleware of the agent, also during a run.
@@ -522,7 +521,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 must be JSON where another host owns the agent: it is posted there.
 
         """
-        return self._ask(lambda future: Notify(middleware, message, future))
+        return self._ask(Notify(middleware, message))
 
     def compact(self, *, by: str | None = None) -> Future[None]:
         """Replace the agent's records by a snapshot of its state, so that it loads fast.
@@ -536,7 +535,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         author = checked_author(by, what="compact(by=...)")
         security_log.note("act", "compact", who=author, agent=self.id)
-        return self._ask(lambda future: Compact(future, author))
+        guard, id = self._slot.services.runs.trust.guard, self.id
+        if guard is None:
+            return self._ask(Compact(author))
+        caller = None if author is None else self._caller_for(author)
+
+        async def allowed() -> None:
+            await guard("compact", f"compact agent {id!r}", {"id": id}, caller)
+            await self._ask(Compact(author))
+
+        return self.on_loop(allowed)
 
     def change_files(
         self,
@@ -556,9 +564,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         fact = FilesChanged(files=tuple(changes))
-        return self._ask(
-            lambda future: ChangeFiles(fact, dict(blobs), {**(expected or {})}, future)
-        )
+        return self._ask(ChangeFiles(fact, dict(blobs), {**(expected or {})}))
 
     # --------------------------------------------------------------------- looking
 
@@ -607,11 +613,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def state(self) -> Future[AgentState]:
         """A copy of the agent's state, on any host. The agent is not activated."""
-        return self._look(lambda future: Query(future, AgentState.copied))
+        return self._look(Query(AgentState.copied))
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
-        return self._look(lambda future: Query(future, _decisions_of))
+        return self._look(Query(_decisions_of))
 
     def events(self, after: int | str = 0) -> Subscription:
         """The recorded events after `after`, then the live ones.
@@ -642,7 +648,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         revoked = Revoked(tool_name=tool, by=checked_author(by, what="revoke(by=...)"))
         security_log.note("act", "revoke", who=by, agent=self.id)
-        return self._ask(lambda future: RecordFact(revoked, future))
+        return self._ask(RecordFact(revoked))
 
     def settle(
         self, call_key: str, *, how: str, happened: bool = True, by: str | None = None
@@ -669,7 +675,64 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         checked_flag(happened, what="`happened`")
         author = checked_author(by, what="settle(by=...)")
         settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
-        return self._ask(lambda future: RecordFact(settled, future))
+        return self._ask(RecordFact(settled))
+
+    def close_review(
+        self, review_id: str, *, note: str | None = None, by: str | None = None
+    ) -> Future[None]:
+        """Close the review of a call that a person alone has let run by breaking the glass.
+
+        The future raises `UsageError` if there is no such review, and `VoteRefused` if the person
+        is not known to `Runtime(people=)`, has broken the glass, or has asked for the call where
+        who has must not vote.
+
+        Args:
+            review_id: of `runtime.reviews()`.
+            note: what is to be said of it, for the record.
+            by: the person who closes it; a name is needed.
+
+        Raises:
+            UsageError: if `review_id` or `note` is no text.
+
+        """
+        checked_text(review_id, what="`review_id`")
+        if note is not None:
+            checked_text(note, what="close_review(note=...)", may_be_empty=True)
+        author = checked_author(by, what="close_review(by=...)")
+        security_log.note("act", "close_review", who=by, agent=self.id)
+
+        async def closed() -> None:
+            voter = await self._reviewer(review_id, author)
+            fact = ReviewClosed(review_id=review_id, person=voter.person, by=voter.name, note=note)
+            await self._ask(RecordFact(fact))
+
+        return self.on_loop(closed)
+
+    async def _reviewer(self, review_id: str, by: str | None) -> Voter:
+        """The person of this name.
+
+        Raises:
+            PeopleUnavailable: if nobody can say now who it is.
+            VoteRefused: if it is nobody, or no person.
+
+        """
+        people, voter = self._slot.services.runs.trust.people, None
+        if people is not None and by is not None:
+            voter = await people.voter(self._caller_named(by))
+        if by is None:
+            why = "nobody is named: close_review(by=...)"
+        elif voter is None:
+            why = "no people are known: give Runtime(people=...)"
+        elif voter.why_unknown:
+            raise PeopleUnavailable(f"Review {review_id!r}: {voter.why_unknown}. Try again later")
+        elif not voter.person:
+            why = f"`people` knows nobody by the name {by!r}"
+        elif voter.kind != "person":
+            why = f"{by!r} is a {voter.kind}, and only persons review"
+        else:
+            return voter
+        message = f"Review {review_id!r} of agent {self.id!r}: {why}"
+        raise VoteRefused(message, request_id=review_id, person=by or "")
 
     # --------------------------------------------------------------- Pykka's calls
 
@@ -734,7 +797,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._expecting(Passivate(future)))
+            self._slot.ask(self._asked(Passivate(), future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -825,19 +888,48 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         return self.on_loop(decided)
 
-    def _ask_deciding(
-        self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
-    ) -> Future[Any]:
+    def _ask_deciding(self, message: Decide) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people, assurance = self._slot.services.trust.people, self._assurance
-        if people is None:
-            return self._ask(lambda future: message(future, {}))
+        trust, clock = self._slot.services.runs.trust, self._slot.services.clock
+        callers = {name: self._caller_named(name) for name in _names_in(message.decisions)}
+        if trust.people is None:
+            return self._ask(message)
 
         async def asked() -> Any:
-            voters = await people.voters(_names_in(given), assurance)
-            return await self._ask(lambda future: message(future, voters))
+            now = clock.now()
+            voters = {name: await trust.voter(caller, now) for name, caller in callers.items()}
+            return await self._ask(replace(message, voters=voters))
 
         return self.on_loop(asked)
+
+    @property
+    def _login(self) -> Login | None:
+        """What is kept of who calls, where a name does not say it all."""
+        return None if self._caller is None else self._caller.login
+
+    def _by(self, author: str | None) -> By | None:
+        """What is kept of this author: all that is known of the login, if it is theirs."""
+        login = self._login
+        return login if login is not None and author == login.shown else author
+
+    def _caller_for(self, name: str) -> Caller:
+        """Who asks under this name: the login, if it is theirs."""
+        caller = self._caller
+        return caller if caller is not None and caller.shown == name else Caller(name=name)
+
+    def _caller_named(self, name: str) -> Caller:
+        """Who decides under this name.
+
+        Raises:
+            UsageError: if a login decides under the name of another one.
+
+        """
+        caller = self._caller
+        if caller is None:
+            return Caller(name=name)
+        if name != caller.shown:
+            raise UsageError(f"{caller.shown!r} is logged in, and {name!r} cannot decide by that")
+        return caller
 
     def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()
@@ -846,33 +938,30 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
         return future
 
-    def _ask(self, message: Callable[[Future[Any]], AgentMessage]) -> Future[Any]:
+    def _ask(self, message: AgentMessage) -> Future[Any]:
         """Ask the agent what the message says; the future gets the answer."""
-        future: Future[Any] = Future(self._slot.services.loop)
-        self._slot.ask(self._expecting(message(future)))
-        return future
+        call = self._asked(message, Future(self._slot.services.loop))
+        self._slot.ask(call)
+        return call.future
 
-    def _look(self, message: Callable[[Future[Any]], Query | WaitOutcome]) -> Future[Any]:
+    def _look(self, message: Query | WaitOutcome) -> Future[Any]:
         """The same of a look, which activates no agent."""
-        future: Future[Any] = Future(self._slot.services.loop)
-        self._slot.look(self._expecting(message(future)))
-        return future
+        call = self._asked(message, Future(self._slot.services.loop))
+        self._slot.put(call)
+        return call.future
 
-    def _expecting(self, message: AgentMessage) -> AgentMessage:
+    def _asked(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
         self._refuse_unusable()
-        expectation = self._expectation
-        if expectation is not None and not expectation.is_met:
-            return Expecting(expectation, message)
-        return message
+        return AgentCall(message, future, self._expectation)
 
 
-def of_login(ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
-    """The ref for decisions of somebody who is logged in, whose name the login has said.
+def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:
+    """The ref for calls of somebody who is logged in.
 
     For servers alone: the names in decisions must be those of logins, and never a client's own.
     """
     found = copy(ref)
-    found._assurance = "login"  # a name of no other module: host code has no way to say it
+    found._caller = caller  # a name of no other module: host code has no way to say it
     return found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, overload
 
 from understudy._base.clock import SharedClock
+from understudy._base.json_values import shown
 from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent, position_of
 from understudy.actors.agent.histories import Histories
@@ -22,7 +24,10 @@ from understudy.actors.displays import DisplaySubscription, recorded, stored_dis
 from understudy.actors.opened import Opened
 from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.recorded_events import RecordedEvents
+from understudy.actors.reads.rule_trials import try_rules
 from understudy.actors.reads.store_views import OTHER
+from understudy.agent.agent import Agent
+from understudy.agent.rule_checks import known_tools
 from understudy.display import DisplayUpdate
 from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
@@ -32,6 +37,9 @@ from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
+from understudy.trust.fold import RegisteredRules, TrustState, apply_fact
+from understudy.trust.rules import Rules
+from understudy.trust.trial import Trial
 
 T = TypeVar("T")
 
@@ -75,6 +83,43 @@ class Observer(Opened):
         await self._store.disconnect()
 
     # ------------------------------------------------------------------- looking
+
+    def try_rules(
+        self,
+        rules: Rules,
+        *,
+        since: datetime | timedelta | None = None,
+        agents: Iterable[Agent[Any, Any]] = (),
+    ) -> Future[Trial]:
+        """What rules would have said of the calls that are recorded. Nothing is changed.
+
+        One agent is read after the other, page by page, so that little is in memory at a time.
+
+        Args:
+            rules: that are tried.
+            since: a time, or how long before now: calls that ended before are left out.
+            agents: the definitions of today. With them rules see the arguments as a runtime shows
+                them, with defaults and former names; without, as the model has written them.
+
+        """
+        if not isinstance(rules, Rules):
+            raise UsageError(f"try_rules() takes Rules(...), got {shown(rules)}")
+        known = known_tools(agents := list(agents)) if agents else None
+        return self._call(lambda: try_rules(self._store, rules, self._time_of(since), known))
+
+    def registered_rules(self) -> Future[RegisteredRules | None]:
+        """The newest rules that hold for the whole store; None where none were registered."""
+
+        async def found() -> RegisteredRules | None:
+            state = TrustState()
+            for fact in await self._store.trust_after(0):
+                state = apply_fact(state, fact)
+            return state.rules
+
+        return self._call(found)
+
+    def _time_of(self, since: datetime | timedelta | None) -> datetime | None:
+        return self._clock.now() - since if isinstance(since, timedelta) else since
 
     def state(self, id: str) -> Future[AgentState]:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""

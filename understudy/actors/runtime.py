@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -16,14 +19,18 @@ from understudy._base.json_values import (
     checked_callable,
     checked_count,
     checked_flag,
+    checked_json,
     checked_limit_seconds,
     checked_seconds,
+    checked_text,
+    digest,
     shown,
 )
 from understudy._base.points_in_time import checked_clock
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.administration import Administration, Protected, checked_protect
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory, checked_id
@@ -38,33 +45,40 @@ from understudy.actors.agent.services import (
 )
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.agent_ref import AgentRef
+from understudy.actors.agent_ref import AgentRef, of_login
 from understudy.actors.opened import Opened
-from understudy.actors.reads.export import import_
+from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.schedules import Schedules, own_ref
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
+from understudy.agent.rule_checks import check_approvals, rules_that_match_nothing
+from understudy.approvals import Approval, Caller
 from understudy.errors import UsageError, WouldDeadlock
-from understudy.interrupts import DOUBT_ENDS
+from understudy.interrupts import DOUBT_ENDS, Decision
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
 from understudy.journal.opening import open_store
-from understudy.loop_actors.future import Future
+from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
+from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
+from understudy.trust.delegations import checked_party, checked_terms
+from understudy.trust.fold import AdminRequest, Delegation
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -83,7 +97,10 @@ class RuntimeStatus:
     abandoned_tasks: int
     """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
     draining: bool = False
-    """Whether it takes no agents any more: see `Runtime.drain`."""
+    """Whether it takes no agents any more: see `Runtime.drain`. Also while no call may start here,
+    because its rules are older than those of the store, say."""
+    held: str = ""
+    """Why no call may start here now; empty where calls may."""
 
     @property
     def ready(self) -> bool:
@@ -121,8 +138,12 @@ class RuntimeSettings(RuntimeOptions, total=False):
     tool_errors: ToolErrors | None
     people: GivenPeople | None
     rules: Rules | None
+    protect: Mapping[Protected, Approval] | None
     clock: Clock | None
     new_id: NewId | None
+
+
+T = TypeVar("T")
 
 
 class Runtime(Opened):
@@ -186,6 +207,10 @@ class Runtime(Opened):
         rules: which calls of all agents are denied, need persons, or run: `Rules` of
             `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
             puts others in their place.
+        protect: what persons must agree to before it is done: `{"delete": approval({"ops": 2})}`.
+            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover` and
+            `retire_rules`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the same is
+            asked for again then. It is of this runtime: give it to all hosts of the store.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -195,6 +220,9 @@ class Runtime(Opened):
             if the store cannot be opened.
 
     """
+
+    _caller: Caller | None = None
+    """Who calls, where a login says it; None where code of the host application does."""
 
     _closed_too_soon = "the runtime stopped before it answered"
 
@@ -241,6 +269,7 @@ class Runtime(Opened):
         doubt_ends: Seconds | None = DOUBT_ENDS,
         people: GivenPeople | None = None,
         rules: Rules | None = None,
+        protect: Mapping[Protected, Approval] | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -279,22 +308,28 @@ class Runtime(Opened):
         labels = checked_labels(labels, what="`labels`")
         known = None if people is None else People(people, self._clock)
         self._trust = Trust(known, checked_rules(rules))
-        make_services = partial(
-            RuntimeServices[AgentSlot, Activation],
-            placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
-            store=opened,
+        check_approvals(self._directory.definitions(), self._trust.rules, known)
+        self._has_factory = has_factory
+        self._protect = checked_protect(protect, has_people=known is not None)
+        runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
             threads=self._threads,
-            abandoned=self._abandoned,
-            idle_timeout=idle_timeout,
-            deps_for=deps_for,
-            factory=factory,
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
             tool_defaults=self.tool_defaults,
             trust=self._trust,
             doubt_ends=doubt_ends,
+        )
+        make_services = partial(
+            RuntimeServices[AgentSlot, Activation],
+            placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
+            store=opened,
+            abandoned=self._abandoned,
+            idle_timeout=idle_timeout,
+            deps_for=deps_for,
+            factory=factory,
+            runs=runs,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
@@ -310,15 +345,230 @@ class Runtime(Opened):
     def rules(self) -> Rules | None:
         """The rules for the calls of all agents. What is set holds for each call that starts next.
 
+        To set rules with a version, or any where the store has such rules, waits until the store
+        has them: on the runtime's own loop, await `set_rules`.
+
         Raises:
-            UsageError: where other than `Rules` or None is set.
+            UsageError: where other than `Rules` or None is set, or as of `set_rules`.
+            WouldDeadlock: on the runtime's loop, where the store is to be asked.
 
         """
         return self._trust.rules
 
     @rules.setter
     def rules(self, rules: Rules | None) -> None:
-        self._trust.rules = checked_rules(rules)
+        rules = checked_rules(rules)
+        check_approvals(self._directory.definitions(), rules, self._trust.people)
+        is_of_host = rules is None or rules.version is None
+        if self._loop is None or (is_of_host and self._trust.state.rules is None):
+            self._trust.rules = rules
+        else:
+            refuse_on_its_loop(self._loop, "set `rules`", "await runtime.set_rules(rules)")
+            self.set_rules(rules).get()
+
+    def set_rules(self, rules: Rules | None) -> Future[None]:
+        """Put these rules in the place of those of this runtime. With a version, register them.
+
+        The future has a result once they hold here. Other hosts learn of a new version within a
+        second or two, and start no calls then until they have it.
+
+        Raises:
+            UsageError: for other than `Rules` or None. By the future: if the version is registered
+                with other rules, or is older than the newest; or if there is no version, and the
+                store has rules with one.
+
+        """
+        checked = checked_rules(rules)
+        check_approvals(self._directory.definitions(), checked, self._trust.people)
+        return self._call(lambda: self._agent_host.trust.put_rules(checked))
+
+    def retire_rules(self, *, by: str | None = None) -> Future[bool]:
+        """Have no rules hold for the whole store any more, until a higher version is registered.
+
+        Each host keeps the rules that it has; hosts without rules may open again.
+
+        Args:
+            by: the person who decides it, which the store keeps.
+
+        Returns:
+            Whether some rules held.
+
+        """
+        name = checked_author(by, what="retire_rules(by=...)")
+        return self._guarded(
+            "retire_rules",
+            "retire the rules",
+            {},
+            name,
+            lambda: self._agent_host.trust.retire_rules(name),
+        )
+
+    @property
+    def trust(self) -> Trust:
+        """The people and the rules, and what holds for the whole store."""
+        return self._trust
+
+    def delegate(
+        self,
+        *,
+        from_: str | tuple[str, str] | Caller,
+        to: str | tuple[str, str] | Caller,
+        roles: Sequence[str],
+        until: datetime,
+        reason: str,
+        by: str | None = None,
+    ) -> Future[Delegation]:
+        """Let a person vote with roles of another one, until a time, at all hosts of the store.
+
+        The vote of who gets them counts for both: neither votes a second time. What one person has
+        by a delegation is not delegated on. It is looked at where a vote is cast, and again right
+        before the call starts.
+
+        Args:
+            from_: who has the roles: the name of a login; or issuer and subject of an identity
+                provider.
+            to: who gets them, in the same way.
+            roles: which of those that `people` says that the person has.
+            until: until when, with a time zone.
+            reason: why, for the record.
+            by: the person who asks for it; `from_` by default.
+
+        Raises:
+            UsageError: for a wrong argument. By the future: if one of them is no person that is
+                known, or the giver does not have a role.
+            PeopleUnavailable: by the future, if nobody can say now who they are.
+
+        """
+        self._need_people("delegate(...)")
+        giver = checked_party(from_, what="delegate(from_=...)")
+        getter = checked_party(to, what="delegate(to=...)")
+        author = checked_author(giver.shown if by is None else by, what="delegate(by=...)")
+
+        async def delegated() -> Delegation:
+            now = self._agent_host.services.clock.now()
+            names, due, why = checked_terms(roles, until, reason, now)
+            security_log.note("act", "delegate", who=author)
+            caller = giver if by is None else self._caller_of(author)
+            if self._trust.guard is not None and not await self._is_same(giver, caller):
+                about = f"let {getter.name!r} vote for {giver.name!r} as {', '.join(names)}"
+                parties = [
+                    [each.issuer, each.subject, "" if each.issuer else each.name]
+                    for each in (giver, getter)
+                ]
+                what = [parties, list(names), due.isoformat(), why]
+                await self._trust.guard("delegate", about, what, caller)
+            return await self._agent_host.trust.delegate(giver, getter, names, due, why, author)
+
+        return self._call(delegated)
+
+    async def _is_same(self, one: Caller, other: Caller | None) -> bool:
+        """Whether both are one person."""
+        people = self._trust.people
+        if people is None or other is None:
+            return False
+        found = [(await people.voter(each)).person for each in (one, other)]
+        return bool(found[0]) and found[0] == found[1]
+
+    def delegations(self) -> Future[list[Delegation]]:
+        """The delegations that hold now, the oldest first.
+
+        Raises:
+            UsageError: if no people are known.
+
+        """
+        self._need_people("delegations()")
+        return self._call(lambda: self._agent_host.trust.delegations())
+
+    def end_delegation(self, id: str, *, by: str | None = None) -> Future[bool]:
+        """Let a delegation hold no longer. The future resolves to whether it did.
+
+        A call that was approved by a vote of it, and has not started, asks persons anew.
+
+        Args:
+            id: of the delegation.
+            by: the person who asks for it, for the record.
+
+        Raises:
+            UsageError: if `id` is no text, or `by` no name.
+
+        """
+        self._need_people("end_delegation(...)")
+        checked_text(id, what="end_delegation(id)")
+        author = checked_author(by, what="end_delegation(by=...)")
+        security_log.note("act", "end_delegation", who=author)
+        return self._call(lambda: self._agent_host.trust.end_delegation(id, author))
+
+    def vote(self, request_id: str, decision: Decision) -> Future[AdminRequest]:
+        """Vote on what somebody wants to be done that is protected: `Runtime(protect=...)`.
+
+        The future resolves to the request with its votes.
+
+        Args:
+            request_id: of `ApprovalNeeded`, or of `administration()`.
+            decision: `approve(by="ann")` or `reject(by="ann")`.
+
+        Raises:
+            UsageError: for what is no decision with a name.
+            DecisionError: by the future, if there is no such request any more.
+            VoteRefused: by the future, if the person may not vote on it.
+            PeopleUnavailable: by the future, if nobody can say now who it is.
+
+        """
+        self._need_people("vote(...)")
+        checked_text(request_id, what="vote(request_id)")
+        if not isinstance(decision, Decision) or decision.by is None:
+            raise UsageError(
+                f'vote(...) takes approve(by="ann") or reject(by="ann"), got {shown(decision)}'
+            )
+        caller = self._caller_of(checked_author(decision.by, what="vote(by=...)"))
+        assert caller is not None, "it has a name"
+        security_log.note("act", "vote", who=decision.by)
+        return self._call(lambda: self._administration.vote(request_id, decision, caller))
+
+    def administration(self) -> Future[list[AdminRequest]]:
+        """What persons are to agree to, or have, and what was not done since; the oldest first.
+
+        Raises:
+            UsageError: if no people are known.
+
+        """
+        self._need_people("administration()")
+        return self._call(lambda: self._administration.requests())
+
+    def _need_people(self, what: str) -> None:
+        if self.people is None:
+            raise UsageError(f"{what}: no people are known: give Runtime(people=...)")
+
+    def _asked_by(self, caller: Caller) -> Self:
+        """This runtime, for calls of somebody who is logged in. For servers alone."""
+        found = copy(self)
+        found._caller = caller
+        return found
+
+    def _caller_of(self, by: str | None) -> Caller | None:
+        caller = self._caller
+        if by is None or (caller is not None and caller.shown == by):
+            return caller if by is not None else None
+        return Caller(name=by)
+
+    def _guarded(
+        self,
+        verb: Protected,
+        about: str,
+        arguments: Any,
+        by: str | None,
+        work: Callable[[], Coroutine[Any, Any, T]],
+    ) -> Future[T]:
+        """Do it where persons have agreed to it, or need not."""
+        guard, caller = self._trust.guard, self._caller_of(by)
+        if guard is None:
+            return self._call(work)
+
+        async def allowed() -> T:
+            await guard(verb, about, arguments, caller)
+            return await work()
+
+        return self._call(allowed)
 
     # -------------------------------------------------------------------- life cycle
 
@@ -341,8 +591,19 @@ class Runtime(Opened):
             self._refuse_inside_run("stop", "a run cannot stop the runtime it runs in")
         self._leave(self._stop_timeout if seconds is None else seconds)
 
+    def _warn_of_rules(self) -> None:
+        """Say which rules are about no tool: a typo in a denial would deny nothing, silently."""
+        agents = self._directory.definitions()
+        if self._trust.rules is None or not agents or self._has_factory:
+            return
+        for problem in rules_that_match_nothing(agents, self._trust.rules):
+            logger.warning("%s", problem)
+
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._warn_of_rules()
         await self._agent_host.open(loop)
+        self._administration = Administration(self._agent_host.services, self._protect)
+        self._trust.guard = self._administration.allow if self._protect else None
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
@@ -351,6 +612,7 @@ class Runtime(Opened):
                 await self._agent_host.close(0)
                 raise
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
+        self._agent_host.trust.on_released = self._sweep.hint
         self._sweep.open()
 
     async def _close(self, timeout: float | None) -> None:
@@ -509,7 +771,13 @@ class Runtime(Opened):
         author, host = checked_author(by, what="recover(by=...)"), self._agent_host
         if author is not None:  # hosts recover by themselves, too
             security_log.note("act", "recover", who=author)
-        return self._call(lambda: recover(host, at_once, author))
+        return self._guarded(
+            "recover",
+            "recover what was cut off",
+            {},
+            author,
+            lambda: recover(host, at_once, author),
+        )
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
         """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
@@ -530,11 +798,18 @@ class Runtime(Opened):
         checked_id(id)
         author = checked_author(by, what="delete(by=...)")
         security_log.note("act", "delete", who=author, agent=id)
-        return self._call(lambda: self._agent_host.activator.delete(id, author))
+        return self._guarded(
+            "delete",
+            f"delete agent {id!r}",
+            {"id": id},
+            author,
+            lambda: self._agent_host.activator.delete(id, author),
+        )
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
-        return self.get(id).compact(by=by)
+        ref = self.get(id)
+        return (ref if self._caller is None else of_login(ref, self._caller)).compact(by=by)
 
     def import_(
         self, data: Mapping[str, Any], id: str | None = None, *, by: str | None = None
@@ -568,7 +843,19 @@ class Runtime(Opened):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)
 
-        return self._call(imported)
+        if self._trust.guard is None:
+            return self._call(imported)
+        what = {"id": id, "data": digest(checked_json({"data": data}, what="import_(data)"))}
+        about = f"import {'an agent' if id is None else f'agent {id!r}'}"
+        return self._guarded("import", about, what, author, imported)
+
+    def export(self, id: str, *, by: str | None = None) -> Future[dict[str, Any]]:
+        """As of an `Observer`; where it is protected, by who has the votes for it."""
+        checked_id(id)
+        author = checked_author(by, what="export(by=...)")
+        security_log.note("act", "export", who=author, agent=id)
+        about, read = f"export agent {id!r}", partial(export, self._store, id)
+        return self._guarded("export", about, {"id": id}, author, read)
 
     def schedule(
         self,
@@ -685,7 +972,8 @@ class Runtime(Opened):
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
-            draining=self._agent_host.services.placement.draining,
+            draining=self._agent_host.services.placement.is_closed,
+            held=self._agent_host.services.placement.held,
         )
 
     # -------------------------------------------------------------------- inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast, get_args
 
 from understudy._base import security_log
@@ -116,10 +117,10 @@ class Schedules:
 
     def _change(self, change: PlanChange) -> Future[Any]:
         _check_id(change.id)
-        checked_author(change.by, what=f"Schedule {shown(change.id)}: `by`")
-        who = change.by if change.wanted is None else change.wanted.by
+        by = checked_author(change.by, what=f"Schedule {shown(change.id)}: `by`")
+        who = by if change.wanted is None else change.wanted.by
         security_log.note("act", f"schedules.{change.action}", who=who, agent=self._ref.id)
-        return self._ref._ask(lambda future: ChangePlans(change, future))
+        return self._ref._ask(ChangePlans(replace(change, by=self._ref._by(by))))
 
 
 def _check_id(given: object) -> None:

@@ -20,7 +20,6 @@ from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
-from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 AT_ONCE = 32
@@ -67,6 +66,10 @@ class Sweep:
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
         self._lookout.begin()
+
+    def hint(self) -> None:
+        """Sweep at once: this host takes agents again."""
+        self._lookout.hint()
 
     def close(self) -> None:
         """Sweep no more."""
@@ -119,7 +122,7 @@ class Sweep:
         await shared.delete_lost_replies()
         for agent_id, name in await shared.orphans(AT_ONCE):
             if directory.may_run(name):
-                directory.get(agent_id).post(CheckDue(Future()))
+                directory.get(agent_id).post(CheckDue())
 
     def _is_to_be_tried(self, stored: StoredAgent) -> bool:
         # Race: this against `recover`, or an earlier sweep. An agent that is activated, or whose

@@ -23,10 +23,12 @@ from understudy.actors.agent import messages as m
 from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
-Right = Literal["read", "decide", "act", "admin"]
+Right = Literal["read", "decide", "act", "admin", "impersonate"]
 """The rights of people: to look; to answer requests; to write to agents and steer them; to export,
-compact and delete them."""
+compact and delete them; to do any of it in the name of somebody else, which is recorded."""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
+"""Those of whoever may do everything, in their own name."""
 
 Way = Literal["row", "cluster", "api", "cli", "mcp", "ag_ui"]
 """How a verb is called other than by a ref of this process."""
@@ -119,6 +121,7 @@ _READS = _without("row", "ag_ui", mcp="`read_history` has it")
 _PROGRAM = _without("api", "cli", "mcp", "ag_ui")
 _DECIDES = dict.fromkeys(("api", "cli", "mcp"), "`decide` is enough where nobody waits for the run")
 _WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as of `api`")
+_TRUST = _without("mcp", "ag_ui", row="the store has it for all hosts")
 _SIGNED = "each of the decisions has its own `by`"
 _OWN = "the program itself does it: no person can ask for it from outside"
 _HOLDER = "who has the token answers: nobody is logged in"
@@ -145,6 +148,8 @@ _TABLE = (
     Verb("settle", "act", m.RecordFact, kind="record", plain=True, said="the doubt is settled"),
     Verb("revoke", "act", m.RecordFact, kind="record",
          plain=True, said="it is revoked: people are asked again"),
+    Verb("close_review", "decide", m.RecordFact, kind="record", plain=True,
+         said="the review is closed"),
     Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG, unsigned=_OWN),
     Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED, unsigned=_OWN),
     Verb("compact", "admin", m.Compact, lasts=Lasts.LONG,
@@ -170,12 +175,17 @@ _TABLE = (
     Verb("schedules.remove", "act", m.ChangePlans, **_PLAN),
     Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
     Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
+    Verb("delegate", "decide", None, _TRUST, said="it is delegated"),
+    Verb("end_delegation", "decide", None, _TRUST, said="the delegation has ended"),
+    *(Verb(name, "read", None, _TRUST) for name in ("delegations", "administration")),
+    Verb("vote", "decide", None, _TRUST, said="the vote is recorded", unsigned=_SIGNED),
     Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),
     Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
     *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
     Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("reviews", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))

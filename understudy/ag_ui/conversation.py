@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Runtime, Status, StatusChanged
-from understudy.actors.agent_ref import of_login
 from understudy.ag_ui.native_events import Differs, Given, NativeEvents
 from understudy.ag_ui.site import Site, need
 from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
@@ -244,8 +243,8 @@ class Conversation:
             raise refused(409, "Paused", "The run is paused: it has to be continued first.")
         if state is not None and _waits(state):
             raise refused(409, "Waiting", "The run waits for a time, or for the outside.")
-        ref = self.ref = self.source.spawn(self.site.agent, id=self.ref.id)
-        by = self.user.name
+        self.ref = self.source.spawn(self.site.agent, id=self.ref.id)
+        ref, by = self.user.calling(self.ref), self.user.by
         return lambda: ref.run(content, message_id=stored_id, if_interrupted="error", by=by)
 
     def _answered(
@@ -269,7 +268,7 @@ class Conversation:
                 )
             if answer.digest is not None and answer.digest != request.digest:
                 raise refused(409, "RequestChanged", "The request is not what was shown.")
-            decision = given[answer.id] = answer.decide(request, self.user.name)
+            decision = given[answer.id] = answer.decide(request, self.user.by)
             if decision.type == "edit" and self.site.redaction.hides(
                 self.user, {"arguments": request.arguments}
             ):
@@ -293,7 +292,7 @@ class Conversation:
         # What a person has decided elsewhere is not decided again; all of it again is a repetition.
         fresh = {id: given[id] for id in given if id in pending} or given
         expect = {id: (pending.get(id) or made[id].request).digest for id in fresh}
-        ref = of_login(ref)
+        ref = self.user.calling(ref)
         return (lambda: ref.resume(fresh, expect=expect)), fresh is not given or bool(pending)
 
     def _is_guess(self, before: Decision) -> bool:

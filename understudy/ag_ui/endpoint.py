@@ -238,7 +238,7 @@ class _Endpoint:
             await self._site.info(ref)
         except UnknownAgent as error:
             raise unknown_thread() from error
-        outcome: Any = await ref.cancel(by=user.name)
+        outcome: Any = await ref.cancel(by=user.by)
         return JSONResponse({"cancelled": outcome is not None})
 
 
@@ -299,5 +299,5 @@ def _stream(
         farewell=farewell,
         headers=headers,
         bound=conversation.site.streams,
-        user=conversation.user.name,
+        user=conversation.user.key,
     )

@@ -129,7 +129,7 @@ def results_in(
 def _answer(request: Request, message: ToolMessage) -> Answer:
     def decide(request: Request, by: str) -> Decision:
         if message.error is not None:
-            return Decision(type="reject", failed=True, message=message.error, by=by)
+            return Decision(type="reject", origin="executor", message=message.error, by=by)
         return respond(_value(request, message), by=by)
 
     return Answer(request.id, decide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
@@ -10,7 +10,8 @@ from ag_ui.core import Interrupt, ResumeEntry
 
 from understudy._base.json_schema import fault_text, faults_of
 from understudy._base.request_summary import summary
-from understudy.interrupts import Decision, DecisionType, Request
+from understudy.approvals import Vote, tally
+from understudy.interrupts import Decision, DecisionType, Request, approved_at
 from understudy.login.problems import refused
 
 REASONS = {"approval": "tool_call", "interrupt": "input_required"}
@@ -22,7 +23,7 @@ def interrupt_of(
     *,
     tool_call_id: str,
     parameters: Mapping[str, Any] | None,
-    missing: str | None = None,
+    votes: Sequence[Vote] = (),
 ) -> Interrupt:
     """The interrupt that stands for a request.
 
@@ -30,7 +31,7 @@ def interrupt_of(
         request: what a person is asked.
         tool_call_id: the id under which the client knows the call.
         parameters: the JSON schema of the tool's arguments, where it is known.
-        missing: which votes are missing, in words, where several persons must agree.
+        votes: those so far, where several persons must agree.
 
     """
     data = request.to_dict()
@@ -51,7 +52,22 @@ def interrupt_of(
     if request.rule:
         about |= {"rule": request.rule}
     if request.approval is not None:
-        about |= {"mustAgree": request.approval.text, "missing": missing}
+        due = approved_at(request, votes)
+        about |= {
+            "mustAgree": request.approval.text,
+            "terms": list(request.approval.terms),
+            "missing": tally(request.approval, votes).text,
+            "approvedAt": None if due is None else due.isoformat(),
+            "votes": [
+                {
+                    "name": vote.name,
+                    "type": vote.type,
+                    "breakGlass": vote.break_glass,
+                    "at": vote.at.isoformat(),
+                }
+                for vote in votes
+            ],
+        }
     return Interrupt(
         id=request.id,
         reason=REASONS.get(request.kind, f"understudy:{request.kind}"),
@@ -94,6 +110,8 @@ def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> d
         properties["editedArgs"] = arguments
     if "reject" in allowed:
         properties["reason"] = {"type": "string"}
+    if request.approval is not None and request.approval.break_glass:
+        properties["breakGlass"] = {"type": "boolean"}
     if "respond" in allowed:
         properties["value"] = {}
         if "approved" in ways:
@@ -167,6 +185,7 @@ def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
         value=given.get("value"),
         note=reason if chosen != "reject" else None,
         by=by,
+        break_glass=bool(given.get("breakGlass", False)),
     )
 
 

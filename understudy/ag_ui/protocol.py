@@ -47,7 +47,7 @@ from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.state.agent_state import AgentState
-from understudy.state.next_due import missing_votes
+from understudy.state.next_due import votes_of
 
 VERSION = "1.0"
 """Of the protocol that is spoken here."""
@@ -271,12 +271,12 @@ class _Stream:
 
 def interrupt_at(site: Site, request: Request, state: AgentState | None) -> Interrupt:
     """The interrupt that stands for a request of the agent at this endpoint."""
-    missing = None if state is None else missing_votes(state, [request.id]).get(request.id)
+    votes = () if state is None else votes_of(state).get(request.id, ())
     return interrupt_of(
         request,
         tool_call_id=call_at(request),
         parameters=getattr(site.source().tool_of(request), "parameters", None),
-        missing=missing,
+        votes=votes,
     )
 
 

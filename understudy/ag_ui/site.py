@@ -118,7 +118,7 @@ def own_threads(agent: str) -> AgentIdOf:
 
     def id_of(user: User, thread_id: str) -> str:
         # Quoted, no part has a colon: two users, or two agents, never share an id.
-        return ":".join(quote(part, safe="") for part in (agent, user.name, thread_id))
+        return ":".join(quote(part, safe="") for part in (agent, *user.key, thread_id))
 
     return id_of
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
+from understudy._base.authors import Login
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
-from understudy.approvals import Approval, Vote, Voter, equal_vote, tally
+from understudy.approvals import (
+    Approval,
+    Vote,
+    Voter,
+    equal_vote,
+    represented_by,
+    why_not_vouched,
+)
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -24,8 +33,11 @@ from understudy.errors import (
 from understudy.interrupts import (
     Decision,
     Request,
+    approved_at,
     checked_decision,
+    decision_by_votes,
     decision_on_only,
+    decision_word,
     decisions_by_id,
 )
 from understudy.run.definition import AgentDefinition
@@ -33,7 +45,8 @@ from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
-from understudy.state.records import Decided, Record, Voted
+from understudy.state.records import Decided, GlassBroken, Record, voted_on
+from understudy.state.reviews import Review
 from understudy.tools import InvalidArguments
 
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
@@ -93,19 +106,21 @@ def check_decisions(
     new: dict[str, Decision | Vote] = {}
     for request_id, given in decisions.items():
         if request_id in pending:
-            decision = _in_time(definition, pending[request_id], given, clock)
-            if pending[request_id].approval is None:
+            request, votes = pending[request_id], votes_of(state).get(request_id, ())
+            decision = _in_time(definition, request, votes, given, clock)
+            if request.approval is None:
                 new[request_id] = decision
                 continue
-            vote = _vote(pending[request_id], decision, voters, clock)
-            if not equal_vote(votes_of(state).get(request_id, ()), vote):
+            vote = _vote(request, decision, voters, votes, clock)
+            if not equal_vote(votes, vote) and not _too_late(request, votes, vote):
                 new[request_id] = vote
         elif request_id in before:
             earlier = before[request_id]
-            if earlier.decision.expired:
+            if earlier.decision.origin == "expiry":
                 raise _expired(earlier.request)
             if not _checked(definition, earlier.request, given).same_as(earlier.decision):
-                raise AlreadyDecided(request_id=request_id, decision=earlier.decision.type)
+                word = decision_word(earlier.decision.to_dict())
+                raise AlreadyDecided(request_id=request_id, decision=word)
         else:
             there = ", ".join(map(repr, pending)) or "none"
             raise DecisionError(
@@ -115,7 +130,13 @@ def check_decisions(
     return new
 
 
-def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clock: Clock) -> Vote:
+def _vote(
+    request: Request,
+    decision: Decision,
+    voters: Mapping[str, Voter],
+    votes: Sequence[Vote],
+    clock: Clock,
+) -> Vote:
     """The decision as the vote of a person who may vote.
 
     Raises:
@@ -136,34 +157,120 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
             f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
         )
     else:
-        why = why_no_voter(request, asked, voter)
+        now, alone = clock.now(), decision.break_glass
+        why = why_no_voter(request, asked, voter, now, votes, break_glass=alone)
+        wants = why is not None and decision.type == "approve" and asked.break_glass and not alone
+        if wants and why_no_voter(request, asked, voter, now, break_glass=True) is None:
+            why = f"{why}; they may break the glass: approve(break_glass=True, note=...)"
     if why is not None:
         raise VoteRefused(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
         )
     assert voter is not None, "else it is refused"
+    return vote_of(request, asked, voter, decision, votes, clock.now())
+
+
+def vote_of(
+    request: AskedOf,
+    asked: Approval,
+    voter: Voter,
+    decision: Decision,
+    votes: Sequence[Vote],
+    now: datetime,
+) -> Vote:
+    """The decision as the vote of somebody who may vote."""
+    other = None
+    if not decision.break_glass:
+        other = represented_by(asked, voter, votes, _excluded(request, asked), now)
     return Vote(
         person=voter.person,
         name=voter.name,
         login=voter.login,
-        roles=tuple(role for role in voter.roles if role in asked.roles),
+        roles=tuple(
+            role
+            for role in (voter.roles if other is None else other.roles)
+            if role in asked.roles or (decision.break_glass and role in asked.glass_roles)
+        ),
+        represents=other,
         type="approve" if decision.type == "approve" else "reject",
         message=decision.message,
         note=decision.note,
         assurance=voter.assurance,
-        at=clock.now(),
+        auth_at=voter.auth_at,
+        break_glass=decision.break_glass,
+        at=now,
+        issuer=voter.issuer,
+        subject=voter.subject,
+        acting_for=voter.acting_for,
     )
 
 
-def why_no_voter(request: Request, asked: Approval, voter: Voter) -> str | None:
-    """Why somebody may not vote on the request, in words; None where they may."""
+def _too_late(request: Request, votes: Sequence[Vote], vote: Vote) -> bool:
+    """Whether the request is approved already, though that is not recorded yet.
+
+    Raises:
+        AlreadyDecided: if it is, and the vote says something else.
+
+    """
+    # Race: the time has come, and the clock has not reached the agent yet. A veto that comes now
+    # would undo what everybody was told (test_a_veto_after_its_time_is_too_late).
+    due = approved_at(request, votes)
+    if due is None or due > vote.at:
+        return False
+    if vote.type != "approve":
+        raise AlreadyDecided(request_id=request.id, decision="approve")
+    return True
+
+
+class AskedOf(Protocol):
+    """What persons vote on: a request of an agent, or one of administration."""
+
+    @property
+    def requesters(self) -> tuple[str, ...] | None:
+        """The ids of the persons who want it; None where they are not known."""
+
+
+def why_no_voter(
+    request: AskedOf,
+    asked: Approval,
+    voter: Voter,
+    now: datetime,
+    votes: Sequence[Vote] = (),
+    *,
+    break_glass: bool = False,
+) -> str | None:
+    """Why somebody may not vote on the request, in words; None where they may.
+
+    Args:
+        request: to vote on.
+        asked: its approval.
+        voter: who it is.
+        now: when they vote.
+        votes: that were cast before.
+        break_glass: whether they would approve it alone.
+
+    """
     name = voter.login
     if not voter.person:
         return f"`people` knows nobody by the name {name!r}"
     if voter.kind != "person":
         return f"{name!r} is a {voter.kind}, and only persons vote"
-    if asked.roles.isdisjoint(voter.roles):
-        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
+    if break_glass and asked.glass_roles.isdisjoint(voter.roles):
+        roles = ", ".join(sorted(asked.glass_roles))
+        return f"{name!r} does not have the role that may break the glass: {roles}"
+    other = represented_by(asked, voter, votes, _excluded(request, asked), now)
+    if not break_glass and other is None and asked.roles.isdisjoint(voter.roles):
+        return (
+            f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
+            + _why_not_for_others(request, asked, voter, votes, now)
+        )
+    for each in votes:
+        by = each.represents
+        if by is not None and by.person == voter.person and by.delegation in voter.given:
+            return (
+                f"{each.name} has voted for {name!r}, by a delegation, and both count as one: end "
+                "the delegation first"
+            )
     if "requester" in asked.never and request.requesters is None:
         return (
             "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
@@ -171,14 +278,41 @@ def why_no_voter(request: Request, asked: Approval, voter: Voter) -> str | None:
         )
     if "requester" in asked.never and voter.person in (request.requesters or ()):
         return f"{name!r} has asked for the call, and who has must not vote"
-    return None
+    return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
+
+
+def _excluded(request: AskedOf, asked: Approval) -> tuple[str, ...]:
+    """The ids of persons who must not vote."""
+    return (request.requesters or ()) if asked.never else ()
+
+
+def _why_not_for_others(
+    request: AskedOf, asked: Approval, voter: Voter, votes: Sequence[Vote], now: datetime
+) -> str:
+    """Why nobody may vote for those whose roles they have by delegations; empty without any."""
+    for each in voter.represents:
+        if each.until <= now or asked.roles.isdisjoint(each.roles):
+            continue
+        if each.person in _excluded(request, asked):
+            return f"; {each.name}, for whom they might vote, has asked for the call"
+        if any(each.person in vote.persons for vote in votes):
+            return f"; the vote of {each.name}, for whom they might vote, is cast already"
+    return ""
 
 
 def _in_time(
-    definition: AgentDefinition, request: Request, given: object, clock: Clock
+    definition: AgentDefinition,
+    request: Request,
+    votes: Sequence[Vote],
+    given: object,
+    clock: Clock,
 ) -> Decision:
-    """The decision, checked, if the request has not expired."""
-    if request.expires_at is not None and request.expires_at <= clock.now():
+    """The decision, checked, if the request has not expired.
+
+    A request to which enough have agreed was answered in time, and does not expire.
+    """
+    is_over = request.expires_at is not None and request.expires_at <= clock.now()
+    if is_over and approved_at(request, votes) is None:
         raise _expired(request)
     return _checked(definition, request, given)
 
@@ -271,6 +405,7 @@ def decide(
     decisions: Mapping[str, Decision | Vote],
     clock: Clock,
     context: Context = MappingProxyType({}),
+    login: Login | None = None,
 ) -> None:
     """Record decisions that were checked, each in the ledger of the agent that requested it.
 
@@ -293,15 +428,21 @@ def decide(
     for place, request in places:
         decision = decisions[request.id]
         if isinstance(decision, Vote):
-            voted = Voted(request_id=request.id, vote=decision)
+            before = votes_of(ledger.state).get(request.id, ())
+            voted = voted_on(request, before, decision)
             place.check(voted)
             records.append((place, voted))
-            votes = (*votes_of(ledger.state).get(request.id, ()), decision)
-            completed = decision_by_votes(request, votes)
+            completed = decision_by_votes(request, (*before, decision), now)
             if completed is None:
                 continue
+            if completed.break_glass:
+                # By the outermost agent: an agent inside may be gone before anybody reviews it.
+                records.append((ledger, GlassBroken(review=Review.of(request, decision))))
             decision = completed
-        made = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
+        known = login if login is not None and decision.by == login.shown else None
+        made = Decided(
+            request_id=request.id, decision=decision, at=now, context=dict(context), login=known
+        )
         try:
             # What is accepted must fit into the call's result as well.
             place.check(made, spare=RESULT_BYTES if decision.type == "respond" else 0)
@@ -313,18 +454,3 @@ def decide(
         records.append((place, made))
     for place, record in records:
         place.record(record)
-
-
-def decision_by_votes(request: Request, votes: Sequence[Vote]) -> Decision | None:
-    """The decision that these votes come to; None where more persons must vote."""
-    assert request.approval is not None, "only called for a request that asks several persons"
-    result = tally(request.approval, votes)
-    if result.result is None:
-        return None
-    said = [each for each in result.counted if each.type == result.result]
-    messages = [each.message for each in said if each.message]
-    return Decision(
-        type=result.result,
-        by=", ".join(each.name for each in said),
-        message="\n".join(messages) or None,
-    )

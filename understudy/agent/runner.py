@@ -14,6 +14,7 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
+from understudy._base.authors import By
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
@@ -145,7 +146,7 @@ class Runner:
         occurrence: Occurrence | None = None,
         context: Context = MappingProxyType({}),
         go_on: bool = False,
-        by: tuple[str, ...] = (),
+        by: tuple[By, ...] = (),
         also_unnamed: bool = False,
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:

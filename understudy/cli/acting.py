@@ -109,7 +109,9 @@ _SPELT: Mapping[str, Any] = {
     "how": typer.Option("--how", help="What was found out, for the record."),
     "message": typer.Option("--message", "-m", help="Why."),
     "message_id": typer.Argument(metavar="MESSAGE", help="Its id."),
+    "note": typer.Option("--note", help="What is to be said of it, for the record."),
     "reason": typer.Option("--reason", help="Why."),
+    "review_id": typer.Argument(metavar="REVIEW", help="Its whole id: `reviews` lists it."),
     "run_id": typer.Option("--run", metavar="RUN", help="Only this run, and once."),
     "tool": typer.Argument(metavar="TOOL", help="Its name."),
 }

@@ -16,6 +16,8 @@ from understudy.cli.exits import USAGE, ApiProblem, refuse
 SECONDS = 30.0
 COOKIE = "UNDERSTUDY_COOKIE"
 """The environment variable with the cookie of a login."""
+ACTING_FOR = "Understudy-As"
+"""The header with the name in which is acted: see `login.guard`."""
 
 
 def new_client(url: str, token: str | None) -> httpx2.Client:
@@ -51,19 +53,23 @@ class Api:
     Args:
         url: of the pages, which the API is below.
         token: for `Authorization: Bearer`.
+        acting_for: the name in which is acted, if it is not that of the login.
 
     """
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(self, url: str, token: str | None, acting_for: str | None = None) -> None:
         self.url = url
         self._token = token
+        self._acting_for = acting_for
         self._client = new_client(url, token)
+        if acting_for is not None:
+            self._client.headers[ACTING_FOR] = quote(acting_for)
         self._closed = False
         self._streaming: httpx2.Response | None = None
 
     def twin(self) -> Api:
         """The same server, by connections of its own."""
-        return Api(self.url, self._token)
+        return Api(self.url, self._token, self._acting_for)
 
     def close(self) -> None:
         """Close the connections. A stream ends, also where another thread waits for an event."""

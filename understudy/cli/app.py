@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.actors.verbs import VERBS
-from understudy.cli import acting, deciding, demo, doctor, inspect, mcp, serve
+from understudy.cli import acting, administering, deciding, demo, doctor, inspect, mcp, rules, serve
 from understudy.cli.exits import told
 from understudy.cli.options import spread
 
@@ -57,6 +57,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     inspect.tree,
     inspect.pending,
     inspect.doubts,
+    inspect.reviews,
     deciding.approve,
     deciding.edit,
     deciding.reject,
@@ -72,7 +73,15 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     acting.import_,
     acting.delete,
     acting.recover,
+    administering.administration,
+    administering.vote,
+    administering.delegate,
+    administering.delegations,
+    administering.end_delegation,
     doctor.doctor,
 )
 for _function in _COMMANDS:
     app.command(_function.__name__.strip("_").replace("_", "-"))(told(spread(_function)))
+for _function in (rules.check, rules.trial, rules.retire):
+    rules.app.command(_function.__name__)(told(spread(_function)))
+app.add_typer(rules.app)

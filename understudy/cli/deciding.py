@@ -25,7 +25,7 @@ from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
 from understudy.cli.text import as_json, clean, line, some, utc
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, decision_word
 
 MOST = 100
 """Agents whose decisions are looked through for a request that does not wait any more."""
@@ -48,13 +48,19 @@ def approve(
     tool: ToolOption = None,
     always: AlwaysOption = False,
     note: NoteOption = None,
+    break_glass: Annotated[
+        bool,
+        typer.Option("--break-glass", help="Alone, where several must agree; with --note WHY."),
+    ] = False,
     yes: YesOption = False,
     *,
     where: Where,
     out: Output,
 ) -> None:
     """Let a call run exactly as it is shown."""
-    decision = {"type": "approve", "always": always, "note": note}
+    if break_glass and not note:
+        refuse(USAGE, "--break-glass goes with --note, which says why")
+    decision = {"type": "approve", "always": always, "note": note, "break_glass": break_glass}
     _decide(request, all, tool, decision, yes, where.changing(), out)
 
 
@@ -198,7 +204,10 @@ def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> N
     """Say that the decision stands already, or refuse another one."""
     before = found["decision"]
     who = clean(found["by"] or "nobody by name", lines=False)
-    was = f"request {found['id']} was decided: {before['type']} by {who}, at {utc(found['at'])}"
+    word, at = decision_word(before), utc(found["at"])
+    was = f"request {found['id']} was decided: {word} by {who}, at {at}"
+    if word != before["type"]:
+        was = f"nobody decided request {found['id']}: it {word} at {at}"
     if not Decision.from_dict(decision).same_as(Decision.from_dict(before)):
         refuse(STALE, was)
     if out.is_data:
@@ -247,7 +256,7 @@ def _decide_one(
         again = " (it was so already)" if done.get("repeated") else ""
         out.say(f"recorded: {decision['type']}{again}", "green")
         for missing in done.get("open", {}).values():
-            out.say(f"the request is still open: {line(missing)} is missing", "yellow")
+            out.say(f"the request is still open: {line(missing)}", "yellow")
 
 
 def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import httpx2
 import typer
 
 from understudy._base.json_values import text_of
+from understudy.actors import Runtime
 from understudy.agent.agent import Agent
 from understudy.cli import servers
 from understudy.cli.api import Api
@@ -21,7 +22,7 @@ from understudy.cli.doctor_store import Check, of_store
 from understudy.cli.doctor_tools import of_tools
 from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, message_of, refuse
 from understudy.cli.output import JsonOption, Output
-from understudy.cli.serve import load_definitions
+from understudy.cli.serve import load, load_definitions
 from understudy.cli.sources import ApiSource, Source, StoreSource, every_row
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import ago, some
@@ -86,6 +87,7 @@ def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
         yield from of_store(store, quick=quick)
         yield from _of_agents(source)
         yield from _of_definitions(store)
+        yield from _of_rules(source, app)
         if app is not None:
             agents, defaults = load_definitions(app)
             yield from _of_app(source, app, agents)
@@ -200,6 +202,30 @@ def _of_app(source: Source, target: str, agents: Iterable[Agent[Any, Any]]) -> I
         )
     if not without and not changed:
         yield Check("app", "ok", f"{target} has all definitions")
+
+
+def _of_rules(source: StoreSource, app: str | None) -> Iterator[Check]:
+    """Which rules hold for the whole store, and whether a program has them."""
+    registered = source.rules()
+    if registered is None:
+        return
+    said = registered.said
+    at = registered.at.isoformat(sep=" ", timespec="seconds")
+    detail = f"version {said.version}, {len(said.rules)} rules, by host {said.host!r} at {at}"
+    yield Check("rules", "ok", detail)
+    found = load(app) if app is not None else None
+    if not isinstance(found, Runtime):
+        return
+    rules = found.rules
+    version = None if rules is None else rules.version
+    if rules is None or version is None:
+        yield Check("rules", "bad", f"{app} has none with a version: it does not open this store")
+    elif version < said.version:
+        detail = f"{app} has version {version}, which is older: it starts no call"
+        yield Check("rules", "bad", detail)
+    elif version == said.version and rules.fingerprint != said.fingerprint:
+        detail = f"{app} has others under version {version}: raise the version"
+        yield Check("rules", "bad", detail)
 
 
 def _of_definitions(store: str) -> Iterator[Check]:

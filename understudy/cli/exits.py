@@ -16,6 +16,7 @@ import typer
 from understudy._base.json_values import text_of
 from understudy.cli.output import complain
 from understudy.errors import (
+    ApprovalNeeded,
     DecisionError,
     JournalFailed,
     NotInterrupted,
@@ -73,6 +74,7 @@ _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (SchemaVersionError, STORE),
     (NotInterrupted, STALE),
     (OtherRun, STALE),
+    (ApprovalNeeded, STALE),
     (DecisionError, STALE),
     (UsageError, USAGE),
 )

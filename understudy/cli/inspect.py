@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from understudy._base.json_values import jsonable
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy._base.usd import shown_usd, total
 from understudy.actors.agent.events import is_position
+from understudy.approvals import Vote, tally
 from understudy.cli.api import agent_path
 from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
@@ -19,8 +20,9 @@ from understudy.cli.output import Column, Output, note
 from understudy.cli.show import indented, row_lines, tree_rows
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
+from understudy.interrupts import Request, approved_at
 from understudy.state.files import listed
-from understudy.state.next_due import missing_votes
+from understudy.state.next_due import open_votes, votes_of
 from understudy.state.why import queue_of, why
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
@@ -69,23 +71,27 @@ def show(
     """Show one agent: what it does now, and its conversation."""
     with where.looking() as source:
         row, state, display = source.agent(id), source.state(id), source.display(id)
+        held = source.held(row)
     usage = state.usage
     run = state.run
-    missing = missing_votes(state, [request.id for request in state.requests])
+    waits = open_votes(state, [request.id for request in state.requests])
+    votes = votes_of(state)
     data: dict[str, Any] = {
         **row,
         "why": why(state),
+        "held": held or None,
         "run_id": None if run is None else run.run_id,
         "model_calls": 0 if run is None else run.model_calls,
         "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
         "cost": state.cost.to_dict(),
         "total_cost": state.total_cost.to_dict(),
         "requests": [
-            {**request.to_dict(), "missing": missing.get(request.id, "")}
+            {**request.to_dict(), **_voting(request, votes.get(request.id, ()))}
             for request in state.requests
         ],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
+        "reviews": [review.to_dict() for review in state.reviews.values()],
         "queue": queue_of(state),
         "next_due": utc(state.next_due),
         "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
@@ -96,6 +102,8 @@ def show(
         return
     out.say(f"{id}  ({row['agent']})", "bold")
     out.say(f"{row['status']}: {data['why']}", "dim")
+    if held:
+        out.say(f"no call starts: {held}", "yellow")
     if state.cost.unknown < state.cost.requests:
         out.say(f"cost: {state.cost}; of all runs {state.total_cost}", "dim")
     for row in display["rows"]:
@@ -103,8 +111,8 @@ def show(
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
                 out.say(text, style)
     for request in state.requests:
-        votes = f" ({line(missing[request.id])} is missing)" if request.id in missing else ""
-        asked = f"{line(request.about)} waits for a person{votes}"
+        still = f" ({line(waits[request.id])})" if request.id in waits else ""
+        asked = f"{line(request.about)} waits for a person{still}"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for queued in data["queue"]:
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
@@ -114,6 +122,18 @@ def show(
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
+    for review in state.reviews.values():
+        out.say(f"to be reviewed: {line(review.text)}", "red")
+        out.say(f"  understudy close-review {line(id)} {line(review.id)}", "yellow")
+
+
+def _voting(request: Request, votes: Sequence[Vote]) -> dict[str, Any]:
+    """What a request that asks several persons waits for."""
+    asked = request.approval
+    return {
+        "missing": "" if asked is None else tally(asked, votes).text,
+        "approved_at": utc(approved_at(request, votes)),
+    }
 
 
 def tree(
@@ -192,6 +212,8 @@ def pending(
 
 def _what(row: dict[str, Any]) -> str:
     """What a request is about; first which votes are missing, if it waits for votes."""
+    if row["approved_at"]:
+        return f"(agreed, starts at {row['approved_at']}) {summary(row)}"
     missing = row["missing"]
     return f"({missing} is missing) {summary(row)}" if missing else summary(row)
 
@@ -200,6 +222,34 @@ def _say_more(found: Listed, limit: int) -> None:
     """Say on standard error that the list is cut."""
     if found.more:
         note(f"there are more than these {limit}: see --limit")
+
+
+def reviews(
+    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    agent: AgentOption = None,
+    limit: LimitOption = 100,
+    *,
+    where: Where,
+    out: ListOutput,
+) -> None:
+    """List the calls that one person alone has approved: somebody else is to review each."""
+    with where.looking() as source:
+        filters = {"tool": tool, "agent": agent}
+        given = {key: value for key, value in filters.items() if value is not None}
+        found, at = first_rows(source.reviews, limit, **given), source.now()
+    people = [{**row, "age": ago(row["at"], at)} for row in found.rows]
+    columns = [
+        Column("REVIEW", "id", "bold"),
+        Column("AGENT", "agent_id"),
+        Column("TOOL", "tool_name"),
+        Column("BY", "by"),
+        Column("AGE", "age"),
+        Column("WITHOUT", "must_agree"),
+        Column("WHY", "note", wide=True),
+    ]
+    more, empty = {"more": found.more}, "nothing is to be reviewed"
+    out.rows("reviews", found.rows, columns, shown=people, more=more, empty=empty)
+    _say_more(found, limit)
 
 
 def doubts(

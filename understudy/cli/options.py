@@ -10,16 +10,24 @@ from typing import Any
 from understudy.cli.api import Api
 from understudy.cli.output import JsonlOption, JsonOption, Output
 from understudy.cli.sources import Source
-from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing, looking
+from understudy.cli.targets import (
+    AsOption,
+    StoreOption,
+    TokenOption,
+    UrlOption,
+    changing,
+    looking,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """`--store`, `--url` and `--token`: which agents a command is about."""
+    """`--store`, `--url`, `--token` and `--as`: which agents a command is about, and for whom."""
 
     store: str | None
     url: str | None
     token: str | None
+    acting_for: str | None = None
 
     def looking(self) -> Source:
         """What a command that changes nothing looks into."""
@@ -27,14 +35,19 @@ class Where:
 
     def changing(self) -> Api:
         """The server through which a command changes something."""
-        return changing(self.store, self.url, self.token)
+        return changing(self.store, self.url, self.token, self.acting_for)
 
 
 class ListOutput(Output):
     """`--json` and `--jsonl`: how a command prints a list."""
 
 
-_WHERE = {"store": (StoreOption, None), "url": (UrlOption, None), "token": (TokenOption, None)}
+_WHERE = {
+    "store": (StoreOption, None),
+    "url": (UrlOption, None),
+    "token": (TokenOption, None),
+    "acting_for": (AsOption, None),
+}
 _JSON = {"json": (JsonOption, False)}
 _GROUPS: Mapping[Any, Mapping[str, tuple[Any, Any]]] = {
     Where: _WHERE,

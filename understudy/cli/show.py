@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from understudy.cli.text import clean, line, shown_json, told_apart
+from understudy.interrupts import decision_word
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import is_child_of
 
@@ -111,7 +112,9 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
-    return f"{decision.get('type', 'decided')}{by}"
+    if decision.get("break_glass"):
+        return f"glass broken{by}: {line(decision.get('note') or '')}"
+    return f"{decision_word(decision) if decision else 'decided'}{by}"
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -136,7 +139,10 @@ def request_text(request: Mapping[str, Any]) -> str:
     if request.get("must_agree"):
         lines.append(f"must agree: {line(request['must_agree'])}")
         lines += [f"vote      {_vote(vote)}" for vote in request["votes"]]
+        lines += [f"terms     {line(term)}" for term in request["terms"]]
         lines += [f"missing   {line(request['missing'])}"] if request["missing"] else []
+        if request["approved_at"]:
+            lines.append(f"agreed    it starts at {request['approved_at']}")
     lines += _block("arguments", request["arguments"])
     for name in ("payload", "display", "schema"):
         if request.get(name) is not None:
@@ -160,12 +166,14 @@ def request_text(request: Mapping[str, Any]) -> str:
 def _vote(vote: Mapping[str, Any]) -> str:
     """What a person has said of a request that asks several."""
     said = {"approve": "approved", "reject": "rejected"}.get(vote["type"], line(vote["type"]))
-    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}"
+    why = f": {line(vote['note'])}" if vote["break_glass"] else ""
+    said = "glass broken" if vote["break_glass"] else said
+    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}{why}"
 
 
 def _earlier(call: Mapping[str, Any]) -> str:
     """A call with the same arguments that was made before."""
-    words = {"open": "in the same reply", "success": "done", "denied": "rejected"}
+    words = {"open": "in the same reply", "success": "done"}
     what = [words.get(call["outcome"], call["outcome"])]
     what += [call["at"]] if call["at"] else []
     what += [f"by {_name(call['agent'])}"] if call["agent"] else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -15,6 +15,7 @@ from understudy.actors.observer import ObservedAgent
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import ApiProblem
 from understudy.state.agent_state import AgentState
+from understudy.trust.fold import RegisteredRules
 
 POLL = 0.3
 """Seconds until an agent that is not there yet is asked for again."""
@@ -52,6 +53,8 @@ class Source(ABC):
     @abstractmethod
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
+    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
     @abstractmethod
     def state(self, id: str) -> AgentState: ...
@@ -63,6 +66,10 @@ class Source(ABC):
     def events(self, id: str, *, after: str, follow: bool) -> Iterator[dict[str, Any]]: ...
     @abstractmethod
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]: ...
+    @abstractmethod
+    def held(self, row: Mapping[str, Any]) -> str:
+        """Why the run of an agent may not go on, where no call may start; empty otherwise."""
+
     @abstractmethod
     def export(self, id: str) -> dict[str, Any]: ...
 
@@ -138,6 +145,10 @@ class StoreSource(Source):
         page = self._observer.doubts(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
 
+    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        page = self._observer.reviews(after=after, limit=limit, **filters).get()
+        return Found([found.to_dict() for found in page], page.after)
+
     def agent(self, id: str) -> dict[str, Any]:
         return self._observer.info(id).get().to_dict()
 
@@ -163,6 +174,18 @@ class StoreSource(Source):
         feed = self._observer.events(after=after, start="oldest")
         for event in feed if follow else feed.until_now():
             yield event.to_dict()
+
+    def held(self, row: Mapping[str, Any]) -> str:
+        if row["status"] != "running" or row["host"] is not None:
+            return ""
+        rules = self.rules()
+        if rules is None:
+            return ""
+        return f"rules version {rules.version} hold for this store: older hosts start no call"
+
+    def rules(self) -> RegisteredRules | None:
+        """The newest rules that hold for the store."""
+        return self._observer.registered_rules().get()
 
     def export(self, id: str) -> dict[str, Any]:
         return self._observer.export(id).get()
@@ -191,6 +214,10 @@ class ApiSource(Source):
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/doubts", after=after, limit=limit, **filters)
         return Found(data["doubts"], data["next"])
+
+    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        data = self.api.get("/reviews", after=after, limit=limit, **filters)
+        return Found(data["reviews"], data["next"])
 
     def agent(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id))
@@ -246,6 +273,9 @@ class ApiSource(Source):
                 yield json.loads(data)
             if not follow:
                 return
+
+    def held(self, row: Mapping[str, Any]) -> str:
+        return str(self.api.get("").get("held") or "")
 
     def export(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id, "/export"))

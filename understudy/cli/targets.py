@@ -38,6 +38,17 @@ TokenOption = Annotated[
     ),
 ]
 
+AsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="Change it in the name of somebody else. It counts as yours, and both names are "
+        "recorded. Needs the right `impersonate`.",
+        show_default=False,
+    ),
+]
+
 
 def looking(store: str | None, url: str | None, token: str | None) -> Source:
     """The source of a command that changes nothing."""
@@ -46,14 +57,17 @@ def looking(store: str | None, url: str | None, token: str | None) -> Source:
     return ApiSource(changing(store, url, token))
 
 
-def changing(store: str | None, url: str | None, token: str | None) -> Api:
+def changing(
+    store: str | None, url: str | None, token: str | None, acting_for: str | None = None
+) -> Api:
     """The server through which a command changes something."""
     found = servers.running()
     if url is not None:
         known = next(
             (server for server in found if server.url.rstrip("/") == url.rstrip("/")), None
         )
-        return _opened(url, token if token is not None or known is None else known.token)
+        own = token if token is not None or known is None else known.token
+        return _opened(url, own, acting_for)
     if store is not None:
         name = servers.store_name(store)
         found = [server for server in found if server.store == name]
@@ -68,11 +82,11 @@ def changing(store: str | None, url: str | None, token: str | None) -> Api:
             f"{server.url} ({server.store or 'a store without a name'})" for server in found
         )
         refuse(USAGE, f"several servers run: choose one by --url or --store: {urls}")
-    return _opened(found[0].url, found[0].token if token is None else token)
+    return _opened(found[0].url, found[0].token if token is None else token, acting_for)
 
 
-def _opened(url: str, token: str | None) -> Api:
-    api = Api(url, token)
+def _opened(url: str, token: str | None, acting_for: str | None) -> Api:
+    api = Api(url, token, acting_for)
     close_at_end(api.close)
     return api
 

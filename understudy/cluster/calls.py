@@ -18,7 +18,7 @@ from understudy.cluster.frames import Greeting, Target, dump_arguments, with_sta
 from understudy.cluster.hosts import HostEnd, HostPhase
 from understudy.errors import CallLost, UsageError
 from understudy.loop_actors.errors import RuntimeStopped
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future, refuse, settle_in_task
 
 T = TypeVar("T")
 
@@ -85,19 +85,14 @@ class Calls:
         """Call a function on the loop; the future, a new one or this, gets what comes of it."""
         settled: Future[T] = Future(self.loop) if future is None else future
 
-        async def go() -> None:
-            try:
-                settled.set(await function())
-            except asyncio.CancelledError:
-                refuse(settled, stopped())
-                raise
-            except Exception as error:
-                refuse(settled, error)
-
-        def begin() -> None:
-            task = self.loop.create_task(go())
+        def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            task = self.loop.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            return task
+
+        def begin() -> None:
+            settle_in_task(settled, function, start_task, told=lambda error: error, gone=stopped)
 
         if self._has_ended:
             raise stopped()
@@ -180,7 +175,7 @@ class Calls:
                     refuse(each.future, error)
                     continue
                 else:  # there is none: any host says so
-                    each.target = Target(wanted.route, agent=None)
+                    each.target = each.target._replace(agent=None, values=None)
                     self._send_anywhere(each)
                     continue
                 self.dispatch(each)

@@ -30,6 +30,7 @@ from understudy.actors.schedules import own_ref
 from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
+from understudy.approvals import Caller
 from understudy.cluster.calls import Calls
 from understudy.cluster.definitions import Definitions
 from understudy.cluster.engine import (
@@ -53,6 +54,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import Doubt
+from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.rules import Rules
@@ -292,6 +294,12 @@ class Cluster(_RuntimeCalls):
         compact = Runtime.compact
         outcome = Runtime.outcome
 
+    _caller: Caller | None = None
+
+    def _asked_by(self, caller: Caller) -> Self:
+        """This cluster: it protects nothing, so it need not know who calls."""
+        return self
+
     @property
     def people(self) -> None:
         """None: a cluster knows no people, so nobody votes on what its agents ask."""
@@ -340,6 +348,10 @@ class Cluster(_RuntimeCalls):
     def doubts(self, **options: Any) -> Listing[Doubt]:
         """As `Runtime.doubts`."""
         return self._listing("doubts", options)
+
+    def reviews(self, **options: Any) -> Listing[Review]:
+        """As `Runtime.reviews`."""
+        return self._listing("reviews", options)
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from understudy._base.json_values import shown, text_of
+from understudy.approvals import Caller
 from understudy.errors import UsageError
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
@@ -22,6 +23,8 @@ class Target(NamedTuple):
     agent: str | None = None
     """The definition with which it is spawned; None where it must be there."""
     values: dict[str, Any] | None = None
+    caller: Caller | None = None
+    """Who calls, where a login says it."""
 
 
 class Call(NamedTuple):

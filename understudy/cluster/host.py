@@ -12,6 +12,7 @@ from typing import Any
 
 from understudy._base.security_log import asked_from
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
+from understudy.actors.agent_ref import of_login
 from understudy.actors.reads.listing import Listing
 from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
@@ -158,8 +159,10 @@ class Host:
 
     def _agent(self, target: Target) -> AgentRef:
         if target.agent is None:
-            return self._runtime.get(target.id)
-        return self._runtime.spawn(target.agent, target.id, values=target.values)
+            ref = self._runtime.get(target.id)
+        else:
+            ref = self._runtime.spawn(target.agent, target.id, values=target.values)
+        return ref if target.caller is None else of_login(ref, target.caller)
 
     # ------------------------------------------------------ calls that only a cluster makes
 

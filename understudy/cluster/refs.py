@@ -60,6 +60,8 @@ class ClusterRef(AgentRef[OutputT_co]):
         # The definition is expected of the agent until it has answered once: from then on the ref
         # addresses the id, as any other.
         target = Target(self.id) if self._is_met else self._target
+        if self._caller is not None:
+            target = target._replace(caller=self._caller)
         return self._calls.call(target, method, arguments, named, met=self._met)
 
     def _met(self) -> None:

@@ -16,9 +16,10 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
+from understudy._base.authors import shown_author, shown_authors
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy.approvals import Vote
+from understudy.approvals import tally
 from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.display.table import (
     OPEN_CALLS,
@@ -40,8 +41,8 @@ from understudy.events import (
     ToolCallAnnounced,
     ToolEmitted,
 )
-from understudy.interrupts import DecisionRecord
-from understudy.models.attribution import is_for_itself
+from understudy.interrupts import DecisionRecord, approved_at
+from understudy.models.attribution import is_for_itself, senders_of
 from understudy.models.display_halves import display_of, halves_of
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -205,11 +206,12 @@ class Display:
                         self._tell_model(place, ASKED_AGAIN, record.message)
                         return
                 schedule = record.occurrence.schedule_id if record.occurrence is not None else None
-                id, by = f"{record.run_id}.input", ", ".join(record.by) or None
+                id, by = f"{record.run_id}.input", shown_authors(record.by)
                 self._taken(place, id, record.message, record.message_ids, schedule, by)
             case r.UserMessage():
                 id = f"message:{self._table.seq}"
-                self._taken(place, id, record.message, record.message_ids, None, record.by)
+                by = shown_author(record.by)
+                self._taken(place, id, record.message, record.message_ids, None, by)
             case r.ReplyHeld():
                 self._live.drop(place)
             case r.Attempt():
@@ -248,7 +250,7 @@ class Display:
                 for decided in record.decided:
                     self._decided(place, decided)
             case r.Voted():
-                self._voted(record.request_id, record.vote)
+                self._voted(record)
             case r.Decided():
                 self._decided(place, record)
             case r.Reminded():
@@ -286,7 +288,11 @@ class Display:
             case r.MessageQueued():
                 due = time_text(record.due)
                 self._table.add_queued(
-                    record.message_id, record.message, due=due, steer=record.steer, by=record.by
+                    record.message_id,
+                    record.message,
+                    due=due,
+                    steer=record.steer,
+                    by=shown_author(record.by),
                 )
             case r.MessageDue():
                 self._table.change(message_id(record.message_id), due=None)
@@ -322,6 +328,14 @@ class Display:
                 said += [f"gone: {', '.join(gone)}"] if gone else []
                 id, text = f"notice:{self._table.seq}", f"Files {'; '.join(said)}"
                 self._table.add(place, id, "notice", text, written=written, gone=gone)
+            case r.GlassBroken(review=review):
+                id = f"notice:{self._table.seq}"
+                self._table.add(place, id, "notice", review.text, review=review.to_dict())
+            case r.ReviewClosed():
+                note = f": {record.note}" if record.note else ""
+                text = f"{record.by} has reviewed why the glass was broken{note}"
+                closed = {"review_id": record.review_id, **by_detail(record.by)}
+                self._table.add(place, f"notice:{self._table.seq}", "notice", text, **closed)
             case r.HistoryReplaced():
                 text = "The conversation that the model gets was replaced"
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text)
@@ -428,11 +442,14 @@ class Display:
             if not any(each.state == "pending" for each in self._table.requests_of(call.id)):
                 self._table.change(call.id, "ready")
 
-    def _voted(self, id: str, vote: Vote) -> None:
-        row = self._table.by_id.get(request_id(id))
+    def _voted(self, record: r.Voted) -> None:
+        id = request_id(record.request_id)
+        row = self._table.by_id.get(id)
         before = [] if row is None else row.detail.get("votes", [])
-        cast = [*before, vote.to_dict()]
-        self._table.change(request_id(id), votes=cast)
+        cast = [*before, record.vote.to_dict()]
+        self._table.change(
+            id, votes=cast, missing=record.missing, approved_at=time_text(record.approved_at)
+        )
 
     def _imported(self, record: r.Imported) -> None:
         self._table.add(
@@ -522,11 +539,15 @@ def add_state(table: Table, place: Place, state: AgentState) -> None:
             table.add_end(place, run.end)
     for queued in state.queue.values():
         table.add_queued(
-            queued.message_id, queued.message, due=None, steer=queued.steer, by=queued.by
+            queued.message_id,
+            queued.message,
+            due=None,
+            steer=queued.steer,
+            by=shown_author(queued.by),
         )
     for timed in (state.plans.timed if state.plans is not None else {}).values():
         due = time_text(timed.due)
-        table.add_queued(timed.message_id, timed.message, due=due, by=timed.by)
+        table.add_queued(timed.message_id, timed.message, due=due, by=shown_author(timed.by))
 
 
 def _add_messages(table: Table, place: Place, state: AgentState) -> None:
@@ -565,7 +586,9 @@ def _add_request_message(table: Table, place: Place, message: ModelRequest, pref
     for part in results:
         table.add_result(part)
     if (text or model_text) and not results:
-        table.add(place, f"{prefix}user", "user", text, model_text=model_text, at=message.timestamp)
+        by = by_detail(", ".join(senders_of(message)) or None)
+        at = message.timestamp
+        table.add(place, f"{prefix}user", "user", text, model_text=model_text, at=at, **by)
 
 
 def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) -> None:
@@ -605,6 +628,12 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
         told, votes = call.notices.get(request.id), call.votes.get(request.id)
         table.add_request(place, request)
         if votes:
-            table.change(request_id(request.id), votes=[each.to_dict() for each in votes])
+            asked = request.approval
+            table.change(
+                request_id(request.id),
+                votes=[each.to_dict() for each in votes],
+                missing="" if asked is None else tally(asked, votes).text,
+                approved_at=time_text(approved_at(request, votes)),
+            )
         if told is not None and told.reminders:
             table.change(request_id(request.id), reminders=told.reminders)

@@ -2,6 +2,7 @@
 
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
+    │   ├── ApprovalNeeded        persons must agree before it is done
     │   ├── DecisionError         the decision does not fit the request that it names
     │   │   ├── VoteRefused       this person may not vote on it
     │   │   ├── RequestChanged    the request is another one than was shown
@@ -109,6 +110,7 @@ from understudy.errors.stores import (
 )
 from understudy.errors.usage import (
     AlreadyDecided,
+    ApprovalNeeded,
     DecisionError,
     Expired,
     ForkedRuntime,
@@ -134,6 +136,7 @@ __all__ = [
     "AgentFailed",
     "AgentNotMade",
     "AlreadyDecided",
+    "ApprovalNeeded",
     "CallLost",
     "CostUnknown",
     "DecisionError",

@@ -108,7 +108,8 @@ class UnfitHost(StoreError):
     """This runtime must not run this agent, and no other one that could lives now.
 
     It lacks a label that the agent needs, or has an older definition than the one that began its
-    run, or is being drained. The agent is as it was: a host that fits goes on with it.
+    run, or is being drained, or starts no calls because it does not have the rules of the store.
+    The agent is as it was: a host that fits goes on with it.
     """
 
     agent_id: str
@@ -119,6 +120,9 @@ class UnfitHost(StoreError):
     version: str | None
     """The fingerprint of the definition that began its run, where that is why."""
     draining: bool
+    held: str
+    """Why no call may start at this runtime, where that is why: its rules are older than those of
+    the store, say. Empty otherwise."""
 
     def __init__(
         self,
@@ -129,24 +133,32 @@ class UnfitHost(StoreError):
         version: str | None = None,
         waits: bool = False,
         draining: bool = False,
+        held: str = "",
     ) -> None:
         super().__init__(
-            f"Agent {agent_id!r} ({agent!r}) {_why_unfit(sorted(missing), version, waits=waits)}",
+            f"Agent {agent_id!r} ({agent!r}) "
+            + _why_unfit(sorted(missing), version, waits=waits, held=held),
             agent_id=agent_id,
             agent=agent,
             missing=sorted(missing),
             version=version,
             waits=waits,
             draining=draining,
+            held=held,
         )
 
 
-def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> str:
+def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool, held: str) -> str:
     labels = ", ".join(map(repr, missing))
     if missing and version is None:
         return (
             f"needs a host with {labels}, which this runtime has not, and no other one that has "
             f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
+        )
+    if version is None and held:
+        return (
+            f"is not taken by this runtime, at which no call may start ({held}), and no other one "
+            "that could run it can be reached: start one that has what the store has"
         )
     if version is None:
         return (

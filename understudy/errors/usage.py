@@ -42,6 +42,29 @@ class VoteRefused(DecisionError):
         UsageError.__init__(self, message, request_id=request_id, person=person)
 
 
+class ApprovalNeeded(UsageError):
+    """Persons must agree before this is done: `Runtime(protect=)` says so. Nothing was done.
+
+    They vote by `runtime.vote(request_id, approve(by=...))`. Then the same is asked for again, by
+    the same person and with the same arguments: that does it, once.
+    """
+
+    request_id: str
+    verb: str
+    missing: str
+    """What is missing, in words; empty where it was rejected."""
+
+    def __init__(self, *, request_id: str, verb: str, about: str, missing: str) -> None:
+        why = f"{missing} is missing" if missing else "it was rejected"
+        super().__init__(
+            f"{about}: persons must agree, and {why} (request {request_id!r}). They vote by "
+            "runtime.vote(), the page of administration, or `understudy vote`; then ask again",
+            request_id=request_id,
+            verb=verb,
+            missing=missing,
+        )
+
+
 class RequestChanged(DecisionError):
     """The request is another one than the decision was made on: its digest is not the expected one.
 
@@ -96,7 +119,7 @@ class AlreadyDecided(NotInterrupted):
 
     request_id: str
     decision: str
-    """The type of that decision."""
+    """The type of that decision; `failed` where no person decided, as the call failed elsewhere."""
 
     def __init__(self, *, request_id: str, decision: str) -> None:
         super().__init__(

@@ -24,13 +24,15 @@ from understudy.state.doubts import Doubt, doubt_asked, doubt_told, has_doubts
 from understudy.state.next_due import notices_of, votes_of
 from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Requested
+from understudy.state.reviews import Review
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.waits import Wait, has_waits, waits_of
 
-K = TypeVar("K", Wait, Doubt)
-AskKind = Literal["request", "wait", "doubt"]
+K = TypeVar("K", Wait, Doubt, Review)
+AskKind = Literal["request", "wait", "doubt", "review"]
 """What is asked. `request`: a person. `wait`: a tool's sleep or wait for the outside. `doubt`: what
-a call did, whether a person is asked, who then has a `request` of its own, or nobody is."""
+a call did, whether a person is asked, who then has a `request` of its own, or nobody is. `review`:
+somebody, to look at what a person alone has let run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class Ask:
     expires_at: datetime | None = None
     told: Notices = NO_NOTICES
     """How many were told of it so far."""
-    asked: Request | Wait | Doubt
+    asked: Request | Wait | Doubt | Review
     reply_size: int = 1
     """How many requests, answered or not, its reply of the model had when this was stored.
 
@@ -68,7 +70,7 @@ class Ask:
 
 @cache
 def _adapters() -> dict[type, TypeAdapter[Any]]:
-    return {kind: TypeAdapter(kind) for kind in (Wait, Doubt)}
+    return {kind: TypeAdapter(kind) for kind in (Wait, Doubt, Review)}
 
 
 def open_asks(state: AgentState) -> tuple[Ask, ...]:
@@ -99,6 +101,20 @@ def asks_of_doubts(state: AgentState) -> tuple[Ask, ...]:
     named = _named(state)
     doubts = state.doubts_in_tree.values()
     return tuple(_ask_of_doubt(doubt_told(doubt, *named)) for doubt in doubts)
+
+
+def asks_of_reviews(state: AgentState) -> tuple[Ask, ...]:
+    """What a person alone has let run, and nobody has looked at yet, whatever the agent does."""
+    return tuple(
+        Ask(
+            id=f"{review.id}/review",
+            kind="review",
+            tool=review.tool_name,
+            asked_at=review.at,
+            asked=review,
+        )
+        for review in state.reviews.values()
+    )
 
 
 def _named(state: AgentState) -> tuple[str, str]:
@@ -174,7 +190,7 @@ class StoredAsk:
     asked_at: datetime
     expires_at: datetime | None
     told: Notices
-    asked: EncodedRecord | Requested | Wait | Doubt
+    asked: EncodedRecord | Requested | Wait | Doubt | Review
     """What is asked, or as it is stored."""
     damage: StoreDamaged | None = None
     """Why its row cannot be read: then it holds nothing to rely on."""
@@ -225,6 +241,17 @@ class StoredAsk:
 
         """
         found = self._read(Doubt, "has in doubt")
+        return replace(found, agent_id=self.agent_id, agent=self.agent)
+
+    def review(self) -> Review:
+        """What a person alone has let run.
+
+        Raises:
+            SchemaVersionError: if a newer version of this library wrote it.
+            StoreDamaged: if it cannot be read.
+
+        """
+        found = self._read(Review, "lets review")
         return replace(found, agent_id=self.agent_id, agent=self.agent)
 
     def _read(self, kind: type[K], what: str) -> K:

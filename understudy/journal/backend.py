@@ -26,10 +26,11 @@ from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.state.trust_log import TrustFact
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages"]
+Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "trust"]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -429,6 +430,37 @@ class Backend(ABC):
         None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
         """
         return None
+
+    # ------------------------------------------------------------------- "trust"
+    # The log of trust: facts that hold for the whole store, see `state.trust_log`. No row of it is
+    # changed, and no commit of records waits for it.
+
+    @property
+    def trust_seen(self) -> int:
+        """The highest number of the log that this host has seen, as of `TrustLog`.
+
+        Where one host has the database, that is the last number when it was opened: what is added
+        later is added here, and the store knows it.
+        """
+        return 0
+
+    def trust_after(self, number: int) -> list[TrustFact]:
+        """The reader's: the facts above a number, in order.
+
+        Raises:
+            StoreDamaged: if a fact is missing, or cannot be read.
+
+        """
+        return []
+
+    def add_trust(self, fact: TrustFact) -> bool:
+        """The writer's: add a fact, if its number is one more than the last; as of `TrustLog`.
+
+        Of a database that hosts share it is the reader's, and commits by itself, in one statement:
+        no commit of records waits for it, and no host that is suspended in the middle of it keeps
+        others from adding theirs.
+        """
+        self._refuse("trust")
 
     def _refuse(self, what: Kept) -> NoReturn:
         raise UsageError(f"{self!r} keeps no {what}: {what!r} is not in its `keeps`")

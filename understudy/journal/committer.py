@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from typing import Generic, TypeAlias, TypeVar
 
@@ -39,6 +40,21 @@ BACKOFF = wait_random_exponential(multiplier=0.05, max=2)
 LINGER = 0.0003
 """Seconds that records wait for others while no caller waits for them. A step of an agent, from a
 tool's result to the start of the next tool, takes less if the model answers at once."""
+
+
+def failed_once(first: StoreUnavailable, attempt: Callable[[], T]) -> Callable[[], T]:
+    """The attempts after a first one, which has failed by this error.
+
+    The first call raises the error, so that Tenacity waits before the next attempt.
+    """
+    raised = [first]
+
+    def attempt_again() -> T:
+        if raised:
+            raise raised.pop()
+        return attempt()
+
+    return attempt_again
 
 
 class Job(ABC):
@@ -258,16 +274,7 @@ class Committer:
 
         The first one runs without Tenacity, which takes as long as a commit without a sync.
         """
-        failure: StoreUnavailable | None = first
-
-        def attempt() -> dict[Job, StoreError]:
-            nonlocal failure
-            if failure is not None:  # so that Tenacity waits before the next attempt
-                raised, failure = failure, None
-                raise raised
-            return self._run_again(group)
-
-        return self._retry.copy()(attempt)
+        return self._retry.copy()(failed_once(first, partial(self._run_again, group)))
 
     def _run_again(self, group: Group) -> dict[Job, StoreError]:
         self._backend.reconnect()

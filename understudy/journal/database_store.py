@@ -23,6 +23,7 @@ from understudy.journal.store import Store, hashes_of
 from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
+from understudy.state.trust_log import TrustFact
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
@@ -57,8 +58,11 @@ class DatabaseStore(DatabaseThreads, Store):
         self._left = TakenStates()
         self._sharing = backend if isinstance(backend, SharedBackend) else None
         self._shared: SharedStore | None = None
+        self._trust_added = 0
+        """The number of the last fact that was added to the log of trust here."""
         if self._sharing is not None:
             self._shared = SharedStore(self._sharing, self, self._left, max_bytes=max_record_bytes)
+            self._shared.on_trust_heard = self._tell_trust
 
     @property
     def host(self) -> str:
@@ -78,7 +82,9 @@ class DatabaseStore(DatabaseThreads, Store):
         return self._shared
 
     async def open(self, on_lost: Callable[[], None]) -> None:
+        self._trust_added = 0
         await super().open(on_lost)
+        self.lease.on_renewed = self._tell_trust
         self._journals = JournalEnvironment(
             self.committer,
             self.lease,
@@ -86,6 +92,11 @@ class DatabaseStore(DatabaseThreads, Store):
             max_bytes=self._max_bytes,
             checkpoint_every=self._checkpoint_every,
         )
+
+    def _tell_trust(self) -> None:
+        """Another host, or a renewal of the lease, may have told of new facts."""
+        if self.on_trust is not None:
+            self.on_trust()
 
     async def close(self) -> None:
         self._left.clear()
@@ -176,6 +187,28 @@ class DatabaseStore(DatabaseThreads, Store):
         # Nothing is written where there are none.
         if await self.read(partial(self.backend.has_old_keys, before)):
             await self.change(partial(self.backend.delete_old_keys, before))
+
+    # ------------------------------------------------------------------- the log of trust
+
+    @property
+    def trust_seen(self) -> int:
+        heard = 0 if self._shared is None else self._shared.trust_heard
+        return max(self._trust_added, heard, self.backend.trust_seen)
+
+    def follow_trust(self) -> None:
+        if self._sharing is not None:  # else all that is added is added here
+            self._sharing.follow_trust()
+
+    async def add_trust(self, fact: TrustFact) -> bool:
+        if "trust" not in self.keeps:
+            return await super().add_trust(fact)
+        add = partial(self.backend.add_trust, fact)
+        # Where hosts share the database, never in a transaction of records: who is suspended in one
+        # would keep the others from adding what they have to add, such as that a host must stop.
+        is_added = await (self.read(add) if self._sharing is not None else self.change(add))
+        if is_added:
+            self._trust_added = max(self._trust_added, fact.number)
+        return is_added
 
     async def turn_feed(self, on: bool) -> None:
         await self.change(partial(self.backend.turn_feed, on))

@@ -24,7 +24,18 @@ FeedKey: TypeAlias = tuple[int, int]
 rows), and its own."""
 
 _TOLD: frozenset[type[r.Record]] = frozenset(
-    {r.StatusNoted, r.Requested, r.Reminded, r.Escalated, r.Decided, r.Withdrawn, r.RunEnded}
+    {
+        r.StatusNoted,
+        r.Requested,
+        r.Reminded,
+        r.Escalated,
+        r.Voted,
+        r.GlassBroken,
+        r.ReviewClosed,
+        r.Decided,
+        r.Withdrawn,
+        r.RunEnded,
+    }
 )
 MAY_BE_TOLD: frozenset[type[r.Record]] = _TOLD | {r.ChildRecord, r.InterruptsChecked, r.Result}
 """The kinds of which the feed tells some records."""

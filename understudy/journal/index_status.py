@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from understudy.journal.asks import asks_of_doubts, open_asks
+from understudy.journal.asks import asks_of_doubts, asks_of_reviews, open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import next_due
@@ -38,7 +38,7 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     """What the agent waits for, its status, when it is due, and what it asks.
 
     A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls,
-    unless something is in doubt, which it stays whatever goes on.
+    unless something is in doubt, or is to be reviewed, which it stays whatever goes on.
     """
     run = state.run
     if run is not None and is_in_step(state):  # as at nearly every commit
@@ -47,6 +47,8 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     word = _agent_status(state, index_status)
     asks = open_asks(state) if index_status is IndexStatus.WAITS or word == "paused" else ()
     asks += asks_of_doubts(state)
+    if state.reviews:
+        asks += asks_of_reviews(state)
     version = run.fingerprint if run is not None and not run.over else None
     takeable = index_status in _MAY_BE_TAKEN and nothing_goes_on(state)
     if due is None and not asks and version is None:
@@ -66,6 +68,7 @@ def is_in_step(state: AgentState) -> bool:
         and run.ends_at is None
         and state.plans is None
         and not state.doubts
+        and not state.reviews
         and not may_wait(state)
     )
 

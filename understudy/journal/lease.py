@@ -52,6 +52,8 @@ class Lease:
         self._hosts = backend if isinstance(backend, SharedBackend) else None
         self.dead_hosts: Hints = Hints()
         """Given on the loop when leases of other hosts have ended, or were ended."""
+        self.on_renewed: Callable[[], None] | None = None
+        """Called on the loop after each renewal."""
         self._next_end = math.inf
         """Seconds after the last beat until the lease of another host ends."""
         self._patience = patience
@@ -138,6 +140,11 @@ class Lease:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def _renewed(self) -> None:
+        self._wake_waiters()
+        if self.on_renewed is not None:
+            self.on_renewed()
+
     def begin(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         """Renew it from now on. The first renewal blocks: call this in a thread.
 
@@ -190,7 +197,7 @@ class Lease:
             try:
                 if ticked.wait(self._length / 4):
                     self._renew()
-                    _notify(loop, self._wake_waiters)
+                    _notify(loop, self._renewed)
                     self._end_dead_hosts(loop)
                 else:
                     logger.warning("the event loop hangs: its lease is not renewed meanwhile")

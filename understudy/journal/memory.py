@@ -31,6 +31,7 @@ from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.trust_log import TrustFact
 
 T = TypeVar("T")
 MOST_DELETED: int = 1000
@@ -109,6 +110,7 @@ class MemoryStore(Store):
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
+        self._trust: list[TrustFact] = []
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -267,6 +269,19 @@ class MemoryStore(Store):
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return None if self._feed is None else self._feed.read(after, limit)
+
+    @property
+    def trust_seen(self) -> int:
+        return len(self._trust)
+
+    async def trust_after(self, number: int) -> Sequence[TrustFact]:
+        return self._trust[number:]
+
+    async def add_trust(self, fact: TrustFact) -> bool:
+        is_next = fact.number == len(self._trust) + 1
+        if is_next:
+            self._trust.append(fact)
+        return is_next
 
     def _up_to_date(self) -> MemoryIndex:
         changed, index = sorted(self._changed), self._index

@@ -6,26 +6,31 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from understudy.journal.call_keys import SECRET_BYTES, KeyEnd, KeyTaking, KeyUse, may_take
+
+_Call: TypeAlias = tuple[str, int, str]
+"""The id and the incarnation of an agent, and the call key of one of its calls."""
 
 
 @dataclass(slots=True)
 class _Row:
     """A call that has taken a key."""
 
+    key_hash: str
     use: KeyUse
     kept: timedelta
     kept_until: datetime | None = None
 
 
 class MemoryKeys:
-    """Which calls have taken a key, of all agents."""
+    """Which calls have taken a key, of all agents. A call has one key."""
 
     def __init__(self) -> None:
         self.secret: bytes = secrets.token_bytes(SECRET_BYTES)
-        self._rows: dict[str, list[_Row]] = {}
-        """By the hash of the key, in the order in which they were taken."""
+        self._rows: dict[_Call, _Row] = {}
+        """In the order in which the keys were taken."""
         self.note: dict[str, Callable[[], None]] = {}
         """By agent id: notes which of its calls are over, of an agent that has keys."""
 
@@ -39,68 +44,61 @@ class MemoryKeys:
         """As `Backend.key_uses`."""
         for note in list(self.note.values()):
             note()
-        return [row.use for row in self._rows.get(key_hash, ()) if not _is_old(row, at)]
+        rows = (row for row in self._rows.values() if row.key_hash == key_hash)
+        return [row.use for row in rows if not _is_old(row, at)]
 
     def take(self, agent_id: str, incarnation: int, taking: KeyTaking) -> Sequence[KeyUse]:
         """As `Backend.take_key`."""
         uses = self.uses(taking.key_hash, taking.at)
         if not may_take(taking, agent_id, incarnation, uses):
             return uses
-        use = taking.use_of(agent_id, incarnation)
-        for hash, rows in list(self._rows.items()):
-            for row in rows:
-                if row.use[:3] != use[:3]:
-                    continue
-                if hash == taking.key_hash or row.kept_until is not None:
-                    return ()
-                self._remove(hash, [row])
-        self._rows.setdefault(taking.key_hash, []).append(_Row(use, taking.kept))
+        call = (agent_id, incarnation, taking.call_key)
+        row = self._rows.get(call)
+        if row is None or (row.key_hash != taking.key_hash and row.kept_until is None):
+            self._rows.pop(call, None)
+            use = taking.use_of(agent_id, incarnation)
+            self._rows[call] = _Row(taking.key_hash, use, taking.kept)
         return ()
 
     def free(self, key_hash: str, use: KeyUse) -> None:
         """As `Backend.free_key`."""
-        rows = self._rows.get(key_hash, ())
-        gone = [row for row in rows if row.use[:3] == use[:3] and row.kept_until is None]
-        self._remove(key_hash, gone)
+        row = self._rows.get(use[:3])
+        if row is not None and row.key_hash == key_hash and row.kept_until is None:
+            del self._rows[use[:3]]
 
     def held_by(self, agent_id: str, incarnation: int) -> set[str]:
         """The calls of an agent that have a key and are not done, by call key."""
         of = (agent_id, incarnation)
-        rows = (row for rows in self._rows.values() for row in rows if row.kept_until is None)
-        return {row.use.call_key for row in rows if row.use[:2] == of}
+        rows = self._rows.items()
+        return {call[2] for call, row in rows if call[:2] == of and row.kept_until is None}
 
     def end(
         self, agent_id: str, incarnation: int, ends: Sequence[KeyEnd], at: datetime | None
     ) -> None:
         """What becomes of the keys of calls that are over."""
-        done = {(agent_id, incarnation, end.call_key): end.is_done for end in ends}
-        for hash, rows in list(self._rows.items()):
-            over = [row for row in rows if row.use[:3] in done and row.kept_until is None]
-            for row in over:
-                if done[row.use[:3]]:
-                    done_at = at or row.use.taken_at
-                    row.use, row.kept_until = row.use._replace(done_at=done_at), done_at + row.kept
-            self._remove(hash, [row for row in over if row.kept_until is None])
+        for end in ends:
+            call = (agent_id, incarnation, end.call_key)
+            row = self._rows.get(call)
+            if row is None or row.kept_until is not None:
+                continue
+            if end.is_done:
+                done_at = at or row.use.taken_at
+                row.use, row.kept_until = row.use._replace(done_at=done_at), done_at + row.kept
+            else:
+                del self._rows[call]
 
     def leave(self, agent_id: str) -> None:
         """The agent is deleted: nobody will know what its open calls did."""
         self.note.pop(agent_id, None)
-        for row in [row for rows in self._rows.values() for row in rows]:
+        for row in self._rows.values():
             if row.use.agent_id == agent_id and row.kept_until is None:
                 row.kept_until = row.use.taken_at + row.kept
                 row.use = row.use._replace(is_left=True)
 
     def delete_old(self, before: datetime) -> None:
         """As `Backend.delete_old_keys`."""
-        for hash, rows in list(self._rows.items()):
-            self._remove(hash, [row for row in rows if _is_old(row, before)])
-
-    def _remove(self, key_hash: str, gone: Sequence[_Row]) -> None:
-        rows = [row for row in self._rows.get(key_hash, ()) if row not in gone]
-        if rows:
-            self._rows[key_hash] = rows
-        else:
-            self._rows.pop(key_hash, None)
+        kept = self._rows.items()
+        self._rows = {call: row for call, row in kept if not _is_old(row, before)}
 
 
 def _is_old(row: _Row, at: datetime) -> bool:

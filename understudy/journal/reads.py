@@ -16,12 +16,13 @@ from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, Usage
 from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend, Kept
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
-from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
+from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, failed_once
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.state.trust_log import TrustFact
 
 T = TypeVar("T")
 
@@ -165,6 +166,12 @@ class StoreReads(ABC):
         """As `Backend.read_feed`."""
         return None
 
+    # ------------------------------------------------------------------- the log of trust
+
+    async def trust_after(self, number: int) -> Sequence[TrustFact]:
+        """As `Backend.trust_after`."""
+        return ()
+
 
 class DatabaseReads(StoreReads):
     """Reads a database under a `Backend`, in a thread, also while a runtime writes to it.
@@ -280,6 +287,9 @@ class DatabaseReads(StoreReads):
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.read(partial(self.backend.read_feed, after, limit))
 
+    async def trust_after(self, number: int) -> Sequence[TrustFact]:
+        return await self.read(partial(self.backend.trust_after, number))
+
     async def read_records(self, load: Callable[[], T]) -> T:
         """Load records: as `read`, unless more is to be waited for."""
         return await self.read(load)
@@ -293,22 +303,18 @@ class DatabaseReads(StoreReads):
 
     async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
         """The attempts after the first one, which has failed."""
-        failure: StoreUnavailable | None = first
         retry = AsyncRetrying(
             retry=WHILE_UNAVAILABLE,
             wait=BACKOFF,
             stop=stop_after_delay(self.patience),
             reraise=True,
         )
+        attempt = failed_once(first, partial(self._reader.run, function))
 
-        async def attempt() -> T:
-            nonlocal failure
-            if failure is not None:  # so that Tenacity waits before the next attempt
-                raised, failure = failure, None
-                raise raised
-            return await self._reader.run(function)
+        async def attempted() -> T:
+            return await attempt()
 
-        return await retry(attempt)
+        return await retry(attempted)
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

@@ -29,11 +29,13 @@ class Hint(NamedTuple):
     """`taken`: an agent of the host has another owner. `posted`: there is a call for one of its
     agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
-    `left`: a host has closed, and there are runs without an owner.
+    `left`: a host has closed, and there are runs without an owner. `trust`: the log of trust has
+    another fact.
     `follow`, `follow_feed`, `live`: see `journal.chunks`."""
     number: int = 0
     """For `taken` and `given` the new epoch; for `look` the call that has its reply, 0 for calls of
-    an agent that is released or deleted; for a chunk the host that says it."""
+    an agent that is released or deleted; for a chunk the host that says it; for `trust`
+    the number of the fact."""
     agent_id: str = ""
     """The id of an agent; for `follow`, `follow_feed` and `live` a chunk of the content."""
 
@@ -166,6 +168,14 @@ class SharedBackend(Backend):
     def host_id(self) -> int | None:
         """The number of this host; another one after a lost lease. None while it is not open."""
 
+    follows_trust: bool = False
+    """Whether `append_all` notes the last number of the log of trust for `trust_seen`, in the
+    transaction of the records."""
+
+    def follow_trust(self) -> None:
+        """From now on it does. Called in any thread."""
+        self.follows_trust = True
+
     @abstractmethod
     def introduce(self, labels: Collection[str]) -> None:
         """Before `open`: say which labels this host has."""
@@ -180,8 +190,14 @@ class SharedBackend(Backend):
         """
 
     @abstractmethod
-    def set_draining(self) -> None:
-        """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`."""
+    def set_draining(self, draining: bool = True, held: str = "") -> None:
+        """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`.
+
+        Args:
+            draining: False: it takes agents again.
+            held: why no call may start at it, where that is why.
+
+        """
 
     @abstractmethod
     def give(
@@ -301,10 +317,6 @@ class SharedBackend(Backend):
     @abstractmethod
     def place(self, agent_id: str) -> Place | None:
         """Where an agent is now; None if there is none."""
-
-    @abstractmethod
-    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
-        """The epochs of those of these agents that there are."""
 
     @abstractmethod
     def orphans(self, limit: int) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -24,6 +24,7 @@ from understudy.journal.shared import (
     SharedBackend,
     Taken,
     Wanted,
+    hint_of,
 )
 from understudy.journal.taken_states import TakenStates
 from understudy.state.records import Record
@@ -60,6 +61,10 @@ class SharedStore:
         self._threads = threads
         self._taken = taken
         self._max_bytes = max_bytes
+        self.trust_heard: int = 0
+        """The highest number of a fact of the log of trust of which another host has told."""
+        self.on_trust_heard: Callable[[], None] | None = None
+        """Called on the loop when another host tells of one."""
 
     @property
     def host_id(self) -> int | None:
@@ -74,11 +79,21 @@ class SharedStore:
 
         def tell(text: str | None) -> None:
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
+                hint = None if text is None else hint_of(text)
+                if hint is not None and hint.kind == "trust":
+                    loop.call_soon_threadsafe(self._hear_of_trust, hint.number)
+                    return
                 loop.call_soon_threadsafe(notified, text)
                 if text in (None, _LEFT):
                     loop.call_soon_threadsafe(lambda: self.dead_hosts.give())
 
         self._backend.listen(tell)
+
+    def _hear_of_trust(self, number: int) -> None:
+        """Another host has added the fact of this number to the log of trust."""
+        self.trust_heard = max(self.trust_heard, number)
+        if self.on_trust_heard is not None:
+            self.on_trust_heard()
 
     # ------------------------------------------------------------------- hosts
 
@@ -88,8 +103,8 @@ class SharedStore:
     async def register(self, definitions: Sequence[HostedDefinition]) -> None:
         await self._change(partial(self._backend.register, definitions))
 
-    async def set_draining(self) -> None:
-        await self._change(self._backend.set_draining)
+    async def set_draining(self, draining: bool = True, held: str = "") -> None:
+        await self._change(partial(self._backend.set_draining, draining, held))
 
     async def give(
         self,
@@ -157,9 +172,6 @@ class SharedStore:
 
     async def place(self, agent_id: str) -> Place | None:
         return await self._read(partial(self._backend.place, agent_id))
-
-    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
-        return await self._read(partial(self._backend.epochs, agent_ids))
 
     # ------------------------------------------------------------------- calls
 

@@ -12,6 +12,8 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar
 
+from pydantic_core import from_json, to_json
+
 from understudy.errors import Fenced, StoreConflict, StoreDamaged
 from understudy.journal.asks import Ask, StoredAsk, changes
 from understudy.journal.backend import Backend
@@ -43,6 +45,7 @@ from understudy.journal.lists import (
     listed_ask,
 )
 from understudy.journal.loaded import NEWEST
+from understudy.state.trust_log import TrustFact
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -103,6 +106,14 @@ _BLOBS = """
 SELECT b.hash, b.payload FROM blobs b JOIN agents a ON a.key = b.agent
 WHERE a.agent_id = %s AND NOT a.deleted"""
 
+_FACTS = "SELECT number, at, decided_by, kind, data FROM trust WHERE number"
+LAST_FACT = "SELECT coalesce(max(number), 0) FROM trust"
+_ADD_FACT = f"""
+INSERT INTO trust (number, at, decided_by, kind, data)
+SELECT %(number)s::int8, %(at)s::int8, %(by)s::text, %(kind)s::text, %(data)s::bytea
+WHERE ({LAST_FACT}) = %(number)s - 1
+ON CONFLICT DO NOTHING RETURNING number"""
+
 JOIN_CHECKPOINT = """
 JOIN checkpoints c ON c.agent = a.key AND c.incarnation = a.incarnation
     AND c.seq BETWEEN a.floor AND a.last_seq"""
@@ -160,6 +171,8 @@ class SqlBackend(Backend):
     """As `feed_rows`, of the row with a key."""
     last_feed_row: str
     """As `feed_rows`, of the last row."""
+    _add_fact: str = _ADD_FACT
+    """Adds a fact to the log of trust, if its number is the next one, and returns the number."""
     feed_xid: str
     """The transaction of a row of the feed, in SQL."""
 
@@ -302,6 +315,24 @@ class SqlBackend(Backend):
             (f"{columns}, payload {self.feed_rows} LIMIT %(limit)s", key),
             is_list=True,
         )
+
+    # ------------------------------------------------------------------- the log of trust
+
+    def trust_after(self, number: int) -> list[TrustFact]:
+        query = f"{_FACTS} > %s ORDER BY number", [number]
+        return self._look(partial(_facts, number), query, what="the log of trust")
+
+    def add_trust(self, fact: TrustFact) -> bool:
+        return self._put_fact(self._fetch, fact)
+
+    def _put_fact(self, fetch: Callable[[str, Values], Rows], fact: TrustFact) -> bool:
+        """As `add_trust`, by a function that makes a statement."""
+        columns = fact_columns(fact)
+        if fetch(self._add_fact, dict(zip(_FACT_VALUES, columns, strict=True))):
+            return True
+        # The answer to an attempt before this one may have been lost
+        # (test_a_fact_that_is_added_once_more_is_there_once).
+        return fetch(f"{_FACTS} = %s", [fact.number]) == [columns]
 
     # ------------------------------------------------------------------- changes
 
@@ -452,6 +483,39 @@ def _feed_page(after: FeedKey | None, states: Rows, named: Rows, rows: Rows) -> 
         rows=[stored_feed_row(row) for row in rows],
         is_held_up=bool(is_held_up),
     )
+
+
+_FACT_VALUES = ("number", "at", "by", "kind", "data")
+
+
+def fact_columns(fact: TrustFact) -> tuple[Any, ...]:
+    """The columns of a fact in the log of trust."""
+    return (fact.number, time_number(fact.at), fact.by, fact.kind, to_json(dict(fact.data)))
+
+
+def _facts(after: int, rows: Rows) -> list[TrustFact]:
+    """The facts of the rows above a number.
+
+    Raises:
+        StoreDamaged: if one is missing or cannot be read. A host that does not know what must not
+            run would run it.
+
+    """
+    facts: list[TrustFact] = []
+    for expected, row in enumerate(rows, after + 1):
+        number, at, by, kind, data = row
+        time = time_of(at)
+        try:
+            content = from_json(data)
+        except (TypeError, ValueError):
+            content = None
+        is_text = isinstance(kind, str) and isinstance(by, str | None)
+        if number != expected or time is None or not is_text or not isinstance(content, dict):
+            raise StoreDamaged(
+                what="the log of trust", cause=f"in the place of fact {expected} there is {row!r}"
+            )
+        facts.append(TrustFact(number=number, at=time, by=by, kind=kind, data=content))
+    return facts
 
 
 def feed_rows(batch: Batch) -> Rows:

@@ -108,6 +108,15 @@ TABLES_OF_AGENTS = (
         PRIMARY KEY (hash, place),
         UNIQUE (agent, incarnation, call_key)
     )""",
+    # The log of trust: facts that hold for the whole store. No row is changed or deleted. `data` is
+    # JSON.
+    """CREATE TABLE trust (
+        number bigint PRIMARY KEY,
+        at bigint NOT NULL,
+        decided_by text,
+        kind text NOT NULL,
+        data bytea NOT NULL
+    )""",
     "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
 )
 """All but `AGENTS_TABLE`; `agent` is the `key` of the agent."""

@@ -14,9 +14,10 @@ from understudy.journal.reads import StoreReads
 from understudy.journal.shared_store import SharedStore
 from understudy.state.agent_state import hashes_in
 from understudy.state.records import Record, Snapshot
+from understudy.state.trust_log import TrustFact, TrustLog
 
 
-class Store(StoreReads):
+class Store(StoreReads, TrustLog):
     """Keeps the records of many agents. Used on one event loop, the runtime's.
 
     The change of each method is durable when it returns. A database that cannot be reached is
@@ -111,6 +112,21 @@ class Store(StoreReads):
     async def trim_feed(self, before: datetime, keep: int) -> None:
         """As `Backend.trim_feed`."""
         return
+
+    # ------------------------------------------------------------------- the log of trust
+
+    @property
+    def trust_seen(self) -> int:
+        return 0
+
+    def follow_trust(self) -> None:
+        return
+
+    async def add_trust(self, fact: TrustFact) -> bool:
+        raise UsageError(
+            f"{self!r} keeps no log of trust, in which {fact.kind!r} would be: 'trust' is not in "
+            "its `keeps`"
+        )
 
 
 def hashes_of(snapshot: Record) -> frozenset[str]:

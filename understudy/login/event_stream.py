@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping
 from contextlib import aclosing, suppress
 
 import anyio
@@ -38,16 +38,16 @@ class StreamBound:
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
         self._most = most
-        self._open: Counter[str] = Counter()
+        self._open: Counter[Hashable] = Counter()
 
-    def enter(self, user: str) -> bool:
+    def enter(self, user: Hashable) -> bool:
         """Count a stream of the user; whether there is room for it."""
         if self._open[user] >= self._most:
             return False
         self._open[user] += 1
         return True
 
-    def leave(self, user: str) -> None:
+    def leave(self, user: Hashable) -> None:
         """A stream of the user has ended."""
         self._open[user] -= 1
         if not self._open[user]:
@@ -76,7 +76,7 @@ class EventStream(EventSourceResponse):
         farewell: Farewell | None = None,
         headers: Mapping[str, str] | None = None,
         bound: StreamBound | None = None,
-        user: str = "",
+        user: Hashable = "",
     ) -> None:
         self._events = events
         self._bound = bound

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from urllib.parse import unquote_to_bytes, urlsplit
+from dataclasses import replace
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy._base import security_log
 from understudy._base.security_log import asked_from
+from understudy.errors import UsageError
 from understudy.login.hosts import Hosts
 from understudy.login.problems import Problem, problem_response
 from understudy.login.users import Auth, User, asked_user
@@ -39,6 +41,15 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 STATIC = "/static/"
+ACTING_FOR = "Understudy-As"
+"""The header with the name in which somebody acts who has the right to: percent-encoded UTF-8."""
+OF_ANOTHER_SITE = "The request comes from a page of another site."
+SAYS_NOT_FROM_WHERE = (
+    "The request changes something, has a cookie, and does not say from which page it comes. A "
+    "program that sends a cookie sends `Origin: {origin}` as well; or no cookie, but "
+    "`Authorization: Bearer TOKEN`."
+)
+"""A browser that says neither where a request comes from may show a page of another site."""
 
 
 class Guard:
@@ -89,7 +100,7 @@ class Guard:
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
         if not self._hosts.allows(host):
-            return problem_response(
+            return _refused(
                 scope,
                 Problem(
                     421,
@@ -107,18 +118,16 @@ class Guard:
             and not is_same_origin(headers, host)
             and headers.get("origin") not in self._origins
         ):
-            return problem_response(
-                scope,
-                Problem(403, "CrossSite", "The request comes from a page of another site."),
-            )
+            says = headers.get("sec-fetch-site") or headers.get("origin")
+            own = SAYS_NOT_FROM_WHERE.format(origin=f"{scope['scheme']}://{host}")
+            return _refused(scope, Problem(403, "CrossSite", OF_ANOTHER_SITE if says else own))
         return None
 
     async def _logged_in(self, request: Request) -> Response | None:
         """Note who makes the request; or the answer if nobody does."""
         found = await asked_user(self._auth, request)
         if isinstance(found, User):
-            request.scope["understudy.user"] = found
-            return None
+            return self._acting(request, found)
         if isinstance(found, Response):
             return found
         security_log.note("login", "refused", who=None)
@@ -127,6 +136,29 @@ class Guard:
             Problem(401, "LoginNeeded", "Log in first, or open the URL that has the token."),
             {"WWW-Authenticate": "Bearer"},
         )
+
+    def _acting(self, request: Request, user: User) -> Response | None:
+        """Note who makes the request, and in whose name; or the answer to who may not do that."""
+        given = request.headers.getlist(ACTING_FOR)
+        if given:
+            if "impersonate" not in user.may:
+                security_log.note("refused", "impersonate", who=user.name)
+                why = f"{user.name} may not do that: it needs the right 'impersonate'."
+                return problem_response(request.scope, Problem(403, "NotAllowed", why))
+            try:
+                user = replace(user, acting_for=unquote(given[0], errors="strict"))
+            except (UnicodeDecodeError, UsageError) as error:
+                why = f"The header {ACTING_FOR} does not name a person: {error}"
+                return problem_response(request.scope, Problem(400, "UsageError", why))
+            security_log.note("act", "impersonate", who=user.by)
+        request.scope["understudy.user"] = user
+        return None
+
+
+def _refused(scope: Scope, problem: Problem) -> Response:
+    """The answer to a request of whom nobody has asked yet who makes it."""
+    security_log.note("refused", problem.error, who=None)
+    return problem_response(scope, problem)
 
 
 def path_in(scope: Scope) -> str:

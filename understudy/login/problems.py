@@ -18,6 +18,7 @@ from starlette.types import Scope
 
 from understudy.actors import ActorDied
 from understudy.errors import (
+    ApprovalNeeded,
     CallLost,
     DecisionError,
     Expired,
@@ -112,6 +113,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem(404, type(error).__name__, str(error))
         case Expired():
             return Problem(410, "Expired", str(error))
+        case ApprovalNeeded():
+            more = {"request_id": error.request_id, "missing": error.missing}
+            return Problem(409, "ApprovalNeeded", str(error), more)
         case VoteRefused():
             return Problem(403, "VoteRefused", str(error))
         case PeopleUnavailable():

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from understudy._base import security_log
-from understudy.actors.verbs import RIGHTS, Right
+from understudy.actors.verbs import USUAL_RIGHTS, Right
 from understudy.errors import UsageError
 from understudy.login.bodies import media_type, read_body
 from understudy.login.guard import path_in
@@ -71,7 +71,7 @@ class TokenAuth:
         token: str | None = None,
         *,
         name: str = "operator",
-        may: Iterable[Right] = RIGHTS,
+        may: Iterable[Right] = USUAL_RIGHTS,
         session: float = SESSION,
         now: Callable[[], float] = time.time,
     ) -> None:

@@ -6,14 +6,18 @@ import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy._base.authors import checked_author
 from understudy._base.json_values import shown
-from understudy.actors.verbs import RIGHTS, Right
+from understudy._base.type_variables import OutputT_co
+from understudy.actors import AgentRef
+from understudy.actors.agent_ref import of_login
+from understudy.actors.verbs import RIGHTS, USUAL_RIGHTS, Right
+from understudy.approvals import Caller
 from understudy.errors import UsageError
 from understudy.login.hosts import host_name, is_local
 
@@ -24,7 +28,10 @@ class User:
 
     Args:
         name: for the audit.
-        may: of `"read"`, `"decide"`, `"act"` and `"admin"`. None of them includes another one.
+        may: of `"read"`, `"decide"`, `"act"`, `"admin"` and `"impersonate"`. None of them includes
+            another one.
+        verified: what an identity provider has signed of who it is; None where the name says it.
+        acting_for: the name in which they act, if it is not their own.
 
     Raises:
         UsageError: for what cannot be the name of a person, or an unknown right.
@@ -33,12 +40,42 @@ class User:
 
     name: str
     may: AbstractSet[Right] = frozenset({"read"})
+    _: KW_ONLY
+    verified: Caller | None = None
+    acting_for: str = ""
 
     def __post_init__(self) -> None:
         if self.name is None:
             raise UsageError("User(name): it must be the name of a person, got None")
         checked_author(self.name, what="User(name)")
+        if self.acting_for:
+            checked_author(self.acting_for, what="User(acting_for=...)")
         object.__setattr__(self, "may", checked_rights(self.may))
+
+    @property
+    def caller(self) -> Caller:
+        """Who calls, by this login."""
+        known = self.verified or Caller(name=self.name, assurance="login")
+        return replace(known, acting_for=self.acting_for)
+
+    def calling(self, ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
+        """The ref for calls of this user: `user.calling(ref).resume(approve(by=user.by))`.
+
+        What is recorded has all that is known of them. The name is still given by `by=`, and a
+        decision under another one is refused.
+        """
+        return of_login(ref, self.caller)
+
+    @property
+    def by(self) -> str:
+        """The name that is recorded: "ann", or "ann for bob"."""
+        return self.caller.shown
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """By which users are told apart: the name, or the provider and whom it means."""
+        known = self.verified
+        return (self.name,) if known is None else (known.issuer, known.subject)
 
 
 def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
@@ -100,7 +137,7 @@ async def asked_user(auth: Auth, request: Request) -> Found:
 _FORWARDED = frozenset({"forwarded", "x-forwarded-for", "x-real-ip"})
 
 
-def loopback_only(name: str = "local", may: Iterable[Right] = RIGHTS) -> Auth:
+def loopback_only(name: str = "local", may: Iterable[Right] = USUAL_RIGHTS) -> Auth:
     """An `auth` that lets in everybody on this machine, and nobody else.
 
     For a machine with one user: it asks for no password. The address of the client and the name in

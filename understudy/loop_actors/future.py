@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -504,6 +504,42 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 def refuse(future: Future[Any], error: BaseException) -> None:
     """Set the error, unless the future is settled already."""
     future._fail(error)
+
+
+def settle_in_task(
+    future: Future[T],
+    work: Callable[[], Awaitable[T]],
+    start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    *,
+    told: Callable[[BaseException], BaseException],
+    gone: Callable[[], BaseException],
+) -> asyncio.Task[None]:
+    """Settle a future, in a task, with what `work` returns or raises. The future always settles.
+
+    Args:
+        future: to be settled, unless it is when the work ends.
+        work: gives what is awaited.
+        start_task: starts the task.
+        told: makes the error that the future gets of one that was raised, a `SystemExit` say.
+        gone: makes the error that it gets where the task is cancelled, perhaps before it begins.
+
+    """
+
+    async def settle() -> None:
+        try:
+            future.set(await work())
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            refuse(future, told(error))
+
+    def ended(_: asyncio.Task[None]) -> None:
+        if not future.done():
+            refuse(future, gone())
+
+    task = start_task(settle())
+    task.add_done_callback(ended)
+    return task
 
 
 def refuse_on_its_loop(loop: asyncio.AbstractEventLoop | None, what: str, remedy: str) -> None:

@@ -21,14 +21,13 @@ from starlette.routing import Mount
 from understudy._base import security_log
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import AgentRef, Runtime
-from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Right
 from understudy.errors import AlreadyDecided, UnderstudyError, UnknownAgent, UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.redaction import HIDDEN, Redact, Redaction
 from understudy.login.users import Auth, User, checked_auth
-from understudy.state.next_due import missing_votes
+from understudy.state.next_due import open_votes
 
 __all__ = ["agents_app", "agents_server"]
 
@@ -253,7 +252,8 @@ class _Tools:
         runtime = self._runtime()
         with _tool_errors():
             ref = runtime.get(agent_id) if agent is None else runtime.spawn(agent, id=agent_id)
-            return {"message_id": await ref.send(text, message_id=message_id, by=user.name)}
+            ref = user.calling(ref)
+            return {"message_id": await ref.send(text, message_id=message_id, by=user.by)}
 
     async def decide(
         self,
@@ -266,13 +266,15 @@ class _Tools:
         message: str | None = None,
         value: Any = _VALUE,
         note: str | None = None,
+        break_glass: bool = False,
     ) -> dict[str, Any]:
         """Answer a request of an agent, as `list_pending` has it.
 
         `digest` is that of the request as it was shown: where it is another one by then, nothing
         is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
         and `message` is for `reject`. Where several persons must agree, it is the vote of one of
-        them: `open` says which votes are missing, and the request stays.
+        them: `open` says what it waits for, and the request stays. `break_glass` approves it alone,
+        where that is offered, for the reason of `note`.
         """
         user = self._need(context, "decide", agent_id)
         with _tool_errors():
@@ -281,7 +283,8 @@ class _Tools:
                 "arguments": arguments,
                 "message": message,
                 "note": note,
-                "by": user.name,
+                "break_glass": break_glass,
+                "by": user.by,
                 **({} if value is _NOT_GIVEN else {"value": value}),
             }
             ref = self._runtime().get(agent_id)
@@ -292,19 +295,20 @@ class _Tools:
                         raise UsageError(HIDDEN)
             if self._redaction.is_on:
                 await self._refuse_guess(user, ref, request_id)
-            await of_login(ref).decide({request_id: given}, expect={request_id: digest})
+            own = user.calling(ref)
+            await own.decide({request_id: given}, expect={request_id: digest})
             if self._redaction.is_on:  # again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)
             missing = await self._missing(ref, request_id)
         told = {} if missing is None else {"open": missing}
-        return {"recorded": request_id, "by": user.name, **told}
+        return {"recorded": request_id, "by": user.by, **told}
 
     async def _missing(self, ref: AgentRef[Any], request_id: str) -> str | None:
-        """Which votes are missing, in words; None where the request waits for none."""
+        """What the request waits for, in words; None where it does not wait for votes."""
         if self._runtime().people is None:
             return None  # then nobody votes
         try:
-            return missing_votes(await ref.state(), [request_id]).get(request_id)
+            return open_votes(await ref.state(), [request_id]).get(request_id)
         except UnknownAgent:
             return None  # what was recorded has ended with it
 

@@ -17,6 +17,7 @@ from typing import Any
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_json, storable_text
 from understudy._base.request_timing import EscalateAfter, OnExpiry, Seconds, request_timing
+from understudy.approvals import Approval
 from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.middleware.base import Middleware
@@ -86,6 +87,14 @@ class HumanInTheLoop(Middleware, Gate):
     def asks_several(self, tool: Tool) -> bool:
         gates = (self._gates.get(name) for name in tool.names)
         return any(gate is not None and gate.approval is not None for gate in gates)
+
+    def approvals(self) -> Mapping[str, Approval]:
+        gates = self._gates.items()
+        return {
+            name: gate.approval
+            for name, gate in gates
+            if gate is not None and gate.approval is not None
+        }
 
     def check(self, definition: AgentDefinition) -> None:
         below = _tools_below(definition)

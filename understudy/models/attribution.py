@@ -1,4 +1,4 @@
-"""The authors of messages in a workflow's conversation, and each agent's view of it.
+"""The authors of messages: the persons who sent them, and the agents of a workflow.
 
 A message of an agent carries the agent's name in its metadata. In the view of that agent it is the
 model's own message; in the view of another agent it is a user prompt that names the author.
@@ -7,7 +7,7 @@ model's own message; in the view of another agent it is a user prompt that names
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
 
 _AUTHOR = "author"
 _FOR_ITSELF = "for_itself"
+_SENT_BY = "sent_by"
 
 GO_ON = "Go on with your part, as your instructions say."
 """The prompt where a reply of the agent's own would be the last message: models need a prompt."""
@@ -45,6 +46,26 @@ def with_author(message: ModelMessage, author: str) -> ModelMessage:
 def from_user(message: ModelRequest) -> ModelRequest:
     """The message with the user as its author, whichever agent of a workflow it is sent to."""
     return replace(message, metadata={**(message.metadata or {}), _AUTHOR: None})
+
+
+def sent_by(message: ModelRequest, persons: Iterable[object]) -> ModelRequest:
+    """The message with the names of the persons who sent it, which no model is sent.
+
+    Args:
+        message: of a conversation.
+        persons: each a name, or what has one as its text.
+
+    """
+    given = [str(each) for each in persons]
+    if not given:
+        return message
+    return replace(message, metadata={**(message.metadata or {}), _SENT_BY: given})
+
+
+def senders_of(message: ModelRequest) -> list[str]:
+    """The names of the persons who sent a message of a conversation; empty where nobody said."""
+    found = (message.metadata or {}).get(_SENT_BY)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def for_itself(message: ModelRequest) -> ModelRequest:

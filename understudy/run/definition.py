@@ -17,6 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import digest
+from understudy.approvals import Approval
 from understudy.models.output import Output
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.models.requirements import Requirements
@@ -84,6 +85,10 @@ class Gate(ABC):
     def asks_several(self, tool: Tool) -> bool:
         """Whether several persons must agree to calls of the tool, whatever gates are below."""
         return False
+
+    def approvals(self) -> Mapping[str, Approval]:
+        """By the names of tools, who must agree to calls of them, where several must."""
+        return {}
 
     @abstractmethod
     async def check_tool_calls(self, run: Any, calls: Any) -> Any:

@@ -36,53 +36,39 @@ from understudy.tools.context import CallLimit
 _ONLY_LOOKS = "A `check` {what}: it only finds out what a call did"
 
 
-def binding(
-    *,
-    agent_id: str,
-    run_id: str,
-    call: Call,
-    fingerprint: str,
-    arguments: Mapping[str, Any],
-    shown: Sequence[Any],
-) -> str:
+def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
     """A digest of everything that a person was shown: an answer holds only where it is equal.
 
+    It is of the salt of the request too: what is hidden from a person cannot be guessed by it.
+
     Args:
-        agent_id: of the agent that asks.
-        run_id: of its run.
+        request: what is shown: the arguments, what is asked, in which words, for which answer.
+        run: of the agent that asks.
         call: that is asked about.
         fingerprint: of its tool.
-        arguments: of the call, as they are shown.
-        shown: what is shown besides: see `shown_in`.
 
     """
     part = call.part
     return digest(
         [
-            agent_id,
-            run_id,
+            run.agent_id,
+            run.run_id,
             call.key,
             part.tool_name,
             part.tool_call_id,
             part.args,
             fingerprint,
-            arguments,
-            *shown,
+            request.salt,
+            request.arguments,
+            request.kind,
+            request.display,
+            request.payload,
+            list(request.allowed),
+            request.schema,
+            *((request.rule,) if request.rule else ()),
+            *(() if request.approval is None else (request.approval.to_dict(),)),
         ]
     )
-
-
-def shown_in(request: Request) -> list[Any]:
-    """What a request shows besides the call: what is asked, in which words, for which answer."""
-    return [
-        request.kind,
-        request.display,
-        request.payload,
-        list(request.allowed),
-        request.schema,
-        *((request.rule,) if request.rule else ()),
-        *(() if request.approval is None else (request.approval.to_dict(),)),
-    ]
 
 
 def is_of_trust(request: Request) -> bool:
@@ -171,6 +157,8 @@ class ToolCall:
             expires_after=expires_after,
             on_expiry=on_expiry,
         )
+        if approval is not None and approval.within is not None:
+            timing = timing.at_most(approval.within)
         shown = checked_json(
             {"display": display, "payload": payload}, what="request(...)", is_shown=True
         )
@@ -198,19 +186,18 @@ class ToolCall:
             schema=schema,
             question_key=question_key,
             approval=approval,
+            salt=run.new_id(),
         )
-        bound = binding(
-            agent_id=run.agent_id,
-            run_id=run.run_id,
-            call=self.call,
-            fingerprint=fingerprint,
-            arguments=self.arguments,
-            shown=shown_in(request),
-        )
+        bound = binding(request, run=run, call=self.call, fingerprint=fingerprint)
         return replace(request, digest=bound)
 
     def request_in_place_of(
-        self, old: Request, *, asked_again: str = "", doubts: tuple[DoubtfulCall, ...] | None = None
+        self,
+        old: Request,
+        *,
+        asked_again: str = "",
+        doubts: tuple[DoubtfulCall, ...] | None = None,
+        approval: Approval | None = None,
     ) -> Request:
         """A request that asks what an earlier one asked, as the call is now, and the same persons.
 
@@ -218,6 +205,7 @@ class ToolCall:
             old: the request that it takes the place of.
             asked_again: why a person is asked once more; empty where that is not said.
             doubts: the calls in doubt that it shows; None for those of `old`.
+            approval: who must agree; None for those of `old`.
 
         """
         request = self.request(
@@ -227,7 +215,7 @@ class ToolCall:
             payload=old.payload,
             schema=old.schema,
             timing=old.timing,
-            approval=old.approval,
+            approval=approval or old.approval,
             doubts=old.doubts if doubts is None else doubts,
             asked_again=asked_again,
             source=old.source if is_of_trust(old) else "",

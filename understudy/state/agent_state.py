@@ -18,6 +18,7 @@ from pydantic import Base64Bytes, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.authors import By
 from understudy._base.json_values import checked_json, first_difference, reason, shown
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
@@ -33,6 +34,7 @@ from understudy.state.files import StoredFile
 from understudy.state.held_keys import HeldKey
 from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
+from understudy.state.reviews import Review
 from understudy.state.run_state import RunState, is_child_of
 from understudy.state.shared_empties import no_items, no_list, with_item
 from understudy.state.state_tree import StateTree
@@ -41,7 +43,16 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
-_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys", "refused", "authors")
+_RARE_KEYS = (
+    "files",
+    "blobs",
+    "earlier_costs",
+    "has_archive",
+    "held_keys",
+    "refused",
+    "authors",
+    "reviews",
+)
 """The keys of a stored state that are left out where the agent has no such values."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """The keys that are in every stored state."""
@@ -64,8 +75,9 @@ class StoredState:
     earlier_costs: Lines = ()
     has_archive: bool = False
     held_keys: dict[str, HeldKey] | None = None
-    authors: tuple[str | None, ...] = ()
+    authors: tuple[By | None, ...] = ()
     refused: dict[str, dict[str, Any]] | None = None
+    reviews: dict[str, Review] | None = None
 
 
 @cache
@@ -105,6 +117,7 @@ class AgentState(StateTree):
         "plans",
         "queue",
         "refused",
+        "reviews",
         "run",
         "status",
         "sticky",
@@ -124,9 +137,9 @@ class AgentState(StateTree):
 
     Those of an agent that runs now are in its own state.
     """
-    authors: tuple[str | None, ...]
-    """The names of those who sent what stands in the conversation, each once; None among them for a
-    message without a name. Empty where no message has a name."""
+    authors: tuple[By | None, ...]
+    """Those who sent what stands in the conversation, each once; None among them for a message
+    without a name. Empty where no message has a name."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
     refused: dict[str, dict[str, Any]]
@@ -157,6 +170,8 @@ class AgentState(StateTree):
     held_keys: dict[str, HeldKey]
     """The keys of calls (`@tool(key=)`) that are open or in doubt, or that the run has done, by
     call key."""
+    reviews: dict[str, Review]
+    """By request id, what a person alone has let run, and nobody else has looked at yet."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -168,7 +183,7 @@ class AgentState(StateTree):
         self.run = None
         self.decisions = no_list()
         self.sticky = self.doubts = self.queue = self.message_ids = no_items()
-        self.held_keys = self.refused = no_items()
+        self.held_keys = self.refused = self.reviews = no_items()
         self.status = "idle"
         self.plans = None
         self.files = None
@@ -309,6 +324,7 @@ class AgentState(StateTree):
         twin.held_keys = self.held_keys and dict(self.held_keys)
         twin.queue = self.queue and dict(self.queue)
         twin.refused = self.refused and dict(self.refused)
+        twin.reviews = self.reviews and dict(self.reviews)
         twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
@@ -400,6 +416,7 @@ class AgentState(StateTree):
             has_archive=self.has_archive,
             held_keys=self.held_keys or None,
             refused=self.refused or None,
+            reviews=self.reviews or None,
             authors=self.authors,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
@@ -418,6 +435,8 @@ class AgentState(StateTree):
             del data["held_keys"]
         if not self.refused:
             del data["refused"]
+        if not self.reviews:
+            del data["reviews"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -506,6 +525,7 @@ class AgentState(StateTree):
         state.held_keys = stored.held_keys or no_items()
         state.queue = stored.queue or no_items()
         state.refused = stored.refused or no_items()
+        state.reviews = stored.reviews or no_items()
         state.message_ids = stored.message_ids or no_items()
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files

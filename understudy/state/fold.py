@@ -138,6 +138,8 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Reminded: requests.reminded,
     r.Escalated: requests.escalated,
     r.Voted: requests.voted,
+    r.GlassBroken: requests.glass_broken,
+    r.ReviewClosed: requests.review_closed,
     r.Decided: requests.decided,
     r.Revoked: requests.revoked,
     r.Started: calls.started,

@@ -6,11 +6,12 @@ that is not due any more then. So the due time follows from the records, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from understudy._base.points_in_time import time_text
 from understudy.approvals import Vote, tally
-from understudy.interrupts import Request
+from understudy.interrupts import Request, approved_at
 from understudy.state.doubts import next_end
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.state_tree import StateTree
@@ -65,8 +66,13 @@ def due_of_run(state: StateTree) -> datetime | None:
     return due if run.ends_at is None or (due is not None and due < run.ends_at) else run.ends_at
 
 
-def due_of(request: Request, notices: Notices) -> datetime | None:
-    """The earliest time at which something is due about a pending request."""
+def due_of(request: Request, notices: Notices, votes: Sequence[Vote] = ()) -> datetime | None:
+    """The earliest time at which something is due about a pending request.
+
+    Where enough have agreed that is the time at which it is approved: nobody is reminded meanwhile.
+    """
+    if votes and (due := approved_at(request, votes)) is not None:
+        return due
     times = [
         *request.remind_at[notices.reminders : notices.reminders + 1],
         *(each.at for each in request.escalations[notices.escalations :][:1]),
@@ -92,21 +98,30 @@ def votes_of(state: StateTree) -> dict[str, tuple[Vote, ...]]:
     }
 
 
-def missing_votes(state: StateTree, ids: Iterable[str]) -> dict[str, str]:
-    """Of these requests, those that wait for votes: by id, which are missing, in words."""
+def open_votes(state: StateTree, ids: Iterable[str]) -> dict[str, str]:
+    """Of these requests, those that wait for votes, or for their time: by id, for what.
+
+    As a clause: "1 more of finance is missing", or "enough have agreed, it starts at ...".
+    """
     wanted, found = set(ids), {}
     for call in open_calls(state):
         for request in call.pending_requests:
             if request.approval is not None and request.id in wanted:
                 votes = call.votes.get(request.id, ())
-                found[request.id] = tally(request.approval, votes).text
+                due = approved_at(request, votes)
+                found[request.id] = (
+                    f"{tally(request.approval, votes).text} is missing"
+                    if due is None
+                    else f"enough have agreed, it starts at {time_text(due)}"
+                )
     return found
 
 
 def _dues(state: StateTree) -> Iterator[datetime]:
     for call in open_calls(state):
         for request in call.pending_requests:
-            due = due_of(request, call.notices.get(request.id, NO_NOTICES))
+            notices = call.notices.get(request.id, NO_NOTICES)
+            due = due_of(request, notices, call.votes.get(request.id, ()))
             if due is not None:
                 yield due
         for point in call.waits_at:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
 
@@ -27,7 +28,7 @@ class Occurrence:
     """The time that the schedule says; of a triggered one, when it was triggered."""
     triggered: bool = False
     """A person asked for it; the schedule's own times stay as they are."""
-    by: str | None = None
+    by: By | None = None
     """The person who triggered it; None where nobody was named."""
     skipped: Skipped | None = None
     """Why it got no run: `missed`: its time had passed when it was noticed. `overlap`: the one
@@ -133,7 +134,7 @@ class QueuedMessage:
     choices: RunChoices | None = None
     """Of a `run` that waits for its turn, also where all of them are left to the agent. None of a
     message that was sent."""
-    by: str | None = None
+    by: By | None = None
     """The person who sent it; None where nobody was named."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from understudy._base.json_values import digest
 from understudy.state.agent_state import AgentState, StoredState
 from understudy.state.records import Record
+from understudy.state.trust_facts import KINDS
 from understudy.state.waits import Wait
 from understudy.stopping import StopSignal
 
@@ -36,7 +37,7 @@ def record_format() -> str:
     another. It is made of the source of the annotations: so it is the same on each platform and
     in each Python, and says nothing of Pydantic AI's own types.
     """
-    kinds = [*get_args(Record), StoredState, StopSignal, Wait]
+    kinds = [*get_args(Record), StoredState, StopSignal, Wait, *KINDS.values()]
     return format_of(kinds, also=AgentState.__slots__)
 
 

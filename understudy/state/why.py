@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy._base.authors import shown_author
 from understudy._base.points_in_time import time_text
 from understudy.models.display_halves import halves_of
 from understudy.state.agent_state import AgentState
@@ -50,7 +51,7 @@ def queue_of(state: AgentState) -> list[dict[str, Any]]:
             if queued.choices is None
             else "run",
             "at": time_text(queued.message.timestamp),
-            "by": queued.by,
+            "by": shown_author(queued.by),
         }
         for queued in state.queue.values()
     ]

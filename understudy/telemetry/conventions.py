@@ -56,6 +56,7 @@ REQUEST_ID = "understudy.request.id"
 REQUEST_KIND = "understudy.request.kind"
 DECISION = "understudy.decision"
 DECIDED_BY = "understudy.decision.by"
+DECISION_ORIGIN = "understudy.decision.origin"
 STATUS = "understudy.status"
 DOUBT = "understudy.doubt"
 """What became of a doubt at first: a person was asked about it, the model was told of it, or it

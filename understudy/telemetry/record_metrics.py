@@ -184,6 +184,7 @@ class RecordMetrics:
             c.TOOL_NAME: request.tool_name,
             c.REQUEST_KIND: request.kind,
             c.DECISION: decision.type,
+            c.DECISION_ORIGIN: decision.origin,
         }
         self._meters.record(c.REQUEST_WAIT, seconds, told)
         attributes: dict[str, Any] = {

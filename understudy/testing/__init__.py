@@ -3,7 +3,12 @@
 from understudy.testing.bank import Bank, Fault, StatusError
 from understudy.testing.effects import Effect, Effects
 from understudy.testing.people import FakePeople
-from understudy.testing.verdicts import assert_asked, assert_denied, assert_unasked
+from understudy.testing.verdicts import (
+    assert_asked,
+    assert_denied,
+    assert_rules_fit,
+    assert_unasked,
+)
 
 __all__ = [
     "Bank",
@@ -14,5 +19,6 @@ __all__ = [
     "StatusError",
     "assert_asked",
     "assert_denied",
+    "assert_rules_fit",
     "assert_unasked",
 ]

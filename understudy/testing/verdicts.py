@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from understudy.trust import CallView, Rules, Verdict
+from understudy._base.clock import SystemClock
+from understudy.agent.agent import Agent
+from understudy.agent.rule_checks import reachable_tools
+from understudy.trust import CallView, People, Person, Rules, Verdict, check_rules
 
 
 def assert_denied(
@@ -68,6 +71,34 @@ def assert_unasked(
     found = rules.verdict(tool, arguments, view)
     if found.result not in (None, "allow"):
         raise AssertionError(_said(tool, arguments, found, "must neither be denied nor asked"))
+
+
+def assert_rules_fit(
+    rules: Rules,
+    agents: Iterable[Agent[Any, Any]],
+    *,
+    people: Mapping[str, Person | Iterable[str]] | None = None,
+) -> None:
+    """Assert that each rule matches a tool, and that somebody could meet what it asks.
+
+    Args:
+        rules: to be looked at.
+        agents: the definitions whose tools they are about; those inside them count as well.
+        people: as of `Runtime(people=...)`; without them nobody is looked for.
+
+    Raises:
+        AssertionError: if a rule matches nothing, is about a tool that no rule sees, or asks for
+            more persons of a role than there are; it says which, and what is near.
+
+    """
+    known = None if people is None else People(people, SystemClock())
+    problems = [
+        problem
+        for found in check_rules(rules, tuple(reachable_tools(agents)), known)
+        for problem in found.problems
+    ]
+    if problems:
+        raise AssertionError("\n".join(problems))
 
 
 def _assert(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from understudy._base.json_values import shown
-from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing
+from understudy._base.json_values import is_time_span, shown
+from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing, seconds_of
 from understudy.approvals import VOTE_TYPES, Approval
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, checked_allowed
@@ -79,6 +79,10 @@ def checked_rule(
                 f"`allowed` can hold {', '.join(VOTE_TYPES)}, got {', '.join(allowed)}"
             )
         own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
+        if asked is not None and asked.within is not None:
+            given = {**(options or {}), **own}
+            expiry = given.get("expires_after")
+            own = {**own, "expires_after": _earlier(expiry, asked.within)}
         if own:
             timing = request_timing(what, **{**(options or {}), **own})
         return GateRule(allowed, rule.get("when"), rule.get("display"), timing, asked)
@@ -89,3 +93,11 @@ def checked_rule(
         f"{what} must be True, False, a list of decisions, or a dict of options, got "
         f"{shown(rule)}{hint}"
     )
+
+
+def _earlier(expires_after: object, within: float) -> object:
+    """The earlier of two times to answer; what is no time is refused with the others."""
+    seconds = seconds_of(expires_after)
+    if not is_time_span(seconds):
+        return within if expires_after is None else expires_after
+    return min(seconds, within)

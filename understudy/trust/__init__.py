@@ -7,25 +7,34 @@ people = {"ann": ["finance"], "bob": ["finance"]}
 with Runtime([agent], rules=rules, people=people) as runtime: ...
 """
 
-from understudy.approvals import Approval, Assurance, Tally, Vote, approval, tally
-from understudy.trust.people import Caller, People, Person
+from understudy._base.authors import Login
+from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
+from understudy.trust.check import ReachableTool, RuleCheck, check_rules
+from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
+from understudy.trust.trial import Trial, TriedCall
 
 __all__ = [
     "Approval",
     "Assurance",
     "CallView",
     "Caller",
+    "Login",
     "People",
     "Person",
+    "ReachableTool",
     "Rule",
+    "RuleCheck",
     "Rules",
     "Tally",
+    "Trial",
+    "TriedCall",
     "Verdict",
     "Vote",
     "allow",
     "approval",
     "ask",
+    "check_rules",
     "deny",
     "tally",
 ]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
+from understudy._base.confusables import look_of
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, shown
-from understudy.approvals import Assurance, Kind, Voter
+from understudy._base.worker_threads import WorkerThreads
+from understudy.approvals import Caller, Kind, Voter
 from understudy.errors import PeopleUnavailable, UsageError
 
 LONGEST = 2.0
@@ -20,6 +24,8 @@ KEPT = 60.0
 """The seconds for which an answer of the application holds."""
 MOST_KEPT = 10_000
 """The number of answers that are kept at once."""
+THREADS = 16
+"""The number of plain functions that are asked at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +50,7 @@ class Person:
 
     def __post_init__(self) -> None:
         checked_text(self.id, what="Person(id=...)")
-        if self.name is not None:
-            checked_text(self.name, what="Person(name=...)")
+        checked_author(self.shown_name, what="Person(name=...), or the id of one without a name,")
         if self.kind not in ("person", "service", "model"):
             raise UsageError(
                 f"Person(kind=...) must be person, service or model, got {shown(self.kind)}"
@@ -58,21 +63,15 @@ class Person:
         return self.id if self.name is None else self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who calls, as far as the way by which the call came knows."""
-
-    name: str
-    """The name of the login, or the name that code of the host application gave."""
-    assurance: Assurance = "host"
-
-
+Key: TypeAlias = str | tuple[str, str]
+"""The name of a login, or the issuer and the subject of one of an identity provider."""
 Found: TypeAlias = Person | None
 GivenPeople: TypeAlias = (
-    Mapping[str, Person | Iterable[str]] | Callable[[Caller], Found | Awaitable[Found]]
+    Mapping[Any, Person | Iterable[str]] | Callable[[Caller], Found | Awaitable[Found]]
 )
-"""The persons by the names that they log in with, each with their roles; or a function, plain or
-async, that finds a person. None is for somebody who is not known."""
+"""The persons by the names that they log in with, or by issuer and subject of an identity provider,
+each with their roles; or a function, plain or async, that finds a person. None is for somebody who
+is not known."""
 
 
 class People:
@@ -89,9 +88,11 @@ class People:
 
     def __init__(self, given: GivenPeople, clock: Clock) -> None:
         self._clock = clock
-        self._listed: dict[str, Person] | None = None
+        self._listed: dict[Key, Person] | None = None
         self._find: Callable[[Caller], Found | Awaitable[Found]]
-        self._kept: dict[Caller, tuple[float, Found]] = {}
+        # Of its own: tools that block hold up no vote, and a directory that is away no tool.
+        self._threads = WorkerThreads(THREADS, name="understudy-people")
+        self._kept: dict[tuple[Caller, str], tuple[float, Found]] = {}
         if isinstance(given, Mapping):
             self._listed = _listed(given)
         elif callable(given):
@@ -102,8 +103,20 @@ class People:
                 f"of a Caller that returns a Person, got {shown(given)}"
             )
 
+    @property
+    def listed(self) -> Mapping[Key, Person] | None:
+        """The persons by the names of their logins; None where a function finds them."""
+        return self._listed
+
+    def seen_roles(self) -> frozenset[str]:
+        """The roles of the persons that the function has found lately."""
+        found = (person for _, person in self._kept.values() if person is not None)
+        return frozenset(role for person in found for role in person.roles)
+
     async def resolve(self, caller: Caller) -> Found:
         """The person who calls; None where the application does not know them.
+
+        Whom an identity provider has signed is known by issuer and subject, and never by the name.
 
         Raises:
             PeopleUnavailable: if the function of the application raises, or does not answer in two
@@ -111,52 +124,59 @@ class People:
 
         """
         if self._listed is not None:
-            return self._listed.get(caller.name)
+            is_signed = bool(caller.issuer)
+            return self._listed.get((caller.issuer, caller.subject) if is_signed else caller.name)
         now = self._clock.monotonic()
-        kept = self._kept.get(caller)
+        key = (caller, _text_of(caller.claims))
+        kept = self._kept.get(key)
         if kept is not None and now - kept[0] < KEPT:
             return kept[1]
         found = await self._asked(caller)
         if len(self._kept) >= MOST_KEPT:
             self._kept.clear()
-        self._kept[caller] = (now, found)
+        self._kept[key] = (now, found)
         return found
 
-    async def voters(self, names: Iterable[str], assurance: Assurance = "host") -> dict[str, Voter]:
-        """Who decides under these names, by name. Of who is not known it says so, and never raises.
+    async def voter(self, caller: Caller) -> Voter:
+        """Who decides. Of who is not known it says so, and never raises."""
+        login = Voter(
+            login=caller.name,
+            assurance=caller.assurance,
+            issuer=caller.issuer,
+            subject=caller.subject,
+            acting_for=caller.acting_for,
+            auth_at=caller.auth_at,
+        )
+        try:
+            person = await self.resolve(caller)
+        except PeopleUnavailable as error:
+            return replace(login, why_unknown=error.message)
+        if person is None:
+            return login
+        return replace(
+            login,
+            person=person.id,
+            name=person.shown_name,
+            roles=tuple(sorted(person.roles)),
+            kind=person.kind,
+        )
 
-        Args:
-            names: of logins.
-            assurance: who says that they are these.
+    async def voters(self, callers: Iterable[Caller]) -> dict[Caller, Voter]:
+        """Who decides, by who calls. Of who is not known it says so, and never raises."""
+        return {each: await self.voter(each) for each in dict.fromkeys(callers)}
 
-        """
-        found = {}
-        for name in dict.fromkeys(names):
-            caller = Caller(name=name, assurance=assurance)
-            try:
-                person = await self.resolve(caller)
-            except PeopleUnavailable as error:
-                found[name] = Voter(login=name, assurance=assurance, why_unknown=error.message)
-                continue
-            if person is None:
-                found[name] = Voter(login=name, assurance=assurance)
-                continue
-            found[name] = Voter(
-                login=name,
-                person=person.id,
-                name=person.shown_name,
-                roles=tuple(sorted(person.roles)),
-                kind=person.kind,
-                assurance=assurance,
-            )
-        return found
+    async def _called(self, caller: Caller) -> object:
+        """What the function of the application returns. A plain one does not hold up the loop."""
+        find = self._find
+        if inspect.iscoroutinefunction(find) or inspect.iscoroutinefunction(type(find).__call__):
+            return await find(caller)  # type: ignore[misc]  # it is async
+        found = await self._threads.run(find, caller)
+        return await found if inspect.isawaitable(found) else found
 
     async def _asked(self, caller: Caller) -> Found:
         try:
-            found = self._find(caller)
-            if inspect.isawaitable(found):
-                async with asyncio.timeout(LONGEST):
-                    found = await found
+            async with asyncio.timeout(LONGEST):
+                found = await self._called(caller)
         except TimeoutError:
             raise PeopleUnavailable(
                 f"`people` has not said in {LONGEST:g} s who {caller.name!r} is"
@@ -172,22 +192,58 @@ class People:
         return found
 
 
-def _listed(given: Mapping[str, Person | Iterable[str]]) -> dict[str, Person]:
-    listed: dict[str, Person] = {}
+def _listed(given: Mapping[Any, Person | Iterable[str]]) -> dict[Key, Person]:
+    listed: dict[Key, Person] = {}
     by_id: dict[str, Person] = {}
-    for name, each in given.items():
-        checked_text(name, what="Runtime(people=...): a name")
+    by_look: dict[str, str] = {}
+    for key, each in given.items():
+        name = _checked_key(key)
         person = each if isinstance(each, Person) else None
         if person is None:
-            roles = _checked_roles(each, f"Runtime(people=...): {name!r}")
+            roles = _checked_roles(each, f"Runtime(people=...): {key!r}")
+            if name is None:
+                raise UsageError(
+                    f"Runtime(people=...): {key!r} must be a Person(id=..., name=..., roles=...): "
+                    "an issuer and a subject say no name to be shown"
+                )
             person = Person(id=name, roles=roles)
         if by_id.setdefault(person.id, person) != person:
             raise UsageError(
                 f"Runtime(people=...): two persons have the id {person.id!r}. One person has one "
                 "id, name and roles, by whatever login"
             )
-        listed[name] = person
+        listed[key] = person
+        if name is None:
+            continue
+        other = by_look.setdefault(look_of(name), name)
+        if listed[other] != person:
+            raise UsageError(
+                f"Runtime(people=...): {other!r} and {name!r} look the same, and are logins of "
+                f"different persons: {other!a} and {name!a}"
+            )
     return listed
+
+
+def _checked_key(key: object) -> str | None:
+    """The name of a login; None where it is an issuer and a subject.
+
+    Raises:
+        UsageError: if it is neither.
+
+    """
+    what = "Runtime(people=...): a name"
+    if isinstance(key, tuple):
+        if len(key) != 2:
+            raise UsageError(f"{what} must be a text, or (issuer, subject), got {shown(key)}")
+        for part in key:
+            checked_text(part, what="Runtime(people=...): an issuer, or a subject,")
+        return None
+    return checked_author(checked_text(key, what=what), what=what)
+
+
+def _text_of(claims: Mapping[str, Any]) -> str:
+    """The claims as a text that is another one where a claim is."""
+    return json.dumps(claims, sort_keys=True, default=repr) if claims else ""
 
 
 def _checked_roles(given: object, what: str) -> frozenset[str]:

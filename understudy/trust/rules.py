@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, Protocol, TypeAlias
 
 from understudy._base.error_texts import error_text
-from understudy._base.json_values import checked_text, shown
+from understudy._base.json_values import checked_text, digest, shown
 from understudy.approvals import Approval
 from understudy.errors import UsageError
+from understudy.trust.fingerprints import parts_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -28,6 +30,10 @@ Default = Literal["gates", "ask", "deny"]
 it is denied."""
 LONGEST = 0.05
 """The seconds of processor time that a `when` may take; a longer one counts as if it had raised."""
+
+
+DENIED_BY_RULE = "Denied by a rule of the application"
+"""The result of a call that a rule denies begins with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,14 @@ When: TypeAlias = Callable[[Mapping[str, Any], CallView], Any]
 """Whether a rule matches a call, by its arguments. It is plain, quick and reads nothing else."""
 
 
+class HasNames(Protocol):
+    """A tool, or a call of one: it has names."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The name of the tool, and those that it had before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One rule. Make one with `deny`, `ask` or `allow`."""
@@ -60,6 +74,26 @@ class Rule:
     agent: str = "*"
     when: When | None = None
     approval: Approval | None = None
+    code: str | None = None
+    """Which code `when` is, where it is not read from it: see `Rules(version=...)`."""
+
+    def covers(self, names: Sequence[str], agent_path: Sequence[str]) -> bool:
+        """Whether the rule is about calls of a tool with these names, by an agent below these.
+
+        Args:
+            names: of the tool.
+            agent_path: the names of the agents from the outermost to the one that makes the call.
+
+        """
+        return any(fnmatchcase(name, self.tool) for name in names) and self.covers_agent(agent_path)
+
+    def covers_agent(self, agent_path: Sequence[str]) -> bool:
+        """Whether the rule is about calls of the last of these agents."""
+        if self.agent == "*":
+            return True
+        # A model may give its call to an agent inside: that is no way around a denial.
+        agents = agent_path[-1:] if self.kind == "allow" else agent_path
+        return any(fnmatchcase(each, self.agent) for each in agents)
 
     def matches(self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView) -> bool:
         """Whether the rule is about this call.
@@ -67,14 +101,17 @@ class Rule:
         A `when` that raises or takes too long denies in a denial, asks in a question, and matches
         nothing in what allows.
         """
-        if not any(fnmatchcase(name, self.tool) for name in names):
+        is_of_agent = self.kind == "allow" or not view.agent_path
+        if not self.covers(names, (view.agent,) if is_of_agent else view.agent_path):
             return False
-        if self.agent != "*":
-            # A model may give its call to an agent inside: that is no way around a denial.
-            inside = self.kind == "allow" or not view.agent_path
-            agents = (view.agent,) if inside else view.agent_path
-            if not any(fnmatchcase(each, self.agent) for each in agents):
-                return False
+        found = self.found(arguments, view)
+        if isinstance(found, bool):
+            return found
+        logger.warning("The `when` of the rule %r counts as not known: %s", self.name, found)
+        return self.kind != "allow"
+
+    def found(self, arguments: Mapping[str, Any], view: CallView) -> bool | str:
+        """What `when` says of a call; or why that is not known."""
         if self.when is None:
             return True
         began = time.thread_time()
@@ -87,17 +124,21 @@ class Rule:
                 raise TypeError("it returned something to await, not whether it matches")
             found = bool(found)
         except Exception as error:
-            why = f"it raised {error_text(error)}"
-        else:
-            taken = time.thread_time() - began
-            if taken <= LONGEST:
-                return found
-            why = f"it took {taken:.3f} s of processor time, and {LONGEST:g} s are the limit"
-        logger.warning("The `when` of the rule %r counts as not known: %s", self.name, why)
-        return self.kind != "allow"
+            return f"it raised {error_text(error)}"
+        taken = time.thread_time() - began
+        if taken <= LONGEST:
+            return found
+        return f"it took {taken:.3f} s of processor time, and {LONGEST:g} s are the limit"
 
 
-def deny(tool: str, *, name: str | None = None, when: When | None = None, agent: str = "*") -> Rule:
+def deny(
+    tool: str,
+    *,
+    name: str | None = None,
+    when: When | None = None,
+    agent: str = "*",
+    code: str | None = None,
+) -> Rule:
     """A rule by which calls do not run.
 
     Args:
@@ -106,12 +147,15 @@ def deny(tool: str, *, name: str | None = None, when: When | None = None, agent:
         when: whether the rule matches a call: `when(arguments, view)`. Without it, it always does.
         agent: the name of the agent that makes the call, or a pattern. A rule that denies or asks
             is also about the calls of all agents inside it.
+        code: for rules with a version, whose `when` uses what cannot be compared with that of
+            another host, such as an object: which code it is. Write another text whenever it
+            changes.
 
     Raises:
         UsageError: where something is not as it must be.
 
     """
-    return _rule("deny", tool, name, when, agent)
+    return _rule("deny", tool, name, when, agent, code=code)
 
 
 def ask(
@@ -121,13 +165,14 @@ def ask(
     name: str | None = None,
     when: When | None = None,
     agent: str = "*",
+    code: str | None = None,
 ) -> Rule:
     """A rule by which persons are asked before a call runs.
 
     Args:
         tool: as of `deny`.
         approval: who must agree; None: anybody with the right to decide.
-        name, when, agent: as of `deny`.
+        name, when, agent, code: as of `deny`.
 
     Raises:
         UsageError: where something is not as it must be.
@@ -138,22 +183,27 @@ def ask(
             f"ask({tool!r}, ...) takes what approval(...) makes, such as approval({{'finance': 2}})"
             f", got {shown(approval)}"
         )
-    return _rule("ask", tool, name, when, agent, approval)
+    return _rule("ask", tool, name, when, agent, approval, code=code)
 
 
 def allow(
-    tool: str, *, name: str | None = None, when: When | None = None, agent: str = "*"
+    tool: str,
+    *,
+    name: str | None = None,
+    when: When | None = None,
+    agent: str = "*",
+    code: str | None = None,
 ) -> Rule:
     """A rule by which a call is not held by `Rules(default=...)`. Gates of agents still ask.
 
     Args:
-        tool, name, when, agent: as of `deny`.
+        tool, name, when, agent, code: as of `deny`.
 
     Raises:
         UsageError: where something is not as it must be.
 
     """
-    return _rule("allow", tool, name, when, agent)
+    return _rule("allow", tool, name, when, agent, code=code)
 
 
 def _rule(
@@ -163,6 +213,7 @@ def _rule(
     when: object,
     agent: object,
     approval: Approval | None = None,
+    code: str | None = None,
 ) -> Rule:
     pattern = checked_text(tool, what=f"{kind}(...): the name of a tool")
     of_agent = checked_text(agent, what=f"{kind}({pattern!r}, agent=...)")
@@ -186,6 +237,7 @@ def _rule(
         agent=of_agent,
         when=when,
         approval=approval,
+        code=None if code is None else checked_text(code, what=f"{kind}({pattern!r}, code=...)"),
     )
 
 
@@ -205,13 +257,19 @@ class Rules:
     Args:
         rules: made by `deny`, `ask` and `allow`; in any order.
         default: what becomes of a call that no rule matches.
+        version: makes them the rules of the whole store, on all of its hosts: a host with an older
+            version, or without rules, starts no calls. Raise it with each change. None: they are of
+            the host alone that has them.
 
     Raises:
-        UsageError: for what is no rule, an unknown default, or two rules with one name.
+        UsageError: for what is no rule, an unknown default, two rules with one name, or a version
+            that is no number from 1.
 
     """
 
-    def __init__(self, *rules: Rule, default: Default = "gates") -> None:
+    def __init__(
+        self, *rules: Rule, default: Default = "gates", version: int | None = None
+    ) -> None:
         for rule in rules:
             if not isinstance(rule, Rule):
                 raise UsageError(
@@ -219,6 +277,10 @@ class Rules:
                 )
         if default not in ("gates", "ask", "deny"):
             raise UsageError(f"Rules(default=...) must be gates, ask or deny, got {shown(default)}")
+        if version is not None and (type(version) is not int or not 1 <= version < 1 << 62):
+            raise UsageError(
+                f"Rules(version=...) must be a whole number from 1 on, got {shown(version)}"
+            )
         names = [rule.name for rule in rules]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -228,26 +290,32 @@ class Rules:
             )
         self.rules: tuple[Rule, ...] = rules
         self.default: Default = default
+        self.version: int | None = version
         self._of_default = Verdict(result=None)
         if default != "gates":
             rule = _rule(default, "*", f"whatever no rule names ({default})", None, "*")
             self._of_default = Verdict(result=default, rules=(rule,))
+        if version is not None:
+            self.fingerprint  # noqa: B018 - an error comes here, before anything runs
 
     def verdict(
         self,
-        tool: str | Sequence[str],
+        tool: str | Sequence[str] | HasNames,
         arguments: Mapping[str, Any],
         view: CallView | None = None,
     ) -> Verdict:
         """What the rules say of a call. It needs no runtime.
 
         Args:
-            tool: the name of the tool, or all names that it has or had.
+            tool: the tool; its name; or all names that it has or had.
             arguments: of the call.
             view: what else is known of it; by default only the tool's name.
 
+        Raises:
+            UsageError: if `tool` is none of these.
+
         """
-        names = (tool,) if isinstance(tool, str) else tuple(tool)
+        names = _names_of(tool)
         seen = view or CallView(tool=names[0])
         arguments = deepcopy(dict(arguments))  # what a `when` does to them is not what runs
         found: dict[RuleKind, list[Rule]] = {}
@@ -259,8 +327,50 @@ class Rules:
                 return Verdict(result=kind, rules=tuple(found[kind]))
         return self._of_default
 
+    def failing(
+        self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView
+    ) -> list[str]:
+        """The rules about such a call whose `when` raises, or takes too long, by name."""
+        arguments = deepcopy(dict(arguments))
+        about = (rule for rule in self.rules if rule.covers(names, view.agent_path))
+        return [rule.name for rule in about if isinstance(rule.found(arguments, view), str)]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that decides what they say. Rules with a version have one on all hosts.
+
+        Raises:
+            UsageError: if a `when` uses what cannot be compared with that of another host.
+
+        """
+        described = [_described(rule) for rule in self.rules]
+        return digest([self.default, sorted(described, key=str)])[:32]
+
     def __repr__(self) -> str:
-        return f"Rules({len(self.rules)} rules, default={self.default!r})"
+        version = "" if self.version is None else f", version={self.version}"
+        return f"Rules({len(self.rules)} rules, default={self.default!r}{version})"
+
+
+def _described(rule: Rule) -> list[Any]:
+    """A rule as plain data: all that decides what it says."""
+    when: Any = None
+    if rule.when is not None:
+        what = f"the rule {rule.name!r}"
+        when = ["code", rule.code] if rule.code is not None else parts_of(rule.when, what)
+    approval = None if rule.approval is None else rule.approval.to_dict()
+    return [rule.kind, rule.tool, rule.name, rule.agent, approval, when]
+
+
+def _names_of(tool: object) -> tuple[str, ...]:
+    if isinstance(tool, str):
+        return (tool,)
+    names = getattr(tool, "names", tool)  # of a `Tool`: this module knows none
+    if isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    raise UsageError(
+        "rules.verdict(...) takes a tool, the name of a tool, or a list of its names, got "
+        f"{shown(tool)}"
+    )
 
 
 def checked_rules(given: object) -> Rules | None:

@@ -1,9 +1,32 @@
-"""`Trust`: the people and the rules of a runtime, as they are now."""
+"""`Trust`: the people and the rules of a runtime, and what holds for its whole store, as of now."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias
+
+from understudy.approvals import Caller, Voter
+from understudy.errors import JournalFailed, StoreDamaged, UsageError
+from understudy.state.trust_facts import FactContent, data_of
+from understudy.state.trust_log import TrustFact, TrustLog
+from understudy.trust.delegations import with_delegations
+from understudy.trust.fold import TrustState, apply_fact
 from understudy.trust.people import People
+from understudy.trust.registration import (
+    check_none_needed,
+    registration,
+    to_register,
+    to_retire,
+)
 from understudy.trust.rules import Rules
+
+Guard: TypeAlias = Callable[[str, str, Any, Caller | None], Awaitable[None]]
+"""Gets a verb, what it is about in words, its arguments, and who wants it. It returns where that
+may be done now."""
 
 
 class Trust:
@@ -17,7 +40,225 @@ class Trust:
 
     def __init__(self, people: People | None = None, rules: Rules | None = None) -> None:
         self.people = people
-        self.rules = rules
+        self._rules = rules
+        self.log: TrustLog | None = None
+        """The log of the store; None where this runtime uses nothing of it."""
+        self.state: TrustState = TrustState()
+        """What holds by all facts that were read."""
+        self.held: str | None = None
+        """Why no call may start at this host now; None where calls may."""
+        self.stamp: object | None = None if rules is None else object()
+        """Another one after each change of what is judged before a body is entered; None where
+        nothing is."""
+        self._pending: Rules | None = None
+        """Rules that are being registered, and take the place of `rules` then."""
+        self.lock: threading.Lock = threading.Lock()
+        """Held while what is judged changes, and while a thread enters a body: see `stamp`."""
+        self.guard: Guard | None = None
+        """Asked before what `Runtime(protect=)` may protect; None where nothing is protected."""
+        self.on_change: Callable[[], None] | None = None
+        """Called on the loop after facts were read."""
+
+    @property
+    def rules(self) -> Rules | None:
+        """The rules for the calls of all agents."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: Rules | None) -> None:
+        # From any thread.
+        with self.lock:
+            self._rules = rules
+            self._judge_anew()
+
+    def follow(self, log: TrustLog) -> None:
+        """Judge by the log of a store from now on. What is there is not read yet: see `look`."""
+        log.follow_trust()
+        with self.lock:
+            self.log = log
+            self._judge_anew()
+
+    async def put_rules(
+        self,
+        rules: Rules | None,
+        log: TrustLog,
+        *,
+        at: datetime,
+        host: str,
+        opening: bool = False,
+    ) -> None:
+        """Put these rules in the place of those of this host; register them if they are new.
+
+        Args:
+            rules: with a version, or without.
+            log: of the store.
+            at: now.
+            host: the name of this host.
+            opening: whether it opens: then it may have older rules, and starts no calls.
+
+        Raises:
+            UsageError: if this host must not have these rules.
+
+        """
+        has_version = rules is not None and rules.version is not None
+        if self.log is None and (has_version or log.trust_seen):
+            self.follow(log)
+        if rules is None or not has_version:
+            await self.look()
+            check_none_needed(rules, self.state)
+            self.rules = rules
+            return
+        said = registration(rules, host)
+        # Race: this against another look at the log, which may bring what is added here first: no
+        # call is to be held because of it
+        # (test_a_host_that_raises_the_version_of_its_rules_holds_no_call).
+        self._pending = rules
+        try:
+            decide = partial(to_register, said, at=at, opening=opening)
+            await self.add(decide, at=at)
+        except BaseException:
+            with self.lock:
+                self._pending = None
+                self._judge_anew()
+            raise
+        with self.lock:
+            self._pending, self._rules = None, rules
+            self._judge_anew()
+        if self.on_change is not None:
+            self.on_change()
+
+    async def voter(self, caller: Caller, now: datetime) -> Voter:
+        """Who decides, with the roles that others have given them. It never raises.
+
+        Args:
+            caller: who decides.
+            now: when.
+
+        """
+        assert self.people is not None, "the caller has looked"
+        voter = await self.people.voter(caller)
+        if not voter.person or voter.kind != "person":
+            return voter
+        if self.is_behind:
+            try:
+                await self.look()
+            except JournalFailed as error:
+                return replace(voter, why_unknown=f"the store does not answer: {error.message}")
+        return await with_delegations(self.people, self.state.delegations.values(), voter, now)
+
+    async def voters(self, callers: Iterable[Caller], now: datetime) -> dict[Caller, Voter]:
+        """As `voter`, by who calls."""
+        return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
+
+    async def retire_rules(self, *, at: datetime, by: str | None) -> bool:
+        """Have no rules hold for the store any more. Returns whether some did."""
+        return await self.add(to_retire, at=at, by=by) is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are facts that were not read."""
+        return self.log is not None and self.log.trust_seen > self.state.number
+
+    async def look(self) -> None:
+        """Read the facts that are new, and judge by them from then on.
+
+        Raises:
+            StoreUnavailable, StoreBroken: if the store cannot be read.
+            StoreDamaged: if the log has fewer facts than before.
+
+        """
+        log = self.log
+        if log is None:
+            return
+        seen = log.trust_seen
+        facts = await log.trust_after(self.state.number)
+        self.note(*facts)
+        if self.state.number < seen:
+            raise StoreDamaged(
+                what="the log of trust",
+                cause=f"it ends at fact {self.state.number}, and had {seen} before: an older copy "
+                "of the store may have been restored. Start this host anew",
+            )
+
+    async def add(
+        self,
+        decide: Callable[[TrustState], FactContent | None],
+        *,
+        at: datetime,
+        by: str | None = None,
+    ) -> TrustFact | None:
+        """Add what a function decides by what holds now. Others may add at the same time.
+
+        Args:
+            decide: gets what holds, and returns the fact to add, or None for none. It is called
+                again where another host has added a fact meanwhile. What it raises is raised.
+            at: when that is decided.
+            by: the person who decides it.
+
+        Raises:
+            UsageError: if the store keeps no log of trust, or this runtime does not follow it.
+
+        """
+        log = self.log
+        if log is None:
+            raise UsageError("this runtime does not follow the log of trust of its store")
+        while True:
+            await self.look()
+            content = decide(self.state)
+            if content is None:
+                return None
+            fact = TrustFact(
+                number=self.state.number + 1,
+                at=at,
+                by=by,
+                kind=content.KIND,
+                data=data_of(content),
+            )
+            # Race: this against all other hosts. The number is taken once
+            # (test_of_two_hosts_that_add_a_fact_at_once_the_second_decides_by_the_first).
+            if await log.add_trust(fact):
+                self.note(fact)
+                return fact
+
+    def note(self, *facts: TrustFact) -> None:
+        """Judge by these facts from now on, in order, as far as they are new."""
+        state = self.state
+        for fact in facts:
+            # Another look, which was under way at the same time, may have brought it already.
+            if fact.number == state.number + 1:
+                state = apply_fact(state, fact)
+        if state is not self.state:
+            # Race: this on the loop against a thread that is about to enter a body. Once this has
+            # had the lock, no thread enters one that was judged before
+            # (test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_no).
+            with self.lock:
+                self.state = state
+                self._judge_anew()
+            if self.on_change is not None:
+                self.on_change()
+
+    def _judge_anew(self) -> None:
+        """What is judged by has changed. The caller holds the lock."""
+        self.held = self._why_held()
+        self.stamp = None if self._rules is None and self.log is None else object()
+
+    def _why_held(self) -> str | None:
+        state, rules = self.state, self._pending or self._rules
+        if self.log is None:
+            return None
+        if state.unknown:
+            kinds = ", ".join(map(repr, state.unknown))
+            return f"a later version of understudy has decided what this one cannot read ({kinds})"
+        newest = state.rules
+        if newest is None:
+            return None
+        version = None if rules is None else rules.version
+        if version is None:
+            here = "none" if rules is None else "none with a version"
+            return f"rules version {newest.version} in the store, {here} here"
+        if version < newest.version:
+            return f"rules version {version} here, {newest.version} in the store"
+        return None
 
 
 NO_TRUST = Trust()

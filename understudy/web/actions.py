@@ -70,7 +70,7 @@ async def send(visit: Visit) -> dict[str, Any]:
 async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
     ref = visit.ref
     if body.agent is not None:
-        ref = visit.runtime.spawn(body.agent, id=visit.agent_id)
+        ref = visit.own(visit.runtime.spawn(body.agent, id=visit.agent_id))
     if body.go_on:
         return await _go_on(visit, ref, body)
     message_id = await visit.wait(
@@ -79,7 +79,7 @@ async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
             steer=body.steer,
             at=body.at,
             message_id=body.message_id,
-            by=visit.user.name,
+            by=visit.user.by,
         )
     )
     return {"id": visit.agent_id, "message_id": message_id}
@@ -89,7 +89,7 @@ async def _go_on(visit: Visit, ref: AgentRef[Any], body: MessageBody) -> dict[st
     if body.steer or body.at is not None:
         raise refused(400, "BadRequest", "`go_on` goes neither with `steer` nor with `at`.")
     message_id = body.message_id or new_random_id()
-    run = ref.run(body.text, message_id=message_id, go_on=True, by=visit.user.name)
+    run = ref.run(body.text, message_id=message_id, go_on=True, by=visit.user.by)
     # A run is in no record before it begins. Who is told earlier would take the outcome of the run
     # that failed for that of this one.
     async with asyncio.timeout(SECONDS):
@@ -118,7 +118,7 @@ def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
 
 async def _call(visit: Visit, verb: Verb, body: Arguments) -> dict[str, Any]:
     given = body.model_dump()
-    future = getattr(visit.ref, verb.method)(**given, by=visit.user.name)
+    future = getattr(visit.ref, verb.method)(**given, by=visit.user.by)
     if verb.of_run or verb.lasts is not Lasts.MOMENT:
         return {"id": visit.agent_id, "done": await begun(future)}
     if await visit.wait(future) is False:
@@ -136,7 +136,7 @@ async def delete(visit: Visit) -> dict[str, Any]:
 async def _delete(visit: Visit, body: DeleteBody) -> dict[str, Any]:
     if body.confirm != visit.agent_id:
         raise refused(400, "NotConfirmed", "Type the agent's id to delete it.")
-    if not await visit.wait(visit.runtime.delete(visit.agent_id, by=visit.user.name)):
+    if not await visit.wait(visit.runtime.delete(visit.agent_id, by=visit.user.by)):
         raise refused(404, "UnknownAgent", "There is no such agent.")
     return {"id": visit.agent_id, "deleted": True}
 
@@ -146,7 +146,7 @@ async def import_(visit: Visit) -> dict[str, Any]:
     visit.need("admin")
     body = await visit.body(ImportBody, most=IMPORTED)
     try:
-        ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.name))
+        ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.by))
     except SchemaVersionError as error:  # of the file, not of the store
         raise refused(400, "SchemaVersionError", str(error)) from error
     return {"id": ref.id}
@@ -156,7 +156,7 @@ async def recover(visit: Visit) -> dict[str, Any]:
     """Continue every run that was cut off."""
     visit.need("admin")
     await visit.body(NothingBody)
-    found = await visit.wait(visit.runtime.recover(by=visit.user.name))
+    found = await visit.wait(visit.runtime.recover(by=visit.user.by))
     return {"continued": [ref.id for ref in found]}
 
 
@@ -185,7 +185,7 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
     """Do what a form of the agent's page asks for; the code of what is said of it."""
     action = (
         name
-        if name in ("settle", "revoke", "cancel_message", "schedules")
+        if name in ("settle", "revoke", "close_review", "cancel_message", "schedules")
         else _action_of(name, form)
     )
     known = {found.name: found for found in actions_of(visit, await visit.state())}

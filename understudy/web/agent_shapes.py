@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from understudy.interrupts import Decision
 from understudy.state.waits import Wait
-from understudy.web.shapes import Filters, RequestShape, RowShape, Time, exactly
+from understudy.web.shapes import Filters, RequestShape, ReviewShape, RowShape, Time, exactly
 
 
 @exactly
@@ -95,6 +95,7 @@ class AgentPage(AgentRow):
     requests: list[RequestShape]
     waits: list[Wait]
     doubts: list[dict[str, Any]]
+    reviews: list[ReviewShape]
     sticky: dict[str, StickyShape]
     queue: list[QueuedShape]
     next_due: Time | None

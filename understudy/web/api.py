@@ -16,7 +16,16 @@ from understudy.actors.verbs import VERBS, Right
 from understudy.web import actions, decide, streams
 from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
-from understudy.web.views import agents, asks, conversation, files, outcome, schedules, timeline
+from understudy.web.views import (
+    administration,
+    agents,
+    asks,
+    conversation,
+    files,
+    outcome,
+    schedules,
+    timeline,
+)
 from understudy.web.visit import Site, Visit
 
 View = Callable[[Visit], Awaitable[dict[str, Any] | Response]]
@@ -53,6 +62,11 @@ DOUBTS = {
     "order": "`oldest` first; or `expiring`: those that end first.",
     **PAGE,
 }
+REVIEWS = {
+    "tool": "Only calls of this tool.",
+    "agent": "Only those of agents with this definition.",
+    **PAGE,
+}
 AGENTS = {
     "status": "Only those with this status.",
     "agent": "Only those with this definition.",
@@ -78,6 +92,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "", agents.overview, s.Overview),
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
+    Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
+    Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(
@@ -102,6 +119,29 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", f"{AGENT}/export", agents.export, dict[str, Any], "admin"),
     Endpoint("POST", f"{AGENT}/decisions", decide.decide, s.Taken, "decide", decide.DecisionsBody),
+    *(
+        Endpoint("POST", path, view, answer, "decide", body)
+        for path, view, answer, body in (
+            (
+                "/delegations",
+                administration.delegate,
+                s.DelegationShape,
+                administration.DelegateBody,
+            ),
+            (
+                "/delegations/end",
+                administration.end_delegation,
+                s.Ended,
+                administration.EndBody,
+            ),
+            (
+                "/administration/vote",
+                administration.vote,
+                s.AdminRequestShape,
+                administration.VoteBody,
+            ),
+        )
+    ),
     Endpoint("POST", "/bulk", decide.bulk, s.Results, "decide", decide.BulkBody),
     *(
         Endpoint("POST", f"{AGENT}/{name}", view, answer, "act", body)
@@ -143,8 +183,11 @@ def api_routes(site: Site) -> list[BaseRoute]:
         async def answer(request: Request) -> Response:
             method = "GET" if request.method == "HEAD" else request.method
             visit = Visit(request, site)
-            visit.need("read")
             endpoint = endpoints[method]
+            if method == "GET":  # all that it needs at once: what is refused is not read
+                visit.need("read", endpoint.right, changes=False)
+            else:
+                visit.need("read")
             found: Any = await endpoint.view(visit)
             if isinstance(found, Response):
                 return found

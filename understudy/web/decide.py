@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.request_summary import SEVERAL, why_alone
-from understudy.actors.agent_ref import of_login
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -22,10 +21,11 @@ from understudy.errors import (
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.login.redaction import HIDDEN
-from understudy.state.next_due import missing_votes
+from understudy.state.next_due import open_votes
 from understudy.web.views.asks import doubts_about, story_of
 from understudy.web.visit import Visit
 
+BROKE = "broke the glass and approved it alone"
 SAYS = {
     "approve": "approved it",
     "edit": "approved it with other arguments",
@@ -46,6 +46,7 @@ class DecisionBody(BaseModel):
     value: Any = None
     always: bool = False
     note: str | None = None
+    break_glass: bool = False
 
     def decision(self, by: str) -> Decision:
         """The decision of this person.
@@ -94,7 +95,7 @@ async def decide(visit: Visit) -> dict[str, Any]:
     unused = sorted(set(body.expect) - set(body.decisions))
     if unused:
         raise refused(400, "UsageError", f"`expect` has {unused[0]!r}, which is not decided.")
-    given = {key: item.decision(visit.user.name) for key, item in body.decisions.items()}
+    given = {key: item.decision(visit.user.by) for key, item in body.decisions.items()}
     return await take(visit, visit.agent_id, given, body.expect)
 
 
@@ -114,7 +115,7 @@ async def take(
         await _refuse_blind_edits(about, given)
     try:
         await _refuse_guesses(about, given)
-        ref = of_login(visit.runtime.get(agent_id))
+        ref = visit.own(visit.runtime.get(agent_id))
         await visit.wait(ref.decide(given, expect=dict(expect)))
         # Race: another person decides between the two, and it is the same
         # (test_no_answer_tells_a_guess_of_a_hidden_value_from_another_one).
@@ -143,11 +144,11 @@ def _taken(
 
 
 async def _still_open(visit: Visit, given: Iterable[str]) -> dict[str, str]:
-    """Those that more persons must vote on: by id, what is missing, in words."""
+    """Those that still wait for votes, or for their time: by id, for what."""
     if visit.runtime.people is None:
         return {}  # then nobody votes
     try:
-        return missing_votes(await visit.state(), given)
+        return open_votes(await visit.state(), given)
     except UnknownAgent:
         return {}  # what was recorded has ended with it
 
@@ -251,13 +252,18 @@ def told(story: Mapping[str, Any]) -> str:
     match story["what"]:
         case "decided":
             who = story["by"] or "Somebody"
-            done = SAYS.get((story["decision"] or {}).get("type", ""), "answered it")
+            decision = story["decision"] or {}
+            done = SAYS.get(decision.get("type", ""), "answered it")
+            done = BROKE if decision.get("break_glass") else done
             before = " by an earlier decision that always holds" if story.get("sticky") else ""
             return f"{who} {done}{before}."
         case "withdrawn":
             return "A new message to the agent withdrew it: nobody needs to answer it any more."
         case "expired":
             return "Its time was over before somebody answered."
+        case "failed":
+            who = story["by"] or "somebody"
+            return f"Nobody decided it: the program of {who}, which executes the call, failed."
         case "deleted":
             return "The agent is deleted."
         case "void":
@@ -277,7 +283,7 @@ async def bulk(visit: Visit) -> dict[str, Any]:
     if body.decision.type not in ("approve", "reject"):
         raise refused(400, "UsageError", "Many requests at once can be approved or rejected only.")
     items = [(item.agent_id, item.request_id, item.digest) for item in body.requests]
-    return await take_all(visit, items, body.decision.decision(visit.user.name))
+    return await take_all(visit, items, body.decision.decision(visit.user.by))
 
 
 async def _alone(visit: Visit) -> dict[str, str]:
@@ -317,7 +323,7 @@ async def take_all(
                 raise refused(409, "SeveralVote" if why == SEVERAL else "InDoubt", why)
             taken = await take(visit, agent_id, {request_id: decision}, {request_id: digest})
             missing = taken["open"].get(request_id)
-            said = "Recorded." if missing is None else f"Recorded: {missing} is missing."
+            said = "Recorded." if missing is None else f"Recorded: {missing}."
             results.append({**row, "ok": True, "repeated": taken["repeated"], "detail": said})
         except Exception as error:
             problem = problem_of(error)

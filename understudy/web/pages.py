@@ -13,13 +13,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from understudy.actors.verbs import Right
 from understudy.login.problems import Problem
 from understudy.web import actions
 from understudy.web.forms import bulk
 from understudy.web.forms.request import decide_by_form, form_values
 from understudy.web.live import live, version
 from understudy.web.render import template
-from understudy.web.views import agents, asks, conversation, files, schedules, timeline
+from understudy.web.views import (
+    administration,
+    agents,
+    asks,
+    conversation,
+    files,
+    schedules,
+    timeline,
+)
 from understudy.web.visit import Site, Visit, escaped_id, link_to
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]
@@ -56,6 +65,8 @@ TABS: dict[str, tuple[str, str, View]] = {
 PAGES: tuple[Page, ...] = (
     Page(path="/", name="inbox", view=asks.inbox),
     Page(path="/doubts", name="doubts", view=asks.doubts),
+    Page(path="/reviews", name="reviews", view=asks.reviews),
+    Page(path="/administration", name="administration", view=administration.page),
     Page(path="/agents", name="agents", view=agents.agents),
     Page(path="/runtime", name="runtime", view=agents.overview),
     Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
@@ -99,8 +110,9 @@ def page_routes(site: Site) -> list[BaseRoute]:
     return [
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
+        Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
-        Route(f"{AGENT}/export", _answered(site, export), methods=["GET"]),
+        Route(f"{AGENT}/export", _answered(site, export, "admin"), methods=["GET"]),
         Route(f"{AGENT}/files/download", _answered(site, files.download), methods=["GET"]),
         *sorted(routes, key=lambda route: "{" in getattr(route, "path", "")),
     ]
@@ -155,11 +167,11 @@ Answer = Response | tuple[int, str, dict[str, Any]]
 
 
 def _answered(
-    site: Site, view: Callable[[Visit], Awaitable[Answer]]
+    site: Site, view: Callable[[Visit], Awaitable[Answer]], *more: Right
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         visit = Visit(request, site)
-        visit.need("read")
+        visit.need("read", *more, changes=False)
         found = await view(visit)
         if isinstance(found, Response):
             return found
@@ -180,8 +192,16 @@ async def do(visit: Visit) -> Response:
     target = visit.agent_link(visit.agent_id, "/schedules" if action == "schedules" else "")
     if action == "delete":
         target = visit.link("/agents")
-    elif form.get("back") == "doubts":  # the form of a row of that list
-        target = visit.link("/doubts")
+    elif form.get("back") in ("doubts", "reviews"):  # the form of a row of that list
+        target = visit.link(f"/{form.get('back')}")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def administer(visit: Visit) -> Response:
+    """A vote on what is protected, or a delegation."""
+    action = visit.request.path_params["action"]
+    said = await administration.by_form(visit, action, await visit.form())
+    target = visit.link("/administration")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from understudy._base.json_values import digest
 from understudy._base.request_summary import SEVERAL, why_alone
+from understudy.interrupts import decision_word
 from understudy.web.decide import told
 from understudy.web.marks import marked, plainly
 
@@ -42,7 +43,8 @@ def _templates() -> Environment:
     )
     environment.filters.update(
         text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
-        duration=duration, told=told, pairs=pairs, hexed=hexed, took=took,
+        duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
+        took=took,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several

@@ -42,6 +42,7 @@ class Overview(TypedDict):
     running: int | None
     abandoned_threads: int | None
     abandoned_tasks: int | None
+    held: str | None
     tree: str | None
     now: Time
 
@@ -102,7 +103,13 @@ class VoteShape(TypedDict):
     message: str | None
     note: str | None
     assurance: Literal["host", "login", "idp"]
+    auth_at: Time | None
+    break_glass: bool
     at: Time
+    issuer: str
+    subject: str
+    acting_for: str
+    represents: str | None
 
 
 @exactly
@@ -111,7 +118,8 @@ class InboxRow(RequestShape):
 
     `rule` is the name of the rule that asks; empty where none does. `must_agree` says who must
     agree, and `missing` whose votes are missing, in words; both are empty where one decision of
-    anybody with the right is enough.
+    anybody with the right is enough. `terms` says what else holds. At `approved_at` it is approved,
+    as enough have agreed.
     """
 
     agent: str
@@ -127,15 +135,44 @@ class InboxRow(RequestShape):
     impossible: str | None
     rule: str
     must_agree: str
+    terms: list[str]
     votes: list[VoteShape]
     missing: str
+    approved_at: Time | None
+
+
+@exactly
+class ReviewShape(TypedDict):
+    """What a person alone has let run, and somebody else is to review."""
+
+    id: str
+    agent_id: str
+    agent: str
+    agent_path: list[str]
+    run_id: str
+    call_key: str
+    tool_name: str
+    arguments: Any
+    must_agree: str
+    text: str
+    roles: list[str]
+    person: str
+    by: str
+    login: str
+    note: str
+    assurance: Literal["host", "login", "idp"]
+    at: Time
 
 
 @exactly
 class Inbox(TypedDict):
-    """Requests that wait, and the `after` of the next page."""
+    """Requests that wait, and the `after` of the next page.
+
+    `reviews` has the oldest reviews that are open: on a first page without filters.
+    """
 
     requests: list[InboxRow]
+    reviews: list[ReviewShape]
     next: str | None
     filters: Filters
 
@@ -174,10 +211,85 @@ class Doubts(TypedDict):
     filters: Filters
 
 
+class PartyShape(TypedDict):
+    """A person."""
+
+    person: str
+    name: str
+
+
+@exactly
+class DelegationShape(TypedDict):
+    """Roles that a person has given to another one."""
+
+    id: str
+    giver: PartyShape
+    getter: PartyShape
+    roles: list[str]
+    until: Time
+    reason: str
+    at: Time
+    by: str | None
+
+
+@exactly
+class Delegations(TypedDict):
+    """The delegations that hold."""
+
+    delegations: list[DelegationShape]
+
+
+@exactly
+class Ended(TypedDict):
+    """The delegation that has ended."""
+
+    id: str
+    ended: bool
+
+
+@exactly
+class AdminRequestShape(TypedDict):
+    """What persons are to agree to, and their votes. `result` is null where more must vote."""
+
+    id: str
+    verb: str
+    about: str
+    must_agree: str
+    by: PartyShape
+    at: Time
+    until: Time
+    votes: list[VoteShape]
+    missing: str
+    result: Literal["approve", "reject"] | None
+
+
+@exactly
+class Administration(TypedDict):
+    """What persons are to agree to."""
+
+    requests: list[AdminRequestShape]
+
+
+class ReviewFilters(TypedDict):
+    """How the list of reviews was asked for."""
+
+    tool: str | None
+    agent: str | None
+
+
+@exactly
+class Reviews(TypedDict):
+    """What is to be reviewed, and the `after` of the next page."""
+
+    reviews: list[ReviewShape]
+    next: str | None
+    filters: ReviewFilters
+
+
 class Story(TypedDict):
     """What became of a request."""
 
-    what: Literal["decided", "withdrawn", "expired", "deleted", "void", "unknown"]
+    what: Literal["decided", "withdrawn", "expired", "failed", "deleted", "void", "unknown"]
     at: Time | None
     by: str | None
     decision: Decision | None
@@ -227,8 +339,9 @@ class RowShape(TypedDict):
 class RequestPage(TypedDict):
     """One request, whether it waits or not. Null where it is not known any more.
 
-    `rule`, `must_agree` and `missing` are as in the list. `has_voted` says whether the user has,
-    and `why_no_vote` why they may not; null where they may, or where no votes are asked for.
+    `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list. `has_voted` says
+    whether the user has, and `why_no_vote` why they may not; null where they may, or where no votes
+    are asked for. `may_break_glass`: they may approve it alone.
     """
 
     request: RequestShape | None
@@ -245,17 +358,21 @@ class RequestPage(TypedDict):
     reply: Reply
     rule: str
     must_agree: str
+    terms: list[str]
     votes: list[VoteShape]
     missing: str
+    approved_at: Time | None
     has_voted: bool
     why_no_vote: str | None
+    may_break_glass: bool
 
 
 @exactly
 class Taken(TypedDict):
     """Decisions that are recorded; whether they were so before.
 
-    `open` has the requests that wait for more votes: by id, what is missing, in words.
+    `open` has the requests that still wait: by id, for what, such as "1 more of finance is
+    missing".
     """
 
     agent_id: str

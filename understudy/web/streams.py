@@ -18,8 +18,8 @@ from understudy.web.visit import Visit
 
 def stream(visit: Visit, events: AsyncGenerator[ServerSentEvent, None]) -> EventStream:
     """The events, until they end, it is time for the client to come back, or the server stops."""
-    user = visit.user.name
-    return EventStream(events, longest=LONGEST, bound=visit.site.streams, user=user)
+    user, bound = visit.user.key, visit.site.streams
+    return EventStream(events, longest=LONGEST, bound=bound, user=user)
 
 
 def _after(visit: Visit) -> int:

@@ -33,7 +33,7 @@ from understudy.login.bodies import (
 )
 from understudy.login.event_stream import StreamBound
 from understudy.login.guard import SAFE, path_in
-from understudy.login.problems import refused
+from understudy.login.problems import Refused, refused
 from understudy.login.redaction import Redaction
 from understudy.login.users import User
 from understudy.state.agent_state import AgentState
@@ -116,17 +116,23 @@ class Visit:
             return f"{self.user.name} may not do that: it needs the right '{right}'."
         return None
 
-    def need(self, right: Right, *, changes: bool = True) -> None:
-        """Refuse the request if `why_not` says why."""
-        why = self.why_not(right, changes=changes)
+    def need(self, *rights: Right, changes: bool = True) -> None:
+        """Refuse the request if `why_not` says why, of one of these rights."""
         about = self._agent_id or self.request.path_params.get("agent_id")
         agent = about if self._agent_id or about is None else unescaped_id(about)
-        if why is not None:
-            security_log.note("refused", right, who=self.user.name, agent=agent)
-            raise refused(403, "NotAllowed", why)
-        if right == "read" and self.request.method in SAFE:
+        for right in rights:
+            why = self.why_not(right, changes=changes)
+            if why is not None:
+                security_log.note("refused", right, who=self.user.name, agent=agent)
+                raise refused(403, "NotAllowed", why)
+        if "read" in rights and self.request.method in SAFE:
             path = path_in(self.request.scope)
             security_log.note("read", path, who=self.user.name, agent=agent)
+
+    def hidden(self, what: str, detail: str) -> Refused:
+        """The refusal of what is given whole or not at all, and is hidden from the user in part."""
+        security_log.note("refused", what, who=self.user.name, agent=self.agent_id)
+        return refused(403, "NotAllowed", detail)
 
     # ------------------------------------------------------------------- what it says
 
@@ -153,7 +159,7 @@ class Visit:
         """The runtime, for a change of something."""
         if isinstance(self.source, Observer):
             raise refused(403, "NotAllowed", "These pages are read-only.")
-        return self.source
+        return self.source._asked_by(self.user.caller)
 
     @property
     def watched(self) -> AgentRef | ObservedAgent:
@@ -173,7 +179,11 @@ class Visit:
     @property
     def ref(self) -> AgentRef:
         """The agent in the path, to call."""
-        return self.runtime.get(self.agent_id)
+        return self.own(self.runtime.get(self.agent_id))
+
+    def own(self, ref: AgentRef) -> AgentRef:
+        """The ref for calls of the user."""
+        return self.user.calling(ref)
 
     def asked(self, name: str) -> str | None:
         """A parameter of the query; None where it is missing or empty."""

@@ -28,6 +28,9 @@ from understudy.journal.codec import decode
 from understudy.journal.contracts import Owned
 from understudy.journal.lists import AgentQuery, AskQuery
 from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.state.trust_facts import content_of
+from understudy.state.trust_log import TrustFact
+from understudy.trust import Rules, deny
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 TOLD = (StoreError, SchemaVersionError, UnknownAgent, UsageError)
@@ -115,6 +118,7 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
     yield looking.count_agents
     yield looking.key_secret
     yield lambda: looking.has_old_keys(NOON)
+    yield lambda: [content_of(fact) for fact in looking.trust_after(0)]
     yield feed
     yield looking.close
     backend = SqliteBackend(str(path), host="here", durability="off")
@@ -133,6 +137,9 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
             with commit(backend):
                 backend.take_key(owned, again)
             backend.is_committed(added)
+            fact = TrustFact(number=3, at=NOON, by=None, kind="x", data={})
+            with commit(backend):
+                backend.add_trust(fact)
             with commit(backend):
                 backend.delete("waits")
         finally:
@@ -199,6 +206,8 @@ async def observed(path: Path) -> AsyncIterator[Exception]:
             *(partial(observer.events, agent_id) for agent_id in IDS),
             *(partial(observer.export, agent_id) for agent_id in IDS),
             first_event,
+            observer.registered_rules,
+            partial(observer.try_rules, Rules(deny("*"))),
         ]
         for look in reads:
             try:

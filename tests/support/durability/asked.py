@@ -46,8 +46,8 @@ def _told_twice() -> None:
     inner = dues._pending
 
     def pending(calls: Any) -> Any:
-        for place, request, _ in inner(calls):
-            yield place, request, NO_NOTICES
+        for place, request, _, votes in inner(calls):
+            yield place, request, NO_NOTICES, votes
 
     dues._pending = pending
 

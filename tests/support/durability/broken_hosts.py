@@ -8,7 +8,7 @@ from typing import Any
 from understudy._base.clock import SharedClock, SystemClock
 from understudy.actors.agent import replies
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.messages import AgentMessage, Cancel
+from understudy.actors.agent.messages import AgentMessage, Cancel, Send
 from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
@@ -60,8 +60,9 @@ def _new_ids() -> None:
 
     def takes_up(calls: Outgoing, id: int, *, begun: bool) -> Any:
         call: Any = calls._posted[id]
-        if getattr(call.message, "message_id", None) is not None:
-            call.message = replace(call.message, message_id=calls._services.new_id())
+        if isinstance(call.message, Send):
+            queued = replace(call.message.queued, message_id=calls._services.new_id())
+            call.message = replace(call.message, queued=queued)
             call.run_id = None
         return take_up(calls, id, begun=begun)
 

@@ -34,11 +34,12 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
+from understudy._base.authors import Login
 from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied, RuntimeStopped
 from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.runs.ends import RunCrashed
-from understudy.approvals import Approval, Vote
+from understudy.approvals import Approval, Represented, Vote
 from understudy.errors import UnderstudyError
 from understudy.interrupts import (
     Decision,
@@ -74,6 +75,7 @@ from understudy.state.plans import (
     Schedule,
     TakenMessage,
 )
+from understudy.state.reviews import Review
 from understudy.state.run_state import (
     Call,
     Continued,
@@ -86,6 +88,17 @@ from understudy.state.run_state import (
     RunState,
     Turn,
 )
+from understudy.state.trust_facts import (
+    AdminRequested,
+    AdminUsed,
+    AdminVoted,
+    Delegated,
+    DelegationEnded,
+    FactContent,
+    RulesRegistered,
+    RulesRetired,
+    RuleSummary,
+)
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -93,6 +106,7 @@ __all__ = [
     "AGENTS",
     "ARCHIVED",
     "DELETED",
+    "FACTS",
     "LOST_ATTEMPTS",
     "START",
     "sample_errors",
@@ -261,7 +275,17 @@ def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,), **fields: Any)
 
 def voted_on(id: str, key: str) -> Request:
     """A request that asks several persons."""
-    asked = Approval(ways=({"finance": 2}, {"ceo": 1}), deny=2, never=("requester",))
+    asked = Approval(
+        ways=({"finance": 2}, {"ceo": 1}),
+        deny=2,
+        never=("requester",),
+        within=3600.0,
+        use_after=60.0,
+        use_within=600.0,
+        break_glass={"oncall": 1},
+        assurance="login",
+        max_auth_age=900.0,
+    )
     return request(id, key, approval=asked, requesters=("ada",))
 
 
@@ -286,8 +310,53 @@ def votes() -> tuple[Vote, ...]:
             roles=("ceo",),
             type="approve",
             assurance="idp",
+            auth_at=at(10),
+            at=at(11),
+            issuer="https://idp.example",
+            subject="00u1",
+            acting_for="dee",
+            represents=Represented(
+                delegation="d1", person="9", name="Eva", roles=("ceo",), until=at(99)
+            ),
+        ),
+        Vote(
+            person="3",
+            name="Oz",
+            login="oz",
+            roles=("oncall",),
+            type="approve",
+            note="on fire",
+            break_glass=True,
             at=at(11),
         ),
+    )
+
+
+def reviews() -> tuple[Review, ...]:
+    """One with each field, and one of another person without those that may be left out."""
+    full = Review(
+        id="q4b",
+        agent_id="a",
+        agent="desk",
+        agent_path=("desk", "helper"),
+        run_id="run-1",
+        call_key="run-1.0.4",
+        tool_name="pay",
+        arguments={"n": 4},
+        must_agree="2 of finance",
+        roles=("finance",),
+        person="3",
+        by="Oz",
+        login="oz",
+        note="on fire",
+        assurance="login",
+        at=at(11),
+        requesters=("9",),
+    )
+    return (
+        full,
+        replace(full, id="q4c", assurance="idp"),
+        replace(full, id="q4", assurance="host", requesters=()),
     )
 
 
@@ -312,6 +381,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "on_expiry": "stop",
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
+        "salt": "5a" * 16,
         "source": "HumanInTheLoop",
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
@@ -340,10 +410,12 @@ EDITED = Decision(
     type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
 )
 REJECTED = Decision(
-    type="reject", message="never", always=True, by="bob", note="policy", failed=True
+    type="reject", message="never", always=True, by="bob", note="policy", origin="executor"
 )
-EXPIRED = Decision(type="reject", expired=True)
+EXPIRED = Decision(type="reject", origin="expiry")
+LOGIN = Login(name="ada", issuer="https://idp.example", subject="00u2", acting_for="bob")
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
+GLASS = Decision(type="approve", by="Oz", note="on fire", break_glass=True)
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
 DISMISSED = Decision(type="dismiss", by="ada", note="seen")
 
@@ -487,6 +559,8 @@ def desk() -> Iterator[r.Record]:
     yield r.ModelAsked(key="title", response=answered, value={"title": "Kettles"})
     yield r.ModelGaveNoAnswer(key="title", response=reply(), error="it does not fit")
     yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), by="ada")
+    yield r.UserMessage(message=asked("and that", 8), message_ids=("m1b",), by=LOGIN)
+    yield r.UserMessage(message=asked("and this", 8), by=Login(name="ada"))
     yield r.TimeSpent(seconds=12.25)
     calls = [tool_call(0, id="tc", provider_details={"d": 4}), *map(tool_call, range(1, 12))]
     yield r.Reply(turn=0, response=reply(*calls))
@@ -532,7 +606,9 @@ def _questions() -> Iterator[r.Record]:
     )
     yield r.Reminded(request_id="q0", number=2, at=at(27))
     yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
-    yield r.Decided(request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"})
+    yield r.Decided(
+        request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"}, login=LOGIN
+    )
     yield r.Requested(
         request=request("q0b", "run-1.0.0", display="Really?"),
         replaces=("q0",),
@@ -549,11 +625,20 @@ def _questions() -> Iterator[r.Record]:
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
     voted, cast = voted_on("q4b", "run-1.0.4"), votes()
     yield r.Requested(request=voted, votes=cast[:1])
-    for vote in cast:
+    for vote in cast[:2]:
         yield r.Voted(request_id="q4b", vote=vote)
+    yield r.Voted(request_id="q4b", vote=cast[2], missing="1 more of finance")
+    yield r.Voted(request_id="q4b", vote=cast[3], approved_at=at(12))
+    for review in reviews():
+        yield r.GlassBroken(review=review)
+    yield r.ReviewClosed(review_id="q4", person="2", by="Cy", note="fine")
+    yield r.ReviewClosed(review_id="q4", person="2", by="Cy")
+    strict = Approval(ways=({"ceo": 1},), assurance="idp")
+    yield r.Requested(request=replace(voted, id="q4c", approval=strict))
+    yield r.Decided(request_id="q4c", decision=REJECTED, at=at(11))
     simple = Approval(ways=({"ceo": 1},))
     yield r.Requested(request=replace(voted, approval=simple), replaces=("q4b",))
-    yield r.Decided(request_id="q4b", decision=APPROVED, at=at(11))
+    yield r.Decided(request_id="q4b", decision=GLASS, at=at(11))
     yield r.Withdrawn(request_ids=("q5",))
 
 
@@ -886,6 +971,63 @@ ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
+FACTS: tuple[FactContent, ...] = (
+    RulesRegistered(
+        version=7,
+        fingerprint="f00d",
+        rules=(
+            RuleSummary(
+                name="two of finance",
+                kind="ask",
+                tool="refund*",
+                agent="desk",
+                approval="2 of finance",
+                has_when=True,
+            ),
+            RuleSummary(name="deny drop", kind="deny", tool="drop"),
+        ),
+        default="ask",
+        host="desk-1",
+        python="3.11",
+    ),
+    RulesRetired(version=7),
+    Delegated(
+        id="d1",
+        from_person="9",
+        from_name="Eva",
+        from_login="eva",
+        to_person="2",
+        to_name="Cy",
+        roles=("ceo",),
+        until=at(99),
+        reason="away",
+    ),
+    Delegated(
+        id="d2",
+        from_person="9",
+        from_name="Eva",
+        from_login=LOGIN,
+        to_person="3",
+        to_name="Oz",
+        roles=("ceo", "finance"),
+        until=at(99),
+        reason="away",
+    ),
+    DelegationEnded(id="d2"),
+    AdminRequested(
+        id="x1",
+        verb="delete",
+        about="delete agent 'desk'",
+        digest="ab" * 32,
+        approval=Approval(ways=({"ops": 1},)),
+        person="9",
+        name="Eva",
+        until=at(99),
+    ),
+    *(AdminVoted(id="x1", vote=vote) for vote in votes()),
+    AdminUsed(id="x1"),
+)
+"""What the log of trust has. No rules have to hold after the last of them."""
 LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
 AGENTS = {
@@ -951,7 +1093,7 @@ def _state(run: RunState) -> AgentState:
         context={"tenant": "acme"},
     )
     simple = request("q1", "k", approval=Approval(ways=({"ceo": 1},)))
-    by_votes = replace(record, request=simple, votes=votes())
+    by_votes = replace(record, request=simple, decision=GLASS, votes=votes(), login=LOGIN)
     state.decisions = [record, replace(record, decision=EXPIRED), by_votes]
     state.sticky = {
         "member0/pay": Sticky(
@@ -979,6 +1121,7 @@ def _state(run: RunState) -> AgentState:
         "m4", rich_question(), steer=False, self_sent=False, choices=all_choices(), by="ada"
     )
     state.queue = {"m3": waiting, "m4": asked_for}
+    state.reviews = {each.id: each for each in reviews()}
     state.refused = {"m5": e.UsageError("no").to_dict()}
     state.message_ids = {"m3": None, "m4": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
     state.has_archive = True
@@ -1188,6 +1331,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.UsageError("wrong", given="x"),
         e.DecisionError("no such request", request_id="q1"),
         e.VoteRefused("ann has no role", request_id="q1", person="ann"),
+        e.ApprovalNeeded(request_id="q1", verb="delete", about="delete 'a'", missing="1 of ops"),
         e.PeopleUnavailable("nobody answers"),
         e.RequestChanged(request_id="q1", digest="a1", expected="b2"),
         e.RequestExpired(request_id="q1", expires_at="2026-01-02T03:04:05+00:00", on_expiry="stop"),
@@ -1246,6 +1390,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.StoreDamaged(what="a record", cause="no JSON"),
         e.OwnedElsewhere(agent_id="desk", host="host:1"),
         e.UnfitHost(agent_id="desk", agent="support", missing=["gpu", "disk"]),
+        e.UnfitHost(agent_id="desk", agent="support", held="rules version 6 here, 7 in the store"),
         e.Fenced(agent_id="desk", why="claimed anew"),
         e.StoreConflict(agent_id="desk", expected=2, got=3),
         e.RecordRefused(kind="reply", why="too large"),

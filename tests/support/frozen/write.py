@@ -26,6 +26,7 @@ from tests.support.frozen.samples import (
     ARCHIVED,
     BLOBS,
     DELETED,
+    FACTS,
     LOST_ATTEMPTS,
     START,
     sample_errors,
@@ -53,6 +54,8 @@ from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.trust_facts import data_of
+from understudy.state.trust_log import TrustFact
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
@@ -125,6 +128,10 @@ def _fill(backend: Backend) -> None:
     _append(backend, gone, AgentState(), *AGENTS["queued"]())
     assert backend.delete(DELETED)
     backend.note_deletion(DELETED, START, "ada")
+    for number, content in enumerate(FACTS, 1):
+        by, data = "ann" if number > 1 else None, data_of(content)
+        fact = TrustFact(number=number, at=START, by=by, kind=content.KIND, data=data)
+        assert backend.add_trust(fact)
     backend.commit()
 
 

@@ -28,6 +28,7 @@ _TOOLS = (
 )
 _STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
+_TRUST = ("tests/trust",)
 _NESTED = ("tests/middleware/test_sub_agent.py", "tests/modes/workflows")
 _DUES = ("tests/actors/test_dues.py", "tests/actors/test_waits.py", "tests/actors/test_sweep.py")
 _WAITS = (
@@ -41,7 +42,6 @@ _PLANS = (
 _LISTS = ("tests/actors/test_lists.py",)
 _FEED = ("tests/actors/test_feed.py",)
 _CHECKPOINTS = ("tests/journal/test_checkpoints.py", "tests/actors/test_waking.py")
-_TRUST = ("tests/trust",)
 _FOLD = (
     *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
     *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
@@ -52,7 +52,6 @@ _FOLD = (
 MODULES: Mapping[str, Sequence[str]] = {
     "understudy/approvals.py": _TRUST,
     "understudy/trust/people.py": _TRUST,
-    "understudy/trust/rules.py": _TRUST,
     "understudy/actors/agent/cron.py": (
         "tests/actors/test_cron.py",
         "tests/actors/test_schedules.py",
@@ -115,6 +114,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/database_store.py": _JOURNAL,
     "understudy/journal/store.py": _JOURNAL,
     "understudy/journal/store_format.py": ("tests/journal/test_store_format.py",),
+    "understudy/login/oidc.py": ("tests/login/test_oidc.py",),
+    "understudy/login/provider_keys.py": ("tests/login/test_oidc.py",),
     "understudy/loop_actors/live_actors.py": ("tests/loop_actors",),
     "understudy/middleware/human_in_the_loop.py": (
         *("tests/middleware/test_human_in_the_loop.py", "tests/middleware/test_sub_agent.py"),
@@ -149,6 +150,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/run/waits/points.py": _WAITS,
     "understudy/run/run.py": ("tests/run", "tests/test_stopping.py", "tests/middleware"),
     "understudy/run/tool_call.py": _PEOPLE,
+    "understudy/trust/fold.py": _TRUST,
+    "understudy/trust/registration.py": _TRUST,
+    "understudy/trust/rules.py": _TRUST,
+    "understudy/trust/trust.py": _TRUST,
     "understudy/state/continuation.py": _STOPPING,
     "understudy/state/next_due.py": (*_DUES, *_PLANS),
     "understudy/state/fold.py": _FOLD,

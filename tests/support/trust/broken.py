@@ -18,7 +18,7 @@ from understudy.ag_ui import protocol
 from understudy.agent import decisions
 from understudy.errors import UnderstudyError
 from understudy.interrupts import DECISION_TYPES
-from understudy.mcp import agents_server
+from understudy.login import User
 from understudy.modes.steps import check_interrupts, execute_tools
 from understudy.modes.steps.tool_call import arguments, body, gates, middleware, rules, votes
 from understudy.state import fold
@@ -80,7 +80,7 @@ def _wrap(patch: Patch, owner: Any, name: str, make: Callable[[Any], Any]) -> No
 
 
 def _tally(patch: Patch, made: Callable[[Any], Any]) -> None:
-    for module in (approvals, decisions, votes):
+    for module in (approvals, interrupts, votes):
         _wrap(patch, module, "tally", made)
 
 
@@ -112,7 +112,7 @@ def _logins(patch: Patch) -> None:
 def _each_role(patch: Patch) -> None:
     def missing(_: Any) -> Any:
         def miss(way: Any, agreed: Any) -> dict[str, int]:
-            have = {role: sum(role in vote.roles for vote in agreed) for role in way}
+            have = {role: sum(role in roles for roles in agreed) for role in way}
             return {role: n - have[role] for role, n in way.items() if n > have[role]}
 
         return miss
@@ -125,8 +125,8 @@ def _greedy(patch: Patch) -> None:
     def missing(_: Any) -> Any:
         def miss(way: Any, agreed: Any) -> dict[str, int]:
             left = dict(way)
-            for vote in agreed:
-                role = next((role for role in left if role in vote.roles and left[role]), None)
+            for roles in agreed:
+                role = next((role for role in left if role in roles and left[role]), None)
                 if role is not None:
                     left[role] -= 1
             return {role: n for role, n in left.items() if n}
@@ -147,13 +147,12 @@ def _rejected(patch: Patch) -> None:
 @_broken("services vote")
 def _services(patch: Patch) -> None:
     def finding(inner: Any) -> Any:
-        async def voters(people: Any, *given: Any) -> Any:
-            found = await inner(people, *given)
-            return {name: replace(each, kind="person") for name, each in found.items()}
+        async def voter(people: Any, *given: Any) -> Any:
+            return replace(await inner(people, *given), kind="person")
 
-        return voters
+        return voter
 
-    _wrap(patch, People, "voters", finding)
+    _wrap(patch, People, "voter", finding)
 
 
 @_broken("an edit is a vote", story=False)
@@ -415,4 +414,4 @@ def _client(patch: Patch) -> None:
 
 @_broken("a login counts as the program", story=False)
 def _program(patch: Patch) -> None:
-    _wrap(patch, agents_server, "of_login", lambda _: lambda ref: ref)
+    _wrap(patch, User, "calling", lambda _: lambda user, ref: ref)

@@ -114,7 +114,7 @@ class HttpError:
 class RawBody:
     """A body that is sent as it is, whatever was asked for."""
 
-    body: str
+    body: str | bytes
     status: int = 200
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)

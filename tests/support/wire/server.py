@@ -187,8 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         self._body(status, json.dumps(told), "application/json", headers or {})
 
-    def _body(self, status: int, body: str, kind: str, headers: Mapping[str, str]) -> None:
-        data = body.encode()
+    def _body(self, status: int, body: str | bytes, kind: str, headers: Mapping[str, str]) -> None:
+        data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

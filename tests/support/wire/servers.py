@@ -9,15 +9,20 @@ ours.
 | vLLM | a stream of 13 April 2025, when 0.8.3 was the release | g0t4/ask-openai.nvim |
 | Ollama | a stream of 12 April 2025, when 0.6.5 was the release | g0t4/ask-openai.nvim |
 | LiteLLM | an answer of its proxy 1.104.0, October 2026 | a course about gateways |
+| LiteLLM | a stream of 4 July 2024, claude-3-haiku-20240307 | issue 4537 of BerriAI/litellm |
 | Azure | a stream of 28 February 2026, gpt-5.2-chat-2025-12-11 | tests of a client in C# |
 | Bedrock | an answer of Converse, moonshot.kimi-k2-thinking | cassettes of pydantic/pydantic-ai |
+| Bedrock | a stream of ConverseStream, amazon.nova-micro-v1:0 | the same |
 
-A call in Azure's stream, and the errors of vLLM and Ollama, are as their documentation has them.
+A call in Azure's stream, the arguments and the end of a call in LiteLLM's, and the errors of vLLM
+and Ollama, are as their documentation or their code has them.
 """
 
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -194,6 +199,43 @@ def _litellm_calls() -> RawBody:
     return _litellm("tool_calls", content=None, tool_calls=[made], function_call=None)
 
 
+def _litellm_bit(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    """Of a stream: the choices are before what the others begin with, and nulls are left out."""
+    choice = {"index": 0, "delta": delta}
+    return {
+        "id": "chatcmpl-8a5de1ec-2179-46f4-b00f-59d5edc5ad91",
+        "choices": [choice if finish is None else {"finish_reason": finish, **choice}],
+        "created": 1720135382,
+        "model": "claude-3-haiku-20240307",
+        "object": "chat.completion.chunk",
+    }
+
+
+def _litellm_streams_calls() -> RawBody:
+    """A text comes before the call, whose arguments follow its name without its id."""
+    named = {"arguments": "", "name": "look"}
+    made = {"id": "toolu_019mYkJiJLhqRXv", "function": named, "type": "function", "index": 0}
+    return _sse(
+        _litellm_bit(content="Al", role="assistant"),
+        _litellm_bit(content="right."),
+        _litellm_bit(content="", tool_calls=[made]),
+        *(
+            _litellm_bit(
+                content="",
+                tool_calls=[{"function": {"arguments": bit}, "type": "function", "index": 0}],
+            )
+            for bit in ('{"order"', ': "17', '"}')
+        ),
+        _litellm_bit("tool_calls"),
+    )
+
+
+def _litellm_streams_text() -> RawBody:
+    first = _litellm_bit(content="Order", role="assistant")
+    bits = (_litellm_bit(content=bit) for bit in (" 17 is", " paid."))
+    return _sse(first, *bits, _litellm_bit("stop"))
+
+
 def _litellm_model(server: WireServer) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.litellm import LiteLLMProvider
@@ -291,6 +333,64 @@ def _bedrock_calls() -> RawBody:
     return _bedrock("tool_use", thought, {"toolUse": made})
 
 
+def _frame(kind: str, told: Mapping[str, Any]) -> bytes:
+    """An event as AWS frames it: lengths, headers, the JSON, and a checksum of both parts."""
+    names = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
+    headers = b"".join(
+        struct.pack(f">B{len(name)}sBH", len(name), name.encode(), TEXT, len(value))
+        + value.encode()
+        for name, value in names.items()
+    )
+    payload = json.dumps(told, separators=(",", ":")).encode()
+    start = struct.pack(">II", len(headers) + len(payload) + 16, len(headers))
+    start += struct.pack(">I", zlib.crc32(start))
+    return start + headers + payload + struct.pack(">I", zlib.crc32(start + headers + payload))
+
+
+TEXT = 7
+"""The type of a header whose value is a text."""
+
+
+def _bedrock_stream(stop: str, *events: tuple[str, Mapping[str, Any]]) -> RawBody:
+    """Each event has a `p` of another length, so that the lengths of the frames tell nothing."""
+    used = {"inputTokens": 489, "outputTokens": 59, "serverToolUsage": {}, "totalTokens": 548}
+    all_of_them: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        ("messageStart", {"p": "abcdefgh", "role": "assistant"}),
+        *events,
+        ("messageStop", {"p": "abcdefghijklmn", "stopReason": stop}),
+        ("metadata", {"metrics": {"latencyMs": 433}, "p": "abcd", "usage": used}),
+    )
+    return RawBody(
+        body=b"".join(_frame(kind, told) for kind, told in all_of_them),
+        content_type="application/vnd.amazon.eventstream",
+    )
+
+
+def _block(at: int, **delta: Any) -> tuple[str, Mapping[str, Any]]:
+    return "contentBlockDelta", {"contentBlockIndex": at, "delta": delta, "p": "abcdefghijk"}
+
+
+def _bedrock_streams_calls() -> RawBody:
+    """A text has no start of its own, and a call has; its arguments are JSON in JSON."""
+    made = {"toolUse": {"name": "look", "toolUseId": "tooluse_QjQX34XORLu0wJVplWWHGQ"}}
+    return _bedrock_stream(
+        "tool_use",
+        _block(0, text="They want"),
+        _block(0, text=" order 17."),
+        ("contentBlockStop", {"contentBlockIndex": 0, "p": "ab"}),
+        ("contentBlockStart", {"contentBlockIndex": 1, "p": "abcdef", "start": made}),
+        *(_block(1, toolUse={"input": bit}) for bit in ('{"order": ', '"17"}')),
+        ("contentBlockStop", {"contentBlockIndex": 1, "p": "abcde"}),
+    )
+
+
+def _bedrock_streams_text() -> RawBody:
+    bits = (_block(0, text=bit) for bit in ("Order 17", " is paid."))
+    return _bedrock_stream(
+        "end_turn", *bits, ("contentBlockStop", {"contentBlockIndex": 0, "p": "abc"})
+    )
+
+
 def _bedrock_model(server: WireServer) -> Model:
     from pydantic_ai.models.bedrock import BedrockConverseModel
     from pydantic_ai.providers.bedrock import BedrockProvider
@@ -317,6 +417,9 @@ LITELLM = Server(
     lambda: _litellm("stop", content=SAID),
     streams=False,
 )
+LITELLM_STREAM = Server(
+    "LiteLLM stream", CHAT, _litellm_model, _litellm_streams_calls, _litellm_streams_text
+)
 AZURE = Server(
     "Azure",
     "/openai/deployments/gpt-5-2-chat/chat/completions?api-version=2024-12-01-preview",
@@ -332,4 +435,11 @@ BEDROCK = Server(
     lambda: _bedrock("end_turn", {"text": SAID}),
     streams=False,
 )
-SERVERS = (VLLM, OLLAMA, LITELLM, AZURE, BEDROCK)
+BEDROCK_STREAM = Server(
+    "Bedrock stream",
+    "/model/moonshot.kimi-k2-thinking/converse-stream",
+    _bedrock_model,
+    _bedrock_streams_calls,
+    _bedrock_streams_text,
+)
+SERVERS = (VLLM, OLLAMA, LITELLM, LITELLM_STREAM, AZURE, BEDROCK, BEDROCK_STREAM)

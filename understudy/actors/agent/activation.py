@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
-    AgentMessage,
+    AgentCall,
     Compact,
     Delete,
     Passivate,
@@ -75,8 +75,8 @@ class RunTaskResult:
 class MessageLookup:
     """A message id that the store is asked for."""
 
-    message: AgentMessage
-    """The message that waits for it. Another one with this id has the store asked anew."""
+    call: AgentCall
+    """The call that waits for it. Another one with this id has the store asked anew."""
     message_id: str
     is_done: bool = False
     run_id: str | None = None
@@ -91,6 +91,8 @@ class Beginning(NamedTuple):
     """The ids of the messages that it takes; of a retry, the id of that."""
     asked: str | None = None
     """The id of its own message, if that is in the queue: a `run` that has waited for its turn."""
+    retries: str | None = None
+    """The id of the run that it continues, which has failed."""
 
 
 class Place(Protocol):
@@ -151,7 +153,7 @@ class Activation(JournalledAgent):
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
-        self.leaving: tuple[Leaving, ...] = ()
+        self.leaving: tuple[AgentCall, ...] = ()
         """The requests that the agent leaves memory. Their futures settle once it has left."""
         self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
         """Messages that middleware is handling. The agent is not passivated before they end."""
@@ -204,7 +206,7 @@ class Activation(JournalledAgent):
 
     def asked_to(self, *kinds: type[Leaving]) -> bool:
         """Whether the agent is to leave memory by a request of one of these kinds."""
-        return any(isinstance(each, kinds) for each in self.leaving)
+        return any(isinstance(each.message, kinds) for each in self.leaving)
 
     def cancellation_arrived(self) -> None:
         """The cancellation has arrived in the run task: its code does not go on."""
@@ -223,9 +225,9 @@ class Activation(JournalledAgent):
             self.refuse_messages(error)
         leaving, self.leaving = self.leaving, ()
         for each in leaving:
-            if isinstance(each, Delete):
+            if isinstance(each.message, Delete):
                 refuse(each.future, error or UnknownAgent(agent_id=self.journal.owned.agent_id))
-            elif isinstance(each, Passivate) and not isinstance(error, Fenced):
+            elif isinstance(each.message, Passivate) and not isinstance(error, Fenced):
                 each.future.set(True)
             elif error is not None:  # also of a stop: the copy that left is not the agent
                 refuse(each.future, error)

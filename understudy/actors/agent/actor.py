@@ -16,6 +16,7 @@ from understudy.actors.agent.activation import Activation, RunAbandoned, activat
 from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import is_known, must_look_up
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentMessage,
     AnswerWait,
     Cancel,
@@ -26,8 +27,6 @@ from understudy.actors.agent.messages import (
     Compact,
     Decide,
     Delete,
-    Expecting,
-    FromHost,
     Notify,
     Passivate,
     Pause,
@@ -39,8 +38,6 @@ from understudy.actors.agent.messages import (
     Send,
     Unpause,
     WaitOutcome,
-    asked_in,
-    query_in,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
@@ -58,7 +55,6 @@ from understudy.actors.agent.runs import (
     ends,
     recovery,
     run_queue,
-    starts,
     timers,
     waiters,
 )
@@ -149,7 +145,9 @@ class AgentActor(LoopActor):
                 make=self._made,
                 audience=slot,
                 creates=was_spawned,
-                take=any(not isinstance(each, (CheckDue, WaitOutcome)) for each in slot.inbox),
+                take=any(
+                    not isinstance(each.message, (CheckDue, WaitOutcome)) for each in slot.inbox
+                ),
             )
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
@@ -191,7 +189,7 @@ class AgentActor(LoopActor):
                     there = len(slot.inbox)
                     if there:  # of callers who mean the agent that there is
                         return await self._load()
-                asked = {type(asked_in(message)) for message in slot.inbox[:there]}
+                asked = {type(call.message) for call in slot.inbox[:there]}
                 slot.refuse_inbox(error, there)
                 # A due is tried again, and a webhook is sent again: who waits for the run waits on
                 # (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
@@ -203,7 +201,7 @@ class AgentActor(LoopActor):
     @property
     def _is_leaving(self) -> bool:
         """Whether nothing that waits for the activation is worth waiting for."""
-        deleted = any(isinstance(asked_in(message), Delete) for message in self._slot.inbox)
+        deleted = any(isinstance(call.message, Delete) for call in self._slot.inbox)
         return deleted or self._slot.services.closing
 
     async def _call_start_hooks(self, hooks: Sequence[Hook]) -> None:
@@ -267,7 +265,7 @@ class AgentActor(LoopActor):
             # Activate it again at once, in a new epoch. Its callers go on waiting, and the next
             # activation does what was requested of this one.
             self._slot.current.is_given_up = True
-            self._slot.inbox.append(WaitOutcome(Future()))
+            self._slot.inbox.append(AgentCall(WaitOutcome(), Future()))
             self._passivate("lost")
         except JournalFailed as error:
             self._lose_store(error)
@@ -292,97 +290,43 @@ class AgentActor(LoopActor):
                 continue
             if must_look_up(slot, slot.inbox[kept]):
                 break
-            message = self._followed(slot.inbox.pop(kept))
+            call = self._followed(slot.inbox.pop(kept))
             try:
-                self._handle(message)
+                self._handle(call)
             except Exception as error:
                 # Answered, whatever it is: the caller must not wait for ever.
                 if not isinstance(error, UnderstudyError):
                     logger.exception(
                         "agent %r could not handle %r",
                         slot.id,
-                        type(message),
+                        type(call.message),
                         extra=log_extra(slot.id),
                     )
-                refuse_when_confirmed(slot, message.future, error)
+                refuse_when_confirmed(slot, call.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
         recovery.settle_status(slot)
         timers.tell_due(slot)
         self._start_idle_timer()
 
-    def _handle(self, message: AgentMessage) -> None:
+    def _handle(self, call: AgentCall) -> None:
         slot = self._slot
-        match message:
-            case RunRequest():
-                run_queue.request(slot, message)
-            case Send():
-                run_queue.send(slot, message)
-            case CancelMessage(message_id=message_id, future=future, by=by):
-                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id, by))
-            case ChangePlans(change=change, future=future):
-                answer_when_durable(slot, future, timers.change_plans(slot, change))
-            case Resume():
-                decisions.resume(slot, message)
-            case Decide():
-                decisions.record_decisions(slot, message)
-            case WaitOutcome():
-                waiters.wait_outcome(slot, message)
-            case Cancel():
-                control.cancel(slot, message)
-            case Pause() | Unpause():
-                control.check_run(slot, message.run_id)
-                starts.note_run(slot, message.on_run)
-                if isinstance(message, Pause):
-                    control.request_pause(slot, message.reason, message.by)
-                else:
-                    control.unpause(slot, message)
-                answer_when_durable(slot, message.future, None)
-            case Retry():
-                control.retry(slot, message)
-            case Query(future=future, what=what):
-                answer_when_durable(slot, future, what(slot.current.state))
-            case Notify():
-                notify(slot, message)
-            case RecordFact():
-                decisions.record_fact(slot, message)
-            case ChangeFiles(future=future):
-                record_files(slot.id, slot.current.ledger, message)
-                answer_when_durable(slot, future, None)
-            case CheckDue(future=future, reached=reached):
-                timers.check_due(slot, reached)
-                answer_when_durable(slot, future, None)
-            case AnswerWait():
-                decisions.answer_wait(slot, message)
-            case Passivate() | Compact() | Delete():
-                slot.current.leaving += (message,)
-                if isinstance(message, Delete) and slot.phase.has_run_task:
-                    control.cancel(slot, Cancel(message.signal, Future()))
-                self._passivate_if_requested()
-            case Expecting(expectation=expectation, message=expecting):
-                expectation.check(slot.id, slot.current.agent.name)
-                self._handle(expecting)
-            case FromHost(message=posted, accepted=accepted, expects=expects):
-                name = slot.current.agent.name
-                if expects is not None and name != expects:
-                    raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
-                if message.needs_deps:
-                    assert isinstance(posted, RunRequest | Send), "as `body_of` has it"
-                    if not is_known(slot, posted.message_id):
-                        slot.check_has_deps()
-                self._handle(posted)
-                waiters.accept(slot, posted, accepted)
+        if call.expectation is not None:
+            call.expectation.check(slot.id, slot.current.agent.name)
+        if call.needs_deps and not is_known(slot, call.message.message_id):
+            slot.check_has_deps()
+        _HANDLERS[type(call.message)](slot, call)
+        call.notes.on_handled()
+        self._passivate_if_requested()
 
-    def _followed(self, message: AgentMessage) -> AgentMessage:
-        """The message; of a look, one that the store answers if the agent is not ours any more."""
-        found, slot = query_in(message), self._slot
-        if found is None or slot.services.shared_store is None:
-            return message
-        look, expectation = found
-        here: Future[Any] = Future()
-        slot.services.looks.answer(slot, message, here)
-        own = replace(look, future=here)
-        return own if expectation is None else Expecting(expectation, own)
+    def _followed(self, call: AgentCall) -> AgentCall:
+        """The call; of a look, one that the store answers if the agent is not ours any more."""
+        slot = self._slot
+        if slot.services.shared_store is None or not call.is_look:
+            return call
+        own = replace(call, future=Future())
+        slot.services.looks.answer(slot, call, own.future)
+        return own
 
     # ------------------------------------------------------------------ passivating
 
@@ -492,8 +436,44 @@ class AgentActor(LoopActor):
             self._passivate("idle")
 
 
-def _expects(message: AgentMessage, name: str) -> bool:
-    """Whether a message is for an agent with this definition alone."""
-    if not isinstance(message, Expecting) or message.expectation.is_met:
-        return False
-    return message.expectation.agent.name == name
+def _expects(call: AgentCall, name: str) -> bool:
+    """Whether a call is for an agent with this definition alone."""
+    expectation = call.expectation
+    return expectation is not None and not expectation.is_met and expectation.name == name
+
+
+def _query(slot: AgentSlot, call: AgentCall[Query]) -> None:
+    """Read something of the state."""
+    answer_when_durable(slot, call.future, call.message.what(slot.state))
+
+
+def _leave(slot: AgentSlot, call: AgentCall[Passivate | Compact | Delete]) -> None:
+    """Have the agent leave memory, once no run task is under way."""
+    slot.current.leaving += (call,)
+    if isinstance(call.message, Delete) and slot.phase.has_run_task:
+        control.cancel(slot, AgentCall(Cancel(call.message.signal), Future()))
+
+
+_HANDLERS: Mapping[type[AgentMessage], Callable[[AgentSlot, AgentCall], None]] = {
+    RunRequest: run_queue.request,
+    Send: run_queue.send,
+    CancelMessage: run_queue.cancel_message,
+    ChangePlans: timers.change_plans,
+    Resume: decisions.resume,
+    Decide: decisions.record_decisions,
+    WaitOutcome: waiters.wait_outcome,
+    Cancel: control.cancel,
+    Pause: control.pause,
+    Unpause: control.unpause,
+    Retry: control.retry,
+    Query: _query,
+    Notify: notify,
+    RecordFact: decisions.record_fact,
+    ChangeFiles: record_files,
+    CheckDue: timers.check_due,
+    AnswerWait: decisions.answer_wait,
+    Passivate: _leave,
+    Compact: _leave,
+    Delete: _leave,
+}
+"""What does the message of a call. It answers the call, or has somebody wait for what follows."""

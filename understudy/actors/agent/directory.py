@@ -160,7 +160,7 @@ class Directory:
         """
         agent = self._agents.get(name)
         if agent is None:
-            return self._has_factory and not self.services.placement.draining
+            return self._has_factory and not self.services.placement.is_closed
         return self.services.placement.fits(agent)
 
     def named(self, name: str) -> Agent | MadeAtActivation:

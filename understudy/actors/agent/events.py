@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import re
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -24,6 +25,7 @@ from understudy.events import (
     Event,
     ReplyEnded,
     ReplyStarted,
+    RequestMade,
     RunFinished,
     TextDelta,
     ThinkingDelta,
@@ -181,7 +183,10 @@ def position_of(after: object) -> Position:
 
 def event_to_dict(event: Any) -> dict[str, Any]:
     """The fields of an event as JSON; what JSON lacks as text."""
-    return {field.name: jsonable(getattr(event, field.name)) for field in fields(event)}
+    data = {field.name: jsonable(getattr(event, field.name)) for field in fields(event)}
+    if isinstance(event, RequestMade):
+        del data["request"]["salt"]  # it is kept with the request alone
+    return data
 
 
 def agent_events_of(
@@ -220,6 +225,8 @@ class StoredEvents(NamedTuple):
     events: list[AgentEvent]
     last: int
     """The number of the newest record; not every record has events."""
+    incarnation: int | None = None
+    """The incarnation of the agent; None where there is none."""
 
 
 class Emitted(NamedTuple):
@@ -265,13 +272,15 @@ class EventSink(ABC):
 class EventLog:
     """Passes an agent's events to its subscriptions. Thread-safe; keeps no event."""
 
-    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions")
+    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions", "incarnation")
 
     def __init__(self, agent_id: str, lock: threading.Lock) -> None:
         self._agent_id = agent_id
         self._lock = lock
         self._subscriptions: tuple[EventSink, ...] = ()
         self._closed = False
+        self.incarnation: int | None = None
+        """The incarnation of the agent that the events are of, as far as it is known."""
 
     def emit(self, event: Event | AgentOnlyEvent) -> None:
         """Emit an event that has no record. A slow subscriber never slows the agent."""
@@ -304,9 +313,10 @@ class EventLog:
         """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""
         return bool(self._subscriptions)
 
-    def has_read(self) -> bool:
-        """Whether a subscription of this runtime has read a record of the agent from the store."""
-        return any(isinstance(each, Subscription) and each.has_read for each in self._subscriptions)
+    def note(self, incarnation: int | None) -> None:
+        """Note which agent of this id the events are of, unless that is known already."""
+        if self.incarnation is None:
+            self.incarnation = incarnation
 
     def count(self) -> int:
         """How many subscriptions of this runtime are open."""
@@ -399,8 +409,6 @@ class Subscription(Stream[AgentEvent], EventSink):
         """What is emitted while records before it are read from the store; None: none are read."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
         """By agent, the last record read from the store that ends a reply of it."""
-        self.has_read: bool = False
-        """Whether a record was read from the store: there was such an agent."""
         self._failure: BaseException | None = None
         self._deltas = 0
         self._dropped = 0
@@ -445,47 +453,48 @@ class Subscription(Stream[AgentEvent], EventSink):
             return self._changed
 
     def _stored_events_read(self, read: StoredEvents | BaseException | None) -> None:
-        """Put the stored events before what is held; of an event that is both, one is kept."""
+        """Put the stored events between what is held; of an event that is both, one is kept.
+
+        What was emitted is taken as it was, for the events without records between.
+        """
         with self._lock:
             held, self._held = self._held or deque(), None
-            elsewhere = [each for each in held if each.behind is not None]
-            is_behind = False
+            before, is_behind = self._after, False
             if isinstance(read, BaseException):
-                self._failure = read
-            elif read is None:
-                # What was emitted behind records that nobody reads any more would leave a gap
-                # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
-                for each in held:
-                    if each.needs > self._after:
+                self._failure, held = read, deque()
+            found = read if isinstance(read, StoredEvents) else StoredEvents([], before)
+            stored = deque(found.events)
+            while held:
+                self._add_stored(stored, min(self._comes_behind(held), found.last))
+                if held[0].needs > self._after:
+                    # What was emitted behind records that nobody reads any more would leave a gap
+                    # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
+                    if read is None:
                         break
-                    self._add(each)
-            else:
-                # What was emitted is taken as it was, for the events without records between.
-                before = self._after
-                emitted = (e.seq for e in held if e.seq is not None and e.seq > before)
-                last = min(read.last, next(emitted, read.last + 1) - 1)
-                stored = [e for e in read.events if e.seq and before < e.seq <= last]
-                if elsewhere:
-                    held = deque(each for each in held if each.behind is None)
-                    elsewhere = self._add_between(stored, elsewhere, last)
-                self._add_stored(stored)
-                self._after = max(before, last)
-                self.has_read = self.has_read or last > before
-                if elsewhere and self._after != before:  # they came while it was read
-                    held.extendleft(reversed(elsewhere))
-                    is_behind = True
-                while held and not is_behind:
                     # Another host may have had the agent since the read. A store that has nothing
                     # between two numbers is believed.
-                    is_behind = self._after != before and held[0].needs > self._after
-                    if not is_behind:
-                        self._add(held.popleft())
-                if is_behind:
-                    self._held = held
+                    is_behind = found.last > before
+                    if is_behind:
+                        self._held = held
+                        break
+                each = held.popleft()
+                if self._is_void(each):
+                    self._deltas -= isinstance(each.events[0].event, _DELTAS)
+                else:
+                    self._add(each)
+            self._add_stored(stored, found.last)
             after = self._after
         if is_behind:
             self._read(after, self._stored_events_read)
         self._notify()
+
+    def _comes_behind(self, held: deque[Emitted]) -> int:
+        """The number of the last stored record that comes before the first that is held."""
+        first = held[0]
+        if first.seq is not None or first.behind is not None:
+            return first.needs
+        later = (each.seq for each in held if each.seq is not None and each.seq > self._after)
+        return next(later, sys.maxsize) - 1
 
     def _put(self, emitted: Emitted) -> None:
         with self._lock:
@@ -516,42 +525,17 @@ class Subscription(Stream[AgentEvent], EventSink):
         paths = (path[: depth + 1] for depth in range(len(path)))
         return any(self._reply_ends.get(each, 0) > behind for each in paths)
 
-    def _add_between(
-        self, stored: list[AgentEvent], elsewhere: list[Emitted], last: int
-    ) -> list[Emitted]:
-        """Add what other hosts emitted, and the stored events before it. Returns what is not yet.
-
-        Args:
-            stored: events of the store, in order. Those that are added are removed.
-            elsewhere: in order.
-            last: the number of the last record that was read.
-
-        """
-        left: list[Emitted] = []
-        begin = 0
-        for each in elsewhere:
-            assert each.behind is not None, "it is another host's"
-            if left or each.behind > last > self._after:
-                left.append(each)
-                continue
-            until = begin
-            while until < len(stored) and (stored[until].seq or 0) <= each.behind:
-                until += 1
-            self._add_stored(stored[begin:until])
-            begin = until
-            if self._is_void(each):
-                self._deltas -= isinstance(each.events[0].event, _DELTAS)
-            else:
-                self._buffer.extend(each.events)
-        del stored[:begin]
-        return left
-
-    def _add_stored(self, events: list[AgentEvent]) -> None:
-        for each in events:
+    def _add_stored(self, stored: deque[AgentEvent], until: int) -> None:
+        """Add the stored events up to a record, but for those that were emitted."""
+        while stored and (stored[0].seq or 0) <= until:
+            each = stored.popleft()
             event = each.event
-            if isinstance(event, _ENDS_A_REPLY) and each.seq is not None:
+            if each.seq is None or each.seq <= self._after:
+                continue
+            if isinstance(event, _ENDS_A_REPLY):
                 self._reply_ends[event.agent_path] = each.seq
-        self._buffer.extend(events)
+            self._buffer.append(each)
+        self._after = max(self._after, until)
 
     def _add(self, emitted: Emitted) -> None:
         seq, events, _ = emitted

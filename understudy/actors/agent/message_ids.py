@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from understudy.actors.agent.activation import MessageLookup
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentMessage,
     Cancel,
     CancelMessage,
@@ -20,7 +21,6 @@ from understudy.actors.agent.messages import (
     RunRequest,
     Send,
     WaitOutcome,
-    asked_in,
 )
 from understudy.actors.agent.run_outcomes import own_run
 from understudy.actors.agent.slot import AgentSlot
@@ -139,13 +139,13 @@ async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
     return RecordedRuns(ids, any(isinstance(each, Snapshot) for each in loaded.records))
 
 
-def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
+def must_look_up(slot: AgentSlot, call: AgentCall) -> bool:
     """Whether the store must be asked for the id of a message before that is handled.
 
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.
     """
-    state, asked = slot.state, asked_in(message)
+    state, asked = slot.state, call.message
     message_id = _id_in(asked)
     if message_id is None or is_known(slot, message_id) or run_of(slot, message_id) is not None:
         return False
@@ -155,9 +155,9 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     elif isinstance(asked, RunRequest):
         return False  # its id was made for it: `Outgoing` asks where a call is in doubt
     activation = slot.current
-    if activation.lookup is not None and activation.lookup.message is message:
+    if activation.lookup is not None and activation.lookup.call is call:
         return not activation.lookup.is_done
-    lookup = activation.lookup = MessageLookup(message, message_id)
+    lookup = activation.lookup = MessageLookup(call, message_id)
 
     async def look_up() -> None:
         try:
@@ -173,7 +173,7 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
             activation.lookup = None
             # Race: this against the end of the activation. Its inbox stays, and the next activation
             # looks the id up anew.
-            slot.refuse_those(lambda each: each is message, error)
+            slot.refuse_those(lambda each: each is call, error)
         slot.services.check_inbox(slot)
 
     slot.services.start_task(look_up(), f"looking up a message of {slot.id}")
@@ -181,7 +181,7 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
 
 
 def _id_in(message: AgentMessage) -> str | None:
-    if isinstance(message, RunRequest | Send | CancelMessage | Cancel | WaitOutcome):
+    if isinstance(message, Send | CancelMessage | Cancel | WaitOutcome):
         return message.message_id
     if isinstance(message, Retry) and message.run_id is not None:
         return retry_id(message.run_id)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic
 
+from typing_extensions import TypeVar
+
+from understudy._base.authors import By, Login
 from understudy._base.context_codecs import Context
-from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.planner import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.decisions import Decisions
@@ -17,17 +20,13 @@ from understudy.agent.run_environment import RunOptions
 from understudy.approvals import Voter
 from understudy.errors import OtherAgent
 from understudy.loop_actors.future import Future
-from understudy.models.messages import StoredRequest
-from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.plans import RunChoices
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopSignal
 
-OnRun: TypeAlias = Callable[[str], None] | None
-OnRetried: TypeAlias = Callable[[str, str], None] | None
 T = TypeVar("T")
 AgentKey = tuple[object, str]
 """An agent of one of this process's runtimes: the runtime's services, and the agent's id."""
@@ -50,6 +49,12 @@ class RunFuture(Future[T]):
         self.message_id = message_id
 
 
+class AgentMessage:
+    """What is asked of an agent, as plain data: it may go to another host."""
+
+    __slots__ = ()
+
+
 def options_of(choices: RunChoices, agent: Agent) -> RunOptions:
     """The options of a run by what its caller has chosen, checked against the agent's definition.
 
@@ -69,98 +74,70 @@ def options_of(choices: RunChoices, agent: Agent) -> RunOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """Run the agent; the future resolves to the outcome."""
+@dataclass(frozen=True, slots=True)
+class Send(AgentMessage):
+    """Queue a message. A second one with the same id is not queued again."""
 
-    message: StoredRequest
-    choices: RunChoices
-    future: Future[Outcome]
-    message_id: str
-    """A second request with the same id waits for the run of the first one."""
+    queued: MessageQueued
+    """The record by which it is queued."""
+
+    @property
+    def message_id(self) -> str:
+        return self.queued.message_id
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest(Send):
+    """Run the agent on a message. It is answered by the outcome.
+
+    A second one with the same id waits for the run of the first one.
+    """
+
     refuse_if_interrupted: bool = False
     callers: tuple[AgentKey, ...] = ()
     """The agents in whose runs this was requested. They wait for this run."""
-    on_run: OnRun = None
-    """Gets the id of its run when that begins."""
-    on_queued: Callable[[], None] | None = None
-    """Called when its message is recorded in the queue."""
-    context: Context = field(default_factory=dict)
-    """Of the caller."""
-    was_elsewhere: bool = False
-    """Other hosts may have gone on with the agent since it was sent."""
-    by: str | None = None
-    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Queue a message."""
-
-    message: StoredRequest
-    message_id: str
-    steer: bool
-    self_sent: bool
-    future: Future[str]
-    due: datetime | None = None
-    context: Context = field(default_factory=dict)
-    """Of the caller."""
-    was_elsewhere: bool = False
-    """As of `RunRequest`."""
-    by: str | None = None
-    """The person who asks for it; None where nobody is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class CancelMessage:
+class CancelMessage(AgentMessage):
     """Cancel a message that no run has taken yet; the future resolves to whether it was there."""
 
     message_id: str
-    future: Future[bool]
     by: str | None = None
     """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePlans:
+class ChangePlans(AgentMessage):
     """Change the schedules of the agent; the future resolves to what `change` returns."""
 
     change: PlanChange
-    future: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
-    """Record decisions, and continue the run."""
+class Decide(AgentMessage):
+    """Record decisions, and continue the run. It is answered once they are recorded."""
 
     decisions: Decisions
-    future: Future[Outcome]
     expect: dict[str, str] | None = None
     """By request id, the digest of what was shown."""
     context: Context = field(default_factory=dict)
     """Of the caller."""
     voters: dict[str, Voter] = field(default_factory=dict)
     """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
+    login: Login | None = None
+    """The login of who decides, where more is known of it than the name in the decisions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decide:
-    """As `Resume`, answered once the decisions are recorded."""
-
-    decisions: Decisions
-    expect: dict[str, str] | None
-    future: Future[None]
-    context: Context = field(default_factory=dict)
-    """Of the caller."""
-    voters: dict[str, Voter] = field(default_factory=dict)
-    """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
+class Resume(Decide):
+    """As `Decide`, answered by the outcome of the run."""
 
 
 @dataclass(frozen=True, slots=True)
-class WaitOutcome:
+class WaitOutcome(AgentMessage):
     """Wait for the outcome of the current or the last run, or of the run of a message."""
 
-    future: Future[Any]
     message_id: str | None = None
     run_id: str | None = None
     """Of this run; None: of the current or last one."""
@@ -179,117 +156,94 @@ NO_MESSAGE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(AgentMessage):
     """Stop the current run."""
 
     signal: StopSignal
-    future: Future[Outcome | None]
     run_id: str | None = None
     """Only this run, if it is the open one; None: whatever run is open."""
-    on_run: OnRun = None
-    """Gets the id of the run that it is for."""
     message_id: str | None = None
     """Only the run that takes this message, or `run_id` before that; None: as `run_id` says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(AgentMessage):
     """Pause the run after its next model reply."""
 
     reason: str
-    future: Future[None]
     run_id: str | None = None
-    """As of `Cancel`."""
-    on_run: OnRun = None
     """As of `Cancel`."""
     by: str | None = None
     """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unpause:
+class Unpause(AgentMessage):
     """Continue a paused run."""
 
-    future: Future[None]
     run_id: str | None = None
-    """As of `Cancel`."""
-    on_run: OnRun = None
     """As of `Cancel`."""
     by: str | None = None
     """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(AgentMessage):
     """Release a quarantined run, and continue it; or begin a run that continues a failed one."""
 
-    future: Future[Outcome]
     run_id: str | None = None
     """The id of the run to retry, which is quarantined or has failed. None: the open run, or the
     last one where none is open."""
-    on_run: OnRun = None
-    """As of `Cancel`."""
-    on_retried: OnRetried = None
-    """Gets the ids of the run that failed, and of the one that begins and continues it."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(AgentMessage):
     """Read something of the state between two messages. It is a look: it activates no agent."""
 
-    future: Future[Any]
     what: Callable[[AgentState], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(AgentMessage):
     """Pass a message to a middleware of the agent."""
 
     middleware: str
     message: Any
-    future: Future[None]
-    on_begun: Callable[[], None] | None = None
-    """Called before it is passed on: from then on it may have been done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passivate:
+class Passivate(AgentMessage):
     """Passivate the agent once the step in progress is recorded."""
 
-    future: Future[bool]
-
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(AgentMessage):
     """Passivate the agent, and replace its records by a snapshot."""
 
-    future: Future[None]
     by: str | None = None
     """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(AgentMessage):
     """Cancel the current run, passivate the agent, and delete it from the store."""
 
     signal: StopSignal
-    future: Future[bool]
     by: str | None = None
     """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFact:
-    """Record that a sticky decision is revoked, or a doubt settled."""
+class RecordFact(AgentMessage):
+    """Record that a sticky decision is revoked, a doubt settled, or a review closed."""
 
-    fact: Revoked | Settled
-    future: Future[None]
+    fact: Revoked | Settled | ReviewClosed
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeFiles:
+class ChangeFiles(AgentMessage):
     """Record that the application has changed files."""
 
     fact: FilesChanged
@@ -297,25 +251,22 @@ class ChangeFiles:
     """What is to be kept of them, by hash."""
     expected: Mapping[str, StoredFile | None]
     """What these paths must be now."""
-    future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckDue:
+class CheckDue(AgentMessage):
     """Record what is due by now: of requests, waits and the run, of messages and schedules."""
 
-    future: Future[None]
     reached: datetime | None = None
     """A due time that has come, whatever the clock says: it was set back meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWait:
+class AnswerWait(AgentMessage):
     """Record an answer for the wait with this token; None where it is not known here."""
 
     token_hash: str
     answer: Answer
-    future: Future[bool | None]
     given: GivenToken | None = None
     """How its token was given; None where another host has looked at that."""
 
@@ -330,10 +281,10 @@ class GivenToken:
 
 @dataclass(slots=True)
 class Expectation:
-    """What a ref that a `spawn` made expects of the agent of its id."""
+    """What the caller of an agent expects of it, such as a ref that a `spawn` made."""
 
-    agent: Agent | MadeAtActivation
-    """The definition. Whether the store has another one is known only once the agent is read."""
+    name: str
+    """Of the definition. Whether the store has another one is known only once the agent is read."""
     is_met: bool = False
     """The agent had that definition: from now on the ref addresses the id, as any other."""
 
@@ -344,86 +295,66 @@ class Expectation:
             OtherAgent: if it is not.
 
         """
-        if not self.is_met and name != self.agent.name:
-            raise OtherAgent(agent_id=agent_id, agent=name, wanted=self.agent.name)
+        if not self.is_met and name != self.name:
+            raise OtherAgent(agent_id=agent_id, agent=name, wanted=self.name)
         self.is_met = True
 
 
-@dataclass(frozen=True, slots=True)
-class Expecting:
-    """A message to the agent only if it has the definition that its ref was spawned with."""
+class CallNotes:
+    """Notes what becomes of a call before it is answered. This class notes nothing.
 
-    expectation: Expectation
-    message: AgentMessage
+    A call that may be made again, here or at another host, is known by what was noted of it.
+    """
 
-    @property
-    def future(self) -> Future[Any]:
-        return self.message.future
+    def on_run(self, run_id: str, retries: str | None = None) -> None:
+        """It is for this run, or waits for it; `retries`: the run that this one continues."""
 
+    def on_queued(self) -> None:
+        """It is a `run` whose message is recorded in the queue of its agent."""
 
-@dataclass(frozen=True, slots=True)
-class FromHost:
-    """A message that another host has posted."""
+    def on_begun(self) -> None:
+        """It may have been done from now on."""
 
-    message: AgentMessage
-    accepted: Future[Any]
-    """Settles when what the message asks for is recorded: to what that host is told."""
-    expects: str | None = None
-    """The definition that the agent must have for it."""
-    number: int = 0
-    """Those of one agent are done in the order of their numbers."""
-    needs_deps: bool = False
-    """At that host the agent was spawned with deps, which stay there."""
-
-    @property
-    def future(self) -> Future[Any]:
-        return self.accepted
+    def on_handled(self) -> None:
+        """Its agent has begun with what it asks for."""
 
 
-AgentMessage = (
-    RunRequest
-    | Send
-    | CancelMessage
-    | ChangePlans
-    | Resume
-    | Decide
-    | WaitOutcome
-    | Cancel
-    | Pause
-    | Unpause
-    | Retry
-    | Query
-    | Notify
-    | Passivate
-    | Compact
-    | Delete
-    | RecordFact
-    | ChangeFiles
-    | CheckDue
-    | AnswerWait
-    | Expecting
-    | FromHost
-)
+_NO_NOTES = CallNotes()
 
 
-def asked_in(message: AgentMessage) -> AgentMessage:
-    """The message inside those that say which host posted it and what it expects of the agent."""
-    while isinstance(message, Expecting | FromHost):
-        message = message.message
-    return message
+M = TypeVar("M", bound=AgentMessage, default=Any)
 
 
-def is_guess(message: AgentMessage) -> bool:
-    """Whether a message comes with a token that may be a guess."""
-    given = message.given if isinstance(message, AnswerWait) else None
-    return given is not None and not given.is_checked
+@dataclass(slots=True, eq=False)
+class AgentCall(Generic[M]):
+    """A message in the inbox of an agent, and who waits for what comes of it."""
 
-
-def query_in(message: AgentMessage) -> tuple[Query | WaitOutcome, Expectation | None] | None:
-    """The look that a message is, and what it expects of the agent; None if it is no look."""
+    message: M
+    future: Future[Any]
+    """Gets the answer."""
     expectation: Expectation | None = None
-    while isinstance(message, Expecting):
-        expectation, message = message.expectation, message.message
-    if isinstance(message, Query) or (isinstance(message, WaitOutcome) and message.is_look):
-        return message, expectation
-    return None
+    """What the agent must be, else the call is refused."""
+    notes: CallNotes = _NO_NOTES
+    was_elsewhere: bool = False
+    """Other hosts may have gone on with the agent since it was made."""
+    number: float = math.inf
+    """Those that another host has posted are done in the order of their numbers."""
+    needs_deps: bool = False
+    """At the host that has posted it the agent was spawned with deps, which stay there."""
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it activates no agent: where it is not in memory, the store answers."""
+        message = self.message
+        return isinstance(message, Query) or (isinstance(message, WaitOutcome) and message.is_look)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it comes with a token that may be a guess."""
+        given = self.message.given if isinstance(self.message, AnswerWait) else None
+        return given is not None and not given.is_checked
+
+    @property
+    def callers(self) -> tuple[AgentKey, ...]:
+        """The agents in whose runs its caller waits."""
+        return self.message.callers if isinstance(self.message, RunRequest) else ()

@@ -31,6 +31,8 @@ class Placement:
         self.any_host: bool = any_host
         self.draining: bool = False
         """No agent is activated here any more."""
+        self.held: str = ""
+        """Why no call may start here, and so no agent is activated; empty where calls may."""
         self._hosts = store.shared
         self._registered: set[Agent] = set()
         self._has_factory = has_factory
@@ -60,8 +62,27 @@ class Placement:
     async def drain(self) -> None:
         """Activate no agent here any more, and say so to the other hosts."""
         self.draining = True
+        await self._say()
+
+    async def hold(self, why: str) -> None:
+        """Activate no agent here while no call may start, and say so; empty: activate them again.
+
+        Args:
+            why: no call may start.
+
+        """
+        self.held = why
+        await self._say()
+
+    async def _say(self) -> None:
         if self._hosts is not None:
-            await self._hosts.set_draining()
+            held = "" if self.draining else self.held
+            await self._hosts.set_draining(self.is_closed, held)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this host takes no agents now."""
+        return self.draining or bool(self.held)
 
     async def elsewhere(
         self,
@@ -105,7 +126,7 @@ class Placement:
 
     def fits(self, agent: Agent) -> bool:
         """Whether this host has what the agent needs, and takes agents."""
-        return not self.draining and agent.definition.all_needs <= self.labels
+        return not self.is_closed and agent.definition.all_needs <= self.labels
 
     def check(
         self,
@@ -131,6 +152,8 @@ class Placement:
             return
         if self.draining:
             raise UnfitHost(agent_id=agent_id, agent=agent.name, draining=True)
+        if self.held:
+            raise UnfitHost(agent_id=agent_id, agent=agent.name, held=self.held)
         definition = agent.definition
         if missing := definition.all_needs - self.labels:
             raise UnfitHost(agent_id=agent_id, agent=agent.name, missing=missing)

@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic_ai.messages import UserPromptPart
 
+from understudy._base.authors import By, shown_author
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import shown
 from understudy.actors.agent.cron import next_time, times_until
@@ -49,7 +50,7 @@ class PlanChange:
     """When it was asked to `trigger`."""
     message_id: str = ""
     """Of the input of what is triggered: one that is asked for again is not triggered again."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named. What to `set` has it itself."""
 
     def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
@@ -58,7 +59,7 @@ class PlanChange:
             return plans.set(self.wanted)
         if self.at is not None:
             return plans.trigger(self.id, self.at, self.message_id, self.by)
-        change: Callable[[str, str | None], Schedule | Occurrence | None]
+        change: Callable[[str, By | None], Schedule | Occurrence | None]
         change = getattr(plans, self.action)
         return change(self.id, self.by)
 
@@ -160,14 +161,14 @@ class Plans:
             return before
         return self._record(wanted)
 
-    def pause(self, schedule_id: str, by: str | None) -> Schedule:
+    def pause(self, schedule_id: str, by: By | None) -> Schedule:
         """Record that a schedule has no occurrences from now on."""
         schedule = self.get(schedule_id)
         if schedule.paused:
             return schedule
-        return self._record(replace(schedule, paused=True, by=by))
+        return self._record(replace(schedule, paused=True, by=shown_author(by)))
 
-    def resume(self, schedule_id: str, by: str | None) -> Schedule:
+    def resume(self, schedule_id: str, by: By | None) -> Schedule:
         """Record that a paused schedule has occurrences again, from now on."""
         schedule, now = self.get(schedule_id), self._clock.now()
         if not schedule.paused:
@@ -177,11 +178,9 @@ class Plans:
         # (test_a_schedule_that_is_resumed_after_the_clock_was_set_back_repeats_nothing).
         if next_due is not None and next_due <= now:
             next_due = next_time(schedule.cron, schedule.timezone, now)
-        return self._record(replace(schedule, paused=False, next_due=next_due, by=by))
+        return self._record(replace(schedule, paused=False, next_due=next_due, by=shown_author(by)))
 
-    def trigger(
-        self, schedule_id: str, at: datetime, message_id: str, by: str | None
-    ) -> Occurrence:
+    def trigger(self, schedule_id: str, at: datetime, message_id: str, by: By | None) -> Occurrence:
         """Record an occurrence now, also of a paused schedule; once for a message."""
         id = self.get(schedule_id).id
         occurrence = Occurrence(schedule_id=id, due=at, triggered=True, by=by)
@@ -189,10 +188,10 @@ class Plans:
             return occurrence
         return self._occur(occurrence, None, message_id)
 
-    def remove(self, schedule_id: str, by: str | None) -> None:
+    def remove(self, schedule_id: str, by: By | None) -> None:
         """Record that a schedule is removed, and what waits of it."""
         id = self.get(schedule_id).id
-        self._ledger.record(ScheduleRemoved(schedule_id=id, at=self.now(), by=by))
+        self._ledger.record(ScheduleRemoved(schedule_id=id, at=self.now(), by=shown_author(by)))
 
     def _record(self, schedule: Schedule) -> Schedule:
         record = ScheduleSet(schedule=schedule, at=self.now())

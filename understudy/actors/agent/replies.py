@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.messages import ChangeFiles, Notify, WaitOutcome
+from understudy.actors.agent.messages import AgentCall, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed, UnderstudyError, UsageError
+from understudy.errors import JournalFailed, UnderstudyError, UsageError, VoteRefused
 from understudy.loop_actors.errors import ActorDied, RuntimeStopped
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
-from understudy.run.ledger import Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import why_not_settled
-from understudy.state.records import Revoked, Settled, ValuesMerged
+from understudy.state.records import ReviewClosed, Revoked, Settled, ValuesMerged
 
 T = TypeVar("T")
 
@@ -83,30 +83,22 @@ def answer_with(
 ) -> asyncio.Task[None]:
     """Answer, in a task, with what `work` returns or raises. The future always settles."""
 
-    async def answer() -> None:
-        try:
-            future.set(await work())
-        except HookFailed as failed:
-            refuse(future, failed.error)
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:
-            refuse(future, as_exception(slot.id, error))
+    def told(error: BaseException) -> Exception:
+        return as_exception(slot.id, error.error if isinstance(error, HookFailed) else error)
 
-    def ended(_: asyncio.Task[None]) -> None:
-        if not future.done():
-            refuse(future, runtime_stopped(slot.id))
-
-    task = slot.services.start_task(answer(), f"answering for {slot.id}")
-    task.add_done_callback(ended)
-    return task
+    return settle_in_task(
+        future,
+        work,
+        partial(slot.services.start_task, name=f"answering for {slot.id}"),
+        told=told,
+        gone=partial(runtime_stopped, slot.id),
+    )
 
 
 def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
     """Answer with the outcome of a run that others came after, which the store has."""
     activation = slot.current
-    incarnation = activation.journal.owned.incarnation
-    look = WaitOutcome(future, run_id=run_id, incarnation=incarnation)
+    look = WaitOutcome(run_id=run_id, incarnation=activation.journal.owned.incarnation)
 
     async def outcome() -> Outcome:
         await confirm(slot, activation)
@@ -138,14 +130,14 @@ def runtime_stopped(agent_id: str) -> RuntimeStopped:
     return RuntimeStopped(f"agent {agent_id!r}: its runtime has stopped", agent_id=agent_id)
 
 
-def notify(slot: AgentSlot, message: Notify) -> None:
+def notify(slot: AgentSlot, call: AgentCall) -> None:
     """Pass a message to a middleware, and merge the values that its hooks return.
 
     Raises:
         UsageError: if no middleware of this name takes messages.
 
     """
-    activation = slot.current
+    activation, message = slot.current, call.message
     all_hooks = activation.agent.definition.hooks.on_message
     hooks = [hook for hook in all_hooks if hook.middleware == message.middleware]
     if not hooks:
@@ -160,8 +152,7 @@ def notify(slot: AgentSlot, message: Notify) -> None:
             # Else another host could take the agent meanwhile
             # (test_an_agent_whose_middleware_handles_a_message_is_not_taken).
             await activation.journal.note_index()
-            if message.on_begun is not None:
-                message.on_begun()
+            call.notes.on_begun()
         view = activation.agent.runner.view(activation.ledger, slot.environment())
         for hook in hooks:
             delta = await hook(slot.services.threads, view, message.message)
@@ -179,21 +170,24 @@ def notify(slot: AgentSlot, message: Notify) -> None:
         with suppress(JournalFailed):  # the caller that waits for a record is told
             await activation.journal.note_index()
 
-    task = answer_with(slot, message.future, call_hooks)
-    activation.notifying += ((task, message.future),)
+    task = answer_with(slot, call.future, call_hooks)
+    activation.notifying += ((task, call.future),)
     task.add_done_callback(ended)
 
 
-def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:
-    """Check that there is something to revoke or to settle.
+def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled | ReviewClosed) -> None:
+    """Check that there is something to revoke, to settle or to review, and who may review it.
 
     Raises:
         UsageError: if there is not; it lists what there is.
+        VoteRefused: if this person may not review it.
 
     """
     known: dict[str, Any]
     why = ""
-    if isinstance(fact, Revoked):
+    if isinstance(fact, ReviewClosed):
+        known, wanted, what = state.reviews, fact.review_id, "open review"
+    elif isinstance(fact, Revoked):
         known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
     else:
         known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
@@ -201,21 +195,31 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}{why}")
+    if isinstance(fact, ReviewClosed):
+        refused = state.reviews[wanted].why_not_by(fact.person)
+        if refused is not None:
+            raise VoteRefused(
+                f"Review {wanted!r} of agent {agent_id!r}: {refused}",
+                request_id=wanted,
+                person=fact.by,
+            )
 
 
-def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:
+def record_files(slot: AgentSlot, call: AgentCall) -> None:
     """Record that the application has changed files.
 
     Raises:
         UsageError: if a path is not what it must be; nothing is changed then.
 
     """
+    message, ledger = call.message, slot.current.ledger
     for path, file in message.expected.items():
         if ledger.files.get(path) != file:
             raise UsageError(
-                f"{path!r} of agent {agent_id!r} was changed meanwhile, and nothing is written: "
+                f"{path!r} of agent {slot.id!r} was changed meanwhile, and nothing is written: "
                 "read it again"
             )
     ledger.record(message.fact)
     if message.blobs:
         ledger.keep_blobs(message.blobs)
+    answer_when_durable(slot, call.future, None)

@@ -25,13 +25,10 @@ from understudy.errors import UsageError
 from understudy.journal import Owned, Store
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
-from understudy.models.prices import Prices
+from understudy.run.environment import RunEnvironment
 from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
-from understudy.tools.shared_resources import SharedResources
-from understudy.tools.tool_defaults import ToolDefaults
-from understudy.trust.trust import Trust
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -97,9 +94,6 @@ class Live(ABC):
     @abstractmethod
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
 
-    @abstractmethod
-    def incarnation_of(self, agent_id: str) -> int | None: ...
-
 
 class RuntimeTelemetry(GivesInstrument):
     """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""
@@ -126,25 +120,14 @@ class RuntimeServices(Generic[S, A]):
     here: an import of their modules would be a circle.
     """
 
-    clock: Clock
-    new_id: NewId
-    threads: WorkerThreads
     abandoned: AbandonedTasks
     """What was cancelled, and goes on."""
     store: Store
     idle_timeout: float | None
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
-    codecs: ContextCodecs
-    prices: Prices | None
-    """By which replies are priced; None where the runtime has none."""
-    tool_defaults: ToolDefaults
-    """The effects of tools that neither they nor their agents declare."""
-    trust: Trust
-    """The people who may vote, and the rules for the calls of all agents."""
-    doubt_ends: float | None
-    """Seconds after which a doubt of a run ends of which only the model was notified; None: never.
-    A run has the value from its beginning."""
+    runs: RunEnvironment
+    """What all runs have that is not of one agent."""
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]
@@ -153,8 +136,6 @@ class RuntimeServices(Generic[S, A]):
     """Makes the definitions of names that are not declared."""
     check_inbox: Callable[[S], None]
     """Has an agent's actor look at its inbox, and activates the agent if need be. Thread-safe."""
-    look_at_inbox: Callable[[S], None]
-    """The same for an inbox that got a look: that alone neither activates nor keeps the agent."""
     release: Callable[[S, A | None], None]
     """Gives an agent back to the store once its actor has stopped. Called on the loop.
 
@@ -167,6 +148,10 @@ class RuntimeServices(Generic[S, A]):
     tell_due: Callable[[str, datetime | None], None]
     """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
+    clock: Clock = field(init=False)
+    new_id: NewId = field(init=False)
+    threads: WorkerThreads = field(init=False)
+    codecs: ContextCodecs = field(init=False)
     shared_store: SharedStore | None = field(init=False)
     """What hosts that share the store have of it; None where it is for one host."""
     histories: Histories = field(init=False)
@@ -181,8 +166,6 @@ class RuntimeServices(Generic[S, A]):
     """What watches the runs. Set when the runtime opens."""
     live: Live | None = None
     """Brings what happens at other hosts and is not recorded. None as for `calls`."""
-    shared: SharedResources = field(default_factory=SharedResources)
-    """What tools have opened, for all agents."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -195,6 +178,9 @@ class RuntimeServices(Generic[S, A]):
     """The runtime is stopping: no new run task begins."""
 
     def __post_init__(self) -> None:
+        runs = self.runs
+        self.clock, self.new_id = runs.clock, runs.new_id
+        self.threads, self.codecs = runs.threads, runs.codecs
         self.shared_store, self.host = self.store.shared, self.store.host
         self.histories = Histories(self.store)
 

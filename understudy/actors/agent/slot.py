@@ -11,9 +11,10 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
@@ -35,13 +36,11 @@ from understudy.actors.agent.events import (
 )
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentKey,
     AgentMessage,
     Compact,
     Delete,
-    OnRun,
-    is_guess,
-    query_in,
 )
 from understudy.actors.agent.phase import NEXT_PHASES, Phase
 from understudy.actors.agent.services import RuntimeServices
@@ -66,16 +65,6 @@ running_agents: contextvars.ContextVar[tuple[AgentKey, ...]] = contextvars.Conte
     "running_agents", default=()
 )
 """The agents in whose runs this code runs, outermost first."""
-
-
-class Waiter(NamedTuple):
-    """One who waits for an outcome."""
-
-    future: Future[Any]
-    on_run: OnRun = None
-    """Gets the id of the run of a message when the run begins."""
-    callers: tuple[AgentKey, ...] = ()
-    """The agents in whose runs the caller waits."""
 
 
 def waits_for(message_id: str) -> str:
@@ -134,11 +123,11 @@ class AgentSlot:
         """Whether it was spawned since it was in memory last: the store may not have it."""
         self.phase: Phase = Phase.PASSIVE
         """Changed by `enter` alone."""
-        self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
+        self.inbox: list[AgentCall] = []  # an empty deque takes 0.7 KB
         self.status: Status = Status.PASSIVE
         self.log: EventLog = EventLog(id, services.lock)
         self.activation: Activation | None = None
-        self.waits: dict[str, tuple[Waiter, ...]] | None = None
+        self.waits: dict[str, tuple[AgentCall, ...]] | None = None
         """Who waits for an outcome, by the id of the run, or by `waits_for` of a message that no
         run has taken. None where nobody does. It outlives the activation."""
         self.change: asyncio.Task[None] | None = None
@@ -159,36 +148,41 @@ class AgentSlot:
 
     # ------------------------------------------------------------------- from any thread
 
-    def post(self, message: AgentMessage) -> None:
-        """Put a message into the inbox."""
-        self.inbox.append(message)
+    def post(self, message: AgentMessage) -> Future[Any]:
+        """Put a message of this runtime into the inbox; the future gets the answer."""
+        call = AgentCall(message, Future())
+        self.put(call)
+        return call.future
+
+    def put(self, call: AgentCall) -> None:
+        """Put a call into the inbox, behind what was asked before. A look activates no agent."""
+        self.inbox.append(call)
         self.services.check_inbox(self)
 
-    def ask(self, message: AgentMessage) -> None:
+    def ask(self, call: AgentCall) -> None:
         """Have it done, by another host if need be."""
         calls = self.services.calls
         if calls is None:
-            self.post(message)
+            self.put(call)
         else:
-            calls.call(self, message)
-
-    def look(self, message: AgentMessage) -> None:
-        """Put a look into the inbox, behind what was asked before. It activates no agent."""
-        self.inbox.append(message)
-        self.services.look_at_inbox(self)
+            calls.call(self, call)
 
     def subscribe(self, after: int | str, view: RecordView = agent_events_of) -> Subscription:
         """Its events after a number or position, in this view, then those to come."""
         seq, part = position_of(after)
-        read, loop = partial(self._read_events, view=view), self.services.loop
+        read, loop = partial(self._read_events, log=self.log, view=view), self.services.loop
         subscription = self.log.subscribe(seq, read, loop=loop, part=part, keeps=self, view=view)
         call_on(loop, self.services.looks.follow_events, self)
         return subscription
 
-    def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
+    def _read_events(
+        self, after: int, on_read: OnEventsRead, *, log: EventLog, view: RecordView
+    ) -> None:
         async def read() -> None:
             try:
-                on_read(await stored_events(self.services.store, self.id, after, view))
+                found = await stored_events(self.services.store, self.id, after, view)
+                log.note(found.incarnation)
+                on_read(found)
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 
@@ -309,24 +303,16 @@ class AgentSlot:
                 if not continues:
                     raise
                 logger.exception("deps_for(%r) raised", self.id, extra=log_extra(self.id))
-        return RunEnvironment(
+        return replace(
+            services.runs,
             deps=deps,
-            clock=services.clock,
-            new_id=services.new_id,
             emit=self.log.emit,
             streaming=self.log.has_subscribers,
             agent_id=self.id,
             is_to_end_attempt=activation.is_to_end_attempt,
             pause_requested=lambda: pause_asked(activation.state.plans),
             by=by,
-            threads=services.threads,
-            shared=services.shared,
-            codecs=services.codecs,
             instrument=services.instrument,
-            prices=services.prices,
-            tool_defaults=services.tool_defaults,
-            doubt_ends=services.doubt_ends,
-            trust=services.trust,
             abandon_later=lambda: self._abandon_later(activation),
         )
 
@@ -480,7 +466,7 @@ class AgentSlot:
 
     # ------------------------------------------------------------------- answering waiters
 
-    def wait(self, key: str, *waiters: Waiter) -> None:
+    def wait(self, key: str, *waiters: AgentCall) -> None:
         """Have these get the outcome of a run.
 
         Args:
@@ -492,11 +478,11 @@ class AgentSlot:
             self.waits = self.waits or {}
             self.waits[key] = (*self.waiting(key), *waiters)
 
-    def waiting(self, key: str | None) -> tuple[Waiter, ...]:
+    def waiting(self, key: str | None) -> tuple[AgentCall, ...]:
         """Those who wait for a run or a message."""
         return () if self.waits is None or key is None else self.waits.get(key, ())
 
-    def take_waits(self, key: str) -> tuple[Waiter, ...]:
+    def take_waits(self, key: str) -> tuple[AgentCall, ...]:
         """Remove those who wait for a run or a message from the table. The caller answers them."""
         if self.waits is None:
             return ()
@@ -505,7 +491,7 @@ class AgentSlot:
             self.waits = None
         return taken
 
-    def drop_wait(self, future: Future[Any]) -> None:
+    def drop_wait(self, waiter: AgentCall) -> None:
         """Remove one who waits, and who has the outcome from elsewhere.
 
         The waiter may be at another key by now: that of the run which has taken its message.
@@ -513,7 +499,7 @@ class AgentSlot:
         kept = {
             key: left
             for key, waiters in (self.waits or {}).items()
-            if (left := tuple(each for each in waiters if each.future is not future))
+            if (left := tuple(each for each in waiters if each is not waiter))
         }
         self.waits = kept or None
 
@@ -531,12 +517,12 @@ class AgentSlot:
             for waiter in waiters:
                 refuse(waiter.future, error)
 
-    def refuse_those(self, are_meant: Callable[[AgentMessage], bool], error: BaseException) -> None:
-        """Give an error to some of the messages in the inbox."""
-        for message in list(self.inbox):
-            if are_meant(message):
-                self.inbox.remove(message)
-                refuse(message.future, error)
+    def refuse_those(self, are_meant: Callable[[AgentCall], bool], error: BaseException) -> None:
+        """Give an error to some of the calls in the inbox."""
+        for call in list(self.inbox):
+            if are_meant(call):
+                self.inbox.remove(call)
+                refuse(call.future, error)
 
     def refuse_all(self, error: BaseException) -> None:
         """Give an error to all waiters, and to all messages in the inbox."""
@@ -550,20 +536,20 @@ class AgentSlot:
         itself (test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it).
         """
         for _ in range(len(self.inbox) if count is None else count):
-            message = self.inbox.pop(0)
-            if query_in(message) is not None and not self.services.closing:
-                self.services.looks.answer(self, message)  # the store has what it looks for
+            call = self.inbox.pop(0)
+            if call.is_look and not self.services.closing:
+                self.services.looks.answer(self, call)  # the store has what it looks for
             else:
-                refuse(message.future, error)
+                refuse(call.future, error)
 
     def answer_looks(self) -> None:
         """Have the store answer the looks before the first message that needs the agent itself."""
-        while self.inbox and query_in(self.inbox[0]) is not None:
+        while self.inbox and self.inbox[0].is_look:
             self.services.looks.answer(self, self.inbox.pop(0))
 
     def is_needed_in_memory(self) -> bool:
         """Whether a message in the inbox activates the agent."""
-        return any(not is_guess(message) for message in self.inbox)
+        return any(not call.is_guess for call in self.inbox)
 
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""

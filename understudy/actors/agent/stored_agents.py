@@ -13,7 +13,7 @@ from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.approvals import Vote, tally
 from understudy.errors import StoreDamaged, UnknownAgent
-from understudy.interrupts import Decision, Request
+from understudy.interrupts import Decision, Request, approved_at
 from understudy.journal import (
     IndexStatus,
     Loaded,
@@ -88,7 +88,8 @@ class PendingRequest:
     escalated_to: tuple[str, ...] = ()
     """Who else was told of it so far."""
     next_due: datetime | None = None
-    """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
+    """When its next reminder, its next escalation or its expiry is due; None if nothing is. Where
+    enough have agreed that is when it is approved."""
     reply_size: int = 1
     """How many requests, answered or not, the reply of the model had when this one was asked.
 
@@ -103,6 +104,11 @@ class PendingRequest:
         """The votes that are missing, such as "1 more of finance"; empty without an `approval`."""
         asked = self.request.approval
         return "" if asked is None else tally(asked, self.votes).text
+
+    @property
+    def approved_at(self) -> datetime | None:
+        """When it is approved, as enough have agreed; None where votes are missing."""
+        return approved_at(self.request, self.votes)
 
     def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
         """The decision on its request, as the mapping that `resume` and `decide` of a ref take.
@@ -129,6 +135,8 @@ class PendingRequest:
             "votes": [each.to_dict() for each in self.votes],
             "missing": self.missing,
             "rule": self.request.rule,
+            "approved_at": time_text(self.approved_at),
+            "terms": [] if self.request.approval is None else list(self.request.approval.terms),
             "must_agree": "" if self.request.approval is None else self.request.approval.text,
         }
 
@@ -215,7 +223,7 @@ def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_of) ->
     if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
         next(numbered)  # the subscriber has read all that it stands for: no gap
     events = [event for seq, record in numbered for event in view(seq, record, id, path)]
-    return StoredEvents(events, loaded.agent.last_seq)
+    return StoredEvents(events, loaded.agent.last_seq, loaded.agent.incarnation)
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:
@@ -229,7 +237,7 @@ def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> Pend
         tool_parameters=None if tool is None else deepcopy(tool.parameters),
         reminders=ask.told.reminders,
         escalated_to=tuple(e.audience for e in request.escalations[: ask.told.escalations]),
-        next_due=due_of(request, ask.told),
+        next_due=due_of(request, ask.told, asked.votes),
         reply_size=asked.reply_size,
         votes=asked.votes,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
@@ -16,12 +15,13 @@ import pykka
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import AgentMessage, FromHost, RunRequest
+from understudy.actors.agent.messages import AgentCall, CallNotes, Expectation, RunRequest
+from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable, as_stored
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
 from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
-from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError, UsageError
 from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -66,8 +66,6 @@ class Incoming:
         self._hint = hint
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
         """The verbs of the calls that are under way here, by agent and by row."""
-        self._left_out: set[str] = set()
-        """Agents for which more may be posted than is in hand."""
         self._replied: set[int] = set()
         """Rows that were answered while rows were read: they may be among those."""
         self._followers: defaultdict[str, set[int]] = defaultdict(set)
@@ -98,15 +96,15 @@ class Incoming:
             self._all_wanted = False
             self._wanted.clear()
             async with self._reading:
-                for slot, message in await self._taken(agent_ids):
-                    slot.post(message)
+                for slot, call in await self._taken(agent_ids):
+                    slot.put(call)
 
     async def claimed(self, slot: AgentSlot) -> None:
         """Put what was posted for an agent that is claimed now before what is asked for here."""
         async with self._reading:
-            new = [message for _, message in await self._taken([slot.id])]
+            new = [call for _, call in await self._taken([slot.id])]
             # Those in hand may wait in the inbox already: all are done in the order of their ids.
-            slot.inbox[:] = sorted([*new, *slot.inbox], key=_number)
+            slot.inbox[:] = sorted([*new, *slot.inbox], key=lambda call: call.number)
 
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
@@ -120,14 +118,11 @@ class Incoming:
 
     # ------------------------------------------------------------------------- taking
 
-    async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, FromHost]]:
-        """The messages of calls that are to be done now, those of each agent in their order."""
+    async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, AgentCall]]:
+        """The calls that are to be done now, those of each agent in their order."""
         lasts = {id: [verb.lasts for verb in verbs.values()] for id, verbs in self._in_hand.items()}
         busy = [id for id, each in lasts.items() if each.count(Lasts.MOMENT) >= PAGE]
-        if agent_ids is None:
-            self._left_out.update(busy)
-        else:
-            self._left_out.update(id for id in agent_ids if id in busy)
+        if agent_ids is not None:
             agent_ids = [id for id in agent_ids if id not in busy]
             if not agent_ids:
                 return []
@@ -138,12 +133,12 @@ class Incoming:
             self._all_wanted |= agent_ids is None
             self._wanted.update(agent_ids or ())
         taken = [await self._taken_up(row) for row in rows]
-        return [(slot, message) for slot, message in taken if message is not None]
+        return [(slot, call) for slot, call in taken if call is not None]
 
     # ------------------------------------------------------------------------- one call
 
-    async def _taken_up(self, row: Posted) -> tuple[AgentSlot, FromHost | None]:
-        """The message of a call that is to be done now; None if it is under way, or refused."""
+    async def _taken_up(self, row: Posted) -> tuple[AgentSlot, AgentCall | None]:
+        """A call that is to be done now; None if it is under way, or refused."""
         slot = self._directory.get(row.agent_id)
         if row.id in self._in_hand[row.agent_id] or row.id in self._replied:
             return slot, None
@@ -155,27 +150,16 @@ class Incoming:
         self._in_hand[row.agent_id][row.id] = verb
         if verb.repeat is Repeat.NEVER and not await self._begins(row):
             return slot, None
-        accepted: Future[Any] = Future(self._services.loop)
-        done = Future[Any](self._services.loop) if verb.of_run else accepted
-
-        def on_run(run_id: str) -> None:
-            if row.kind in ("run", "retry") and slot.activation is not None:
-                answer_when_durable(slot, accepted, run_id)
-
-        def on_queued() -> None:
-            assert isinstance(message, RunRequest), "only a `run` is queued"
-            answer_when_durable(slot, accepted, {"message": message.message_id})
-
+        posted = _PostedCall(slot, row, verb)
         # What comes first is told: that it is recorded, or its answer.
-        for each in {accepted, done}:
-            settled = partial(self._settled, row, each, (accepted, done))
+        for each in {posted.accepted, posted.done}:
+            settled = partial(self._settled, row, each, (posted.accepted, posted.done))
             each._when_settled(self, partial(call_on, self._services.loop, settled))
         try:
-            message, expects, needs_deps = message_of(row.kind, row.body, done, on_run, on_queued)
+            return slot, posted.call()
         except Exception as error:  # its asker must not wait for ever
-            refuse(accepted, error)
+            refuse(posted.accepted, error)
             return slot, None
-        return slot, FromHost(message, accepted, expects, row.id, needs_deps)
 
     async def _begins(self, row: Posted) -> bool:
         """Whether a call that is done once at most begins now."""
@@ -190,6 +174,31 @@ class Incoming:
     def _settled(self, row: Posted, first: Future[Any], both: tuple[Future[Any], ...]) -> None:
         for future in both:
             future._remove_waiter(self)
+        if row.kind == "delete" and _is_refused(first):
+            self._services.start_task(self._delete_all_the_same(row), f"deleting {row.agent_id}")
+        else:
+            self._answer(row, first)
+
+    async def _delete_all_the_same(self, row: Posted) -> None:
+        """Delete an agent that could not be activated, as where its deletion is asked for here.
+
+        Its asker would take "there is no such agent" for a deletion that another host has made
+        (test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_hangs).
+        """
+        deleted: Future[bool] = Future(self._services.loop)
+        asked: Any = message_of(row.kind, row.body)[0]
+        slot = self._directory.get(row.agent_id)
+        try:
+            existed = await self._services.store.delete(row.agent_id, asked.by)
+        except Exception as error:
+            refuse(deleted, error)
+        else:
+            slot.forget()
+            self._directory.drop_unless_needed(slot)
+            deleted.set(existed)
+        self._answer(row, deleted)
+
+    def _answer(self, row: Posted, first: Future[Any]) -> None:
         reply = self._reply_to(row, first)
         if reply is None:
             # At once: the host that claims the agent next does it before those that came later.
@@ -226,10 +235,70 @@ class Incoming:
         in_hand.pop(row.id, None)
         if not in_hand:
             del self._in_hand[row.agent_id]
-        if row.agent_id in self._left_out and len(in_hand) <= PAGE // 2:
-            self._left_out.discard(row.agent_id)
+        if len(in_hand) == PAGE // 2:  # more may be posted than was in hand
             self.collect(row.agent_id)
 
 
-def _number(message: AgentMessage) -> float:
-    return message.number if isinstance(message, FromHost) else math.inf
+def _is_refused(settled: Future[Any]) -> bool:
+    """Whether the agent did not do it, though the store and the runtime are there."""
+    try:
+        settled.get()
+    except (JournalFailed, pykka.ActorDeadError):
+        return False
+    except UnderstudyError:
+        return True
+    return False
+
+
+class _PostedCall(CallNotes):
+    """A call that another host has posted, while the agent does it."""
+
+    def __init__(self, slot: AgentSlot, row: Posted, verb: Verb) -> None:
+        self._slot = slot
+        self._row = row
+        self._verb = verb
+        self._message: Any = None
+        self.accepted: Future[Any] = Future(slot.services.loop)
+        """Settles when what the message asks for is recorded: to what that host is told."""
+        self.done: Future[Any] = Future(slot.services.loop) if verb.of_run else self.accepted
+        """Settles to what comes of it."""
+
+    def call(self) -> AgentCall:
+        """As the agent gets it.
+
+        Raises:
+            Exception: if the row cannot be read.
+
+        """
+        row = self._row
+        self._message, expects, needs_deps = message_of(row.kind, row.body)
+        expectation = None if expects is None else Expectation(expects)
+        return AgentCall(
+            self._message,
+            self.done,
+            expectation,
+            self,
+            was_elsewhere=True,
+            number=row.id,
+            needs_deps=needs_deps,
+        )
+
+    def on_run(self, run_id: str, retries: str | None = None) -> None:
+        # Of a run that is only released its caller is told when that is recorded.
+        is_begun = isinstance(self._message, RunRequest) or retries is not None
+        if is_begun and self._verb.of_run and self._slot.activation is not None:
+            answer_when_durable(self._slot, self.accepted, run_id)
+
+    def on_queued(self) -> None:
+        answer_when_durable(self._slot, self.accepted, {"message": self._message.message_id})
+
+    def on_handled(self) -> None:
+        """Tell the other host for whose run its caller waits, once that is durable.
+
+        Of a `run` that has not begun it is told when the message is recorded, or the run begins.
+        """
+        slot, run = self._slot, self._slot.state.run
+        if run is None or not self._verb.of_run or slot.phase is Phase.BEGINNING:
+            return
+        if any(each.future is self.done for each in slot.waiting(run.run_id)):
+            answer_when_durable(slot, self.accepted, run.run_id)

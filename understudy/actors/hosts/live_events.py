@@ -198,8 +198,6 @@ class LiveEvents(Live):
         self._renewed_at = -math.inf
         self._epochs: dict[str, int] = {}
         """The epoch of an agent that is followed here, as far as it is known, by the agent."""
-        self._incarnations: dict[str, int] = {}
-        """The incarnation of an agent, as its host has reported it, by the agent."""
         self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
         """The relay of an agent's events, and the number of the next event, by the agent."""
         self._chunks = Chunks()
@@ -244,10 +242,6 @@ class LiveEvents(Live):
     def _follow_feed(self) -> None:
         self.follow(FEED)
 
-    def incarnation_of(self, agent_id: str) -> int | None:
-        """The incarnation of a followed agent; None where its host has sent nothing."""
-        return self._incarnations.get(agent_id)
-
     def notified(self, hint: Hint) -> None:
         """Handle the notification of a host that follows agents, or sends their events."""
         content = self._chunks.add(hint)
@@ -284,7 +278,7 @@ class LiveEvents(Live):
         if epoch <= own or epoch < self._epochs.get(agent_id, 0):
             return
         self._epochs[agent_id] = epoch
-        self._incarnations[agent_id] = incarnation
+        slot.log.note(incarnation)
         source = host_id, epoch, relay
         before, expected = self._expected.get(agent_id, (None, 0))
         self._expected[agent_id] = source, number + 1
@@ -308,7 +302,7 @@ class LiveEvents(Live):
             self._feed_hosts.clear()
             self._renewed_at, new = now, self._wanted
             self._followed, self._wanted = self._wanted, set()
-            for known in (self._epochs, self._incarnations, self._expected):
+            for known in (self._epochs, self._expected):
                 for agent_id in known.keys() - self._followed:
                     del known[agent_id]
         else:

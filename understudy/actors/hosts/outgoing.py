@@ -30,6 +30,7 @@ from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.message_ids import RecordedRuns, recorded_runs
 from understudy.actors.agent.messages import (
     NO_MESSAGE,
+    AgentCall,
     AgentMessage,
     Cancel,
     CancelMessage,
@@ -158,22 +159,22 @@ class Outgoing(Calls[AgentSlot]):
     def _answer(self, call: RefCall, value: Any) -> None:
         call.phase = CallPhase.ANSWERED
         self._calls.discard(call)
-        call.outer._answer(value)
+        call.asked.future._answer(value)
 
     def _refuse(self, call: RefCall, error: BaseException) -> None:
         call.phase = CallPhase.ANSWERED
         self._calls.discard(call)
-        refuse(call.outer, error)
+        refuse(call.asked.future, error)
 
     # ------------------------------------------------------------------- from any thread
 
-    def call(self, slot: AgentSlot, message: AgentMessage) -> None:
+    def call(self, slot: AgentSlot, asked: AgentCall) -> None:
         """Have it done. Its future gets the answer."""
         # Race: this in any thread against the loop, on which a call that was made before is refused
         # here, or routed: whatever comes behind it must not go before it
         # (test_a_call_does_not_go_before_one_that_is_on_its_way).
         with self._lock:
-            call = self._counted(slot, message)
+            call = self._counted(slot, asked)
             line = self._lines.get(slot.id)
             if line is not None:
                 line.append(call)
@@ -189,9 +190,9 @@ class Outgoing(Calls[AgentSlot]):
         else:
             self._services.check_inbox(slot)
 
-    def call_elsewhere(self, slot: AgentSlot, message: AgentMessage) -> None:
+    def call_elsewhere(self, slot: AgentSlot, asked: AgentCall) -> None:
         """The same, of what was found to be another host's. On the loop."""
-        self._join(slot, [self._counted(slot, message)])
+        self._join(slot, [self._counted(slot, asked)])
 
     def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
         """The answer of a call that brings this message to another host; None where there is none.
@@ -202,12 +203,12 @@ class Outgoing(Calls[AgentSlot]):
             calls = [call for call in self._calls if call.slot is slot and call.phase in ON_ITS_WAY]
         for call in calls:
             message = call.message
-            if isinstance(message, RunRequest | Send) and message.message_id == message_id:
-                return call.outer
+            if isinstance(message, Send) and message.message_id == message_id:
+                return call.asked.future
         return None
 
-    def _counted(self, slot: AgentSlot, message: AgentMessage) -> RefCall:
-        call = RefCall(slot, message, next(self._numbers))
+    def _counted(self, slot: AgentSlot, asked: AgentCall) -> RefCall:
+        call = RefCall(slot, asked, next(self._numbers))
         self._calls.add(call)
         return call
 
@@ -279,7 +280,7 @@ class Outgoing(Calls[AgentSlot]):
             at: as of `WaitOutcome`.
 
         """
-        look = WaitOutcome(Future(), message_id, run_id, call.incarnation, at)
+        look = WaitOutcome(message_id, run_id, call.incarnation, at)
 
         async def follow() -> None:
             try:
@@ -425,7 +426,7 @@ class Outgoing(Calls[AgentSlot]):
             elif isinstance(message, CancelMessage):
                 if state is not None and state.refused.get(message.message_id) == {}:
                     self._answer(call, True)  # it may be this call that has cancelled it
-            elif isinstance(message, Resume | Decide):
+            elif isinstance(message, Decide):
                 run_id = None if state is None else run_of_decisions(state, message.decisions)
                 if run_id is not None and isinstance(message, Resume):
                     self._follow(call, run_id)
@@ -476,8 +477,12 @@ class Outgoing(Calls[AgentSlot]):
                 if message is None:
                     self._answer(call, None)
                     continue
-                expects = None if call.expects is None else call.expects.agent.name
-                row = body_of(message, owner=place.host, expects=expects, has_deps=slot.has_deps())
+                row = body_of(
+                    message,
+                    owner=place.host,
+                    expects=call.expects,
+                    has_deps=slot.has_deps(),
+                )
             except Exception as error:  # told to its caller, before anything is kept
                 self._refuse(call, error)
                 continue
@@ -511,7 +516,7 @@ class Outgoing(Calls[AgentSlot]):
         self._lookout.begin()
         return True
 
-    async def _message_to_post(self, call: RefCall) -> AgentMessage | None:
+    async def _message_to_post(self, call: RefCall) -> Any:
         """What its row says; None for a cancellation where there is nothing to cancel."""
         message = call.message
         if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
@@ -520,9 +525,7 @@ class Outgoing(Calls[AgentSlot]):
             is_named = isinstance(message, Cancel) and message.message_id is not None
             if call.run_id is None and not is_named and not await self._find_run(call, message):
                 return None
-            named: Any = call.message
-            bound: AgentMessage = replace(named, run_id=call.run_id)
-            return bound
+            return replace(call.message, run_id=call.run_id)
         return call.message
 
     async def _find_run(self, call: RefCall, message: Cancel | Pause | Unpause | Retry) -> bool:
@@ -567,10 +570,10 @@ class Outgoing(Calls[AgentSlot]):
         for message in calls:
             id: str | None = None
             match message:
-                case RunRequest(message_id=message_id):
-                    id = message_id
-                case Send(due=due) if due is None or due <= self._services.clock.now():
-                    id = message.message_id
+                case Send(queued=queued) if (
+                    queued.due is None or queued.due <= self._services.clock.now()
+                ):
+                    id = queued.message_id
                 case ChangePlans(change=change):
                     id = change.message_id or None
             if id is None or taken.get(id) is not None:
@@ -665,8 +668,8 @@ class Outgoing(Calls[AgentSlot]):
         try:
             if "error" in reply:
                 raise error_from_dict(reply["error"])
-            if call.expectation is not None:
-                call.expectation.is_met = True
+            if call.asked.expectation is not None:
+                call.asked.expectation.is_met = True
             if "run" in reply or "message" in reply:
                 self._follow(call, reply.get("run"), reply.get("message"), reply.get("at"))
             else:
@@ -720,12 +723,13 @@ class Outgoing(Calls[AgentSlot]):
 
     async def _look_for_taken(self, *, awaited: bool = False) -> None:
         """Drop the copies of agents that other hosts have taken; or of those that are awaited."""
-        slots = [slot for slot in self._directory.slots() if slot.activation is not None]
-        ids = [slot.id for slot in slots if slot.waits is not None or not awaited]
-        epochs = await self._shared.epochs(ids) if ids else {}
-        for slot in slots:
-            if slot.id in epochs:
-                slot.drop_if_older(epochs[slot.id])
+        active = {
+            slot.id: slot
+            for slot in self._directory.slots()
+            if slot.activation is not None and (slot.waits is not None or not awaited)
+        }
+        for row in await self._services.store.find_agents(active) if active else ():
+            active[row.agent_id].drop_if_older(row.epoch)
 
 
 def _is_in_doubt(call: RefCall) -> bool:

@@ -153,13 +153,13 @@ class Recovering:
 
     async def _attempt(self, slot: AgentSlot, settled: asyncio.Event) -> Outcome | None:
         """Activate it and wait for its outcome; a place is taken until its run makes progress."""
-        outcome: Future[Outcome | None] = Future()
-        ended = asyncio.ensure_future(outcome)
+        ended: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         try:
             async with self._places:
                 progress = asyncio.Event()
                 slot.on_progress = (*slot.on_progress, progress)
-                slot.post(WaitOutcome(outcome, by=self._by))
+                outcome: Future[Outcome | None] = slot.post(WaitOutcome(by=self._by))
+                ended = asyncio.ensure_future(outcome)
                 going = asyncio.ensure_future(progress.wait())
                 try:
                     await asyncio.wait({ended, going}, return_when=asyncio.FIRST_COMPLETED)

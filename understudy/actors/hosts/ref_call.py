@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from understudy.actors.agent.messages import AgentMessage, Expectation, Expecting, Retry
+from understudy.actors.agent.messages import AgentCall, CallNotes, Retry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.verbs import VERB_OF, Repeat
 from understudy.errors import OwnedElsewhere, UnfitHost
@@ -25,17 +25,17 @@ class CallPhase(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class RefCall:
+class RefCall(CallNotes):
     """A call of a ref, until its caller has the answer."""
 
     slot: AgentSlot
-    message: AgentMessage
+    asked: AgentCall
+    """As its caller has made it."""
     number: int
     """Calls of one agent are done in the order of their numbers."""
     phase: CallPhase = CallPhase.LINE
-    expectation: Expectation | None = None
-    outer: Future[Any] = field(init=False)
-    """What its caller waits for."""
+    message: Any = field(init=False)
+    """What is asked; of a call that is made again, for the run that it was for before."""
     fences: int = 0
     """How often this host had its agent for it, and lost it before the call was done."""
     not_here: OwnedElsewhere | UnfitHost | None = None
@@ -56,17 +56,17 @@ class RefCall:
     """The epoch of the agent when its owner was told of this call."""
 
     def __post_init__(self) -> None:
-        while isinstance(self.message, Expecting):
-            self.expectation, self.message = self.message.expectation, self.message.message
-        self.outer = self.message.future
+        self.message = self.asked.message
 
-    def on_run(self, run_id: str) -> None:
-        """Note which run it begins, or is for."""
-        self.run_id = run_id
-        self._note_incarnation()
+    def on_run(self, run_id: str, retries: str | None = None) -> None:
+        if retries is not None and isinstance(self.message, Retry):
+            # Repeated, it is known by the run that it retries, and retries no other.
+            self.message = replace(self.message, run_id=retries)
+        else:
+            self.run_id = run_id
+            self._note_incarnation()
 
     def on_queued(self) -> None:
-        """Note that it waits in the queue of its agent."""
         self.is_queued = True
         self._note_incarnation()
 
@@ -74,37 +74,21 @@ class RefCall:
         if self.slot.activation is not None:
             self.incarnation = self.slot.activation.journal.owned.incarnation
 
-    def on_retried(self, failed: str, _: str) -> None:
-        """Name the run that it retries: repeated, it is known by that, and retries no other."""
-        assert isinstance(self.message, Retry), "only a retry is told of it"
-        self.message = replace(self.message, run_id=failed)
-
     def on_begun(self) -> None:
-        """Note that it may have been done from now on."""
         self.was_handled = True
 
-    def for_here(self, future: Future[Any]) -> AgentMessage:
-        """The message as an agent in memory gets it; its answer goes to `future`."""
-        asked: Any = self.message
-        local: dict[str, Any] = {
-            "future": future,
-            "on_run": self.on_run,
-            "on_queued": self.on_queued,
-            "on_retried": self.on_retried,
-            "on_begun": self.on_begun,
-            "was_elsewhere": self.was_elsewhere,
-        }
+    def for_here(self, future: Future[Any]) -> AgentCall:
+        """The call as an agent in memory gets it; its answer goes to `future`."""
+        message = self.message
         if self.is_of_named_run and self.run_id is not None:
-            local["run_id"] = self.run_id
-        names = local.keys() & asked.__dataclass_fields__.keys()
-        message: AgentMessage = replace(asked, **{name: local[name] for name in names})
-        return message if self.expects is None else Expecting(self.expects, message)
+            message = replace(message, run_id=self.run_id)
+        return AgentCall(message, future, self.asked.expectation, self, self.was_elsewhere)
 
     @property
-    def expects(self) -> Expectation | None:
-        """What its ref expects of the agent, and has not seen yet."""
-        expectation = self.expectation
-        return None if expectation is None or expectation.is_met else expectation
+    def expects(self) -> str | None:
+        """The definition that its ref expects of the agent, and has not seen yet."""
+        expectation = self.asked.expectation
+        return None if expectation is None or expectation.is_met else expectation.name
 
     def began_before(self, incarnation: int | None) -> bool:
         """Whether its run began, or was queued, in another agent of this id, which is deleted.

@@ -7,7 +7,7 @@ belongs to one host alone is no part of it: `_HERE`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -19,23 +19,17 @@ from understudy.actors.agent.messages import (
     AgentMessage,
     Decide,
     Notify,
-    Resume,
-    RunRequest,
     Send,
 )
 from understudy.actors.verbs import ROWS, VERB_OF
 from understudy.errors import DecisionError, RecordRefused, UsageError
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
-from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 Data = dict[str, Any]
 
-_HERE = frozenset(
-    {"future", "callers", "given", "is_look", "was_elsewhere", "on_run", "on_begun", "on_queued",
-     "on_retried"}
-)  # fmt: skip
+_HERE = frozenset({"callers", "given", "is_look"})
 """The fields of messages that stay at their host."""
 _PLAIN: Mapping[str, Any] = {"decisions": Any, "blobs": dict[str, Base64Bytes]}
 """The types by which some fields go as JSON, where those of the message do not say it."""
@@ -73,7 +67,7 @@ def body_of(
 
     """
     kind, message = VERB_OF[type(message)].row_kind, _sendable(message, owner)
-    begins = isinstance(message, RunRequest) or (isinstance(message, Send) and not message.steer)
+    begins = isinstance(message, Send) and not message.queued.steer
     data = {name: getattr(message, name) for name in _names(kind)}
     data |= {"expects": expects, "needs_deps": has_deps and begins}
     try:
@@ -91,36 +85,19 @@ def body_of(
     return kind, body
 
 
-def message_of(
-    kind: str,
-    body: bytes,
-    future: Future[Any],
-    on_run: Callable[[str], None],
-    on_queued: Callable[[], None],
-) -> tuple[AgentMessage, str | None, bool]:
+def message_of(kind: str, body: bytes) -> tuple[AgentMessage, str | None, bool]:
     """The call that a row says.
-
-    Args:
-        kind, body: of the row.
-        future: gets what comes of the call.
-        on_run: gets the id of the run that it begins, or is for.
-        on_queued: called when it waits for its turn, and is recorded.
 
     Returns:
         The call; the name of the definition that the agent must have for it, or None for whichever
         it has; and whether the agent was spawned with deps where the call is asked for.
 
     """
-    message: Any = ROWS[kind].message
     data = _adapter(kind).validate_json(body)
     expects, needs_deps = data.pop("expects"), data.pop("needs_deps")
-    here: Data = {"future": future, "was_elsewhere": True, "on_run": on_run}
-    here["on_queued"] = on_queued
-    fields = message.__dataclass_fields__
-    if "on_retried" in fields:
-        here["on_retried"] = lambda _failed, run_id: on_run(run_id)
-        del here["on_run"]  # of a run that is only released its caller is told when it is recorded
-    data |= {name: here[name] for name in here.keys() & fields}
+    message: Any = ROWS[kind].message
+    if isinstance(data.get("decisions"), Mapping):
+        data["decisions"] = {id: _read(given) for id, given in data["decisions"].items()}
     return message(**data), expects, needs_deps
 
 
@@ -153,7 +130,7 @@ def _sendable(message: AgentMessage, owner: str) -> AgentMessage:
             what = f"notify({middleware!r}, ...): the agent runs at {owner!r}, so its message"
             checked = checked_json({"message": given}, what=what)
             return dataclasses.replace(message, **checked)
-        case Resume() | Decide():
+        case Decide():
             plain: Any = _decisions(message.decisions)
             return dataclasses.replace(message, decisions=plain)
     return message
@@ -172,5 +149,14 @@ def _decisions(decisions: object) -> object:
             plain = checked_json({"given": given}, what=what)
         except UsageError as error:
             raise DecisionError(error.message, request_id=str(id)) from error
+        if not is_made and isinstance(decision, Mapping) and "origin" in decision:
+            decision_from_outside(decision)  # else the owner would take it for the library's
         made[str(id)] = decision.to_dict() if is_made else plain["given"]
     return made
+
+
+def _read(given: object) -> object:
+    """A decision of a row. Only a host says what else than a person a decision comes from."""
+    if isinstance(given, Mapping) and "origin" in given:
+        return Decision.from_dict(given)
+    return given

@@ -7,7 +7,7 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from understudy._base.clock import Clock
@@ -25,10 +25,12 @@ from understudy.errors import (
 from understudy.journal import FoldedAgent, IndexStatus, Store, StoreReads
 from understudy.journal.codec import UPGRADES, encode, upgraded
 from understudy.journal.store_format import library_version
+from understudy.models.messages import Messages
+from understudy.state.agent_state import AgentState
 from understudy.state.blobs import check_kept
 from understudy.state.fold import replay
 from understudy.state.record_format import FORMAT_VERSION, record_format
-from understudy.state.records import Imported, MessagesArchived, Record, record_to_dict
+from understudy.state.records import Imported, MessagesArchived, Record, Snapshot, record_to_dict
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -115,8 +117,9 @@ def _decoded(
         imported = Imported(
             at=now, agent_id=before, incarnation=_number(data["incarnation"]), by=by
         )
-        for record in records:
-            _check(record)
+        for at, record in enumerate(records):
+            encode(record)  # a journal would refuse what cannot be encoded
+            _check_times(record, f"records[{at}]")
         state = replay([*records, imported])  # checked before anything is written
         given = dict(data.get("blobs") or {}).items()
         blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
@@ -126,31 +129,41 @@ def _decoded(
     return before, name, [*records, imported], blobs
 
 
-def _check(record: Record) -> None:
-    """Refuse what a journal would refuse, or what would fail each time that it is looked at.
+def _check_times(value: object, where: str) -> None:
+    """Refuse a time that would fail each time that it is looked at, at any depth.
+
+    That of a snapshot, and of the messages in it, is found in the state that it is read as.
+
+    Args:
+        value: a record, or a part of one.
+        where: it stands in the export.
 
     Raises:
-        RecordRefused: if it cannot be stored.
-        ValueError: if it holds a time without a zone.
+        ValueError: if a time has no zone, or is outside the calendar in UTC.
 
     """
-    encode(record)
-    _check_times(record)
-
-
-def _check_times(value: object) -> None:
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise ValueError(f"a time has no time zone: {value.isoformat()}")
+            raise ValueError(f"{where} has no time zone: {value.isoformat()}")
+        try:
+            value.astimezone(timezone.utc)
+        except OverflowError:
+            raise ValueError(
+                f"{where} is outside the calendar in UTC: {value.isoformat()}"
+            ) from None
+    elif isinstance(value, Snapshot):
+        _check_times(value.at, f"{where}.at")
+        _check_times(AgentState.from_dict(value.state), f"{where}.state")
     elif isinstance(value, Mapping):
-        for each in value.values():
-            _check_times(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            _check_times(each)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _check_times(getattr(value, field.name))
+        for key, each in value.items():
+            _check_times(each, f"{where}.{key}")
+    elif isinstance(value, (list, tuple, Messages)):
+        for at, each in enumerate(value):
+            _check_times(each, f"{where}[{at}]")
+    elif is_dataclass(value) or isinstance(value, AgentState):
+        names = [each.name for each in fields(value)] if is_dataclass(value) else value.__slots__
+        for name in names:
+            _check_times(getattr(value, name), f"{where}.{name}")
 
 
 def _number(given: object) -> int:

@@ -26,7 +26,7 @@ from understudy.actors.agent.events import (
 from understudy.actors.reads.listing import Call, Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
-from understudy.interrupts import DecisionType
+from understudy.interrupts import DecisionOrigin, DecisionType
 from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
@@ -89,8 +89,8 @@ class RequestDecided:
     request_id: str
     decision: DecisionType
     by: str | None
-    expired: bool = False
-    """Nobody decided in time."""
+    origin: DecisionOrigin = "person"
+    """What the decision comes from: `expiry` where nobody decided in time."""
     kind: Literal["request_decided"] = "request_decided"
 
 
@@ -392,7 +392,7 @@ def _read(row: StoredFeedRow) -> Iterator[FedEvent]:
             request_id=inner.request_id,
             decision=inner.decision.type,
             by=inner.decision.by,
-            expired=inner.decision.expired,
+            origin=inner.decision.origin,
         )
     elif isinstance(inner, r.Withdrawn):
         yield RequestsWithdrawn(agent_path=path, request_ids=inner.request_ids)

@@ -8,6 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from understudy._base import security_log
@@ -43,8 +44,9 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
+from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
 
@@ -204,6 +206,27 @@ class StoreViews(ABC):
         """
         query = AskQuery(tool, agent, order, "doubt")
         return self._asks("doubts", query, StoredAsk.doubt, after, limit)
+
+    def reviews(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Review]:
+        """What persons alone have let run by breaking the glass, and nobody else has reviewed yet.
+
+        A list in pages, with the arguments of `pending`. It activates and loads no agent.
+        `runtime.get(review.agent_id).close_review(review.id, by=...)` closes one.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        query = AskQuery(tool, agent, order, "review")
+        return self._asks("reviews", query, StoredAsk.review, after, limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
@@ -424,22 +447,18 @@ class StoreViews(ABC):
             refuse(future, error)
             return future
         answer: Future[T] = Future(loop) if future is None else future
-        gone = UsageError(self._closed_too_soon)
+        gone = partial(UsageError, self._closed_too_soon)
 
-        async def go() -> None:
-            try:
-                if self._has_ended():
-                    raise gone
-                answer.set(await function())
-            except (asyncio.CancelledError, GeneratorExit):
-                raise
-            except BaseException as error:  # a SystemExit would end the loop
-                is_exception = isinstance(error, Exception)
-                refuse(answer, error if is_exception else RuntimeError(shown(error)))
+        async def work() -> T:
+            if self._has_ended():
+                raise gone()
+            return await function()
+
+        def told(error: BaseException) -> Exception:
+            return error if isinstance(error, Exception) else RuntimeError(shown(error))
 
         def begin() -> None:
-            # Also of one that is cancelled before it has begun.
-            self._start_task(go()).add_done_callback(lambda _: refuse(answer, gone))
+            settle_in_task(answer, work, self._start_task, told=told, gone=gone)
 
         loop.call_soon_threadsafe(begin)
         return answer

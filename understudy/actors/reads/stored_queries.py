@@ -17,7 +17,7 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import archived_run
-from understudy.actors.agent.messages import AgentMessage, Expectation, WaitOutcome, query_in
+from understudy.actors.agent.messages import AgentCall, Expectation, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.run_outcomes import (
@@ -28,7 +28,7 @@ from understudy.actors.agent.run_outcomes import (
     run_of_message,
 )
 from understudy.actors.agent.services import Looks, RuntimeServices
-from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
     info_of,
@@ -84,14 +84,12 @@ class StoredQueries(Looks[AgentSlot]):
         if services.shared_store is not None:
             self._watch = Watch(services.store, services.start_task)
 
-    def answer(
-        self, slot: AgentSlot, message: AgentMessage, here: Future[Any] | None = None
-    ) -> None:
+    def answer(self, slot: AgentSlot, call: AgentCall, here: Future[Any] | None = None) -> None:
         """Answer a look from the store. It activates the agent only to continue a cut-off run.
 
         Args:
             slot: of the agent.
-            message: the look.
+            call: the look.
             here: the answer of the agent in memory, which counts unless another host has the agent.
 
         """
@@ -100,14 +98,12 @@ class StoredQueries(Looks[AgentSlot]):
             if here is not None:
                 with suppress(*NOT_HERE):
                     return await here
-            return await self._answer(slot, message)
+            return await self._answer(slot, call)
 
-        answer_with(slot, message.future, answer)
+        answer_with(slot, call.future, answer)
 
-    async def _answer(self, slot: AgentSlot, message: AgentMessage) -> Any:
-        found = query_in(message)
-        assert found is not None, "only looks are answered from the store"
-        look, expectation = found
+    async def _answer(self, slot: AgentSlot, call: AgentCall) -> Any:
+        look, expectation = call.message, call.expectation
         if isinstance(look, WaitOutcome):
             return await self.outcome_of(slot, look, expectation)
         loaded = await self._services.store.load_latest(slot.id)
@@ -142,18 +138,18 @@ class StoredQueries(Looks[AgentSlot]):
             if run_id is not None and (run is None or run.over or run.run_id != run_id):
                 continue  # the run has not begun
             for waiter in waiters:
-                look = WaitOutcome(waiter.future, message_id, run_id, owned.incarnation)
+                look = WaitOutcome(message_id, run_id, owned.incarnation)
                 what = f"waiting for the run of {slot.id}"
-                self._services.start_task(self._follow_waiter(slot, look), what)
+                self._services.start_task(self._follow_waiter(slot, waiter, look), what)
 
-    async def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+    async def _follow_waiter(self, slot: AgentSlot, waiter: AgentCall, look: WaitOutcome) -> None:
         try:
-            outcome = await self.outcome_of(slot, waiting, activates=False)
+            outcome = await self.outcome_of(slot, look, activates=False)
         except Exception as error:  # raised to the waiter
-            refuse(waiting.future, error)
+            refuse(waiter.future, error)
         else:
-            waiting.future._answer(outcome)  # unless it was there in memory first
-        slot.drop_wait(waiting.future)
+            waiter.future._answer(outcome)  # unless it was there in memory first
+        slot.drop_wait(waiter)
 
     def follow_events(self, slot: AgentSlot) -> None:
         """Emit to its subscribers what other hosts record, as long as it has some."""
@@ -204,7 +200,7 @@ class StoredQueries(Looks[AgentSlot]):
 
         Args:
             slot: of the agent.
-            look: which outcome it is. Its future is not used.
+            look: which outcome it is.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
 
@@ -278,7 +274,6 @@ class StoredQueries(Looks[AgentSlot]):
         *,
         activates: bool,
     ) -> Outcome | None:
-        message_id, run_id, at = look.message_id, look.run_id, look.at
         agent: Agent | None = None
         while True:
             hints = self._watch.hints if self._watch is not None else 0
@@ -286,40 +281,34 @@ class StoredQueries(Looks[AgentSlot]):
             if found is None:
                 if agent is not None or not slot.is_spawned:
                     raise await unknown_agent(self._services.store, slot.id)
-                if message_id is not None:
-                    raise UnknownMessage(agent_id=slot.id, message_id=message_id)
+                if look.message_id is not None:
+                    raise UnknownMessage(agent_id=slot.id, message_id=look.message_id)
                 return None  # no store has it yet
             row, state = found
             self._check_definition(slot, row.agent, expectation)
-            incarnation = row.incarnation
-            if look.incarnation not in (None, incarnation):
+            if look.incarnation not in (None, row.incarnation):
                 raise UnknownAgent(agent_id=slot.id)  # it is deleted: another one has its id by now
             agent = agent or await self._definition(slot, row.agent, state)
-            if at is not None:
+            if look.at is not None:
                 with suppress(UsageError):  # its records are no more: whichever is there next
-                    if there := last_outcome(agent, await reads.after(at, incarnation), at):
+                    then = await reads.after(look.at, row.incarnation)
+                    if there := last_outcome(agent, then, look.at):
                         return there
-                at = None
+            run_id = await self._run_of(slot, look, state)
+            look = replace(look, run_id=run_id, incarnation=row.incarnation, at=None)
             run = state.run
-            if message_id is not None:
-                run_id = await archived_run(self._services.store, state, slot.id, message_id)
-                run_id = run_id or run_of_message(slot.id, state, message_id)
-            elif run_id is None and run is not None and not run.over:
-                # The current one is meant, and not those that are queued behind it
-                # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
-                run_id = run.run_id
-            look = replace(look, run_id=run_id, incarnation=incarnation)
             if run_id is not None and (run is None or run.run_id != run_id):
-                if message_id is not None and run_named_by(message_id) == run_id:
+                if look.message_id is not None and run_named_by(look.message_id) == run_id:
                     # Race: the run may have begun between the two looks at the store
                     # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
-                    message_id, look = None, replace(look, message_id=None)
+                    look = replace(look, message_id=None)
                     continue
-                return last_outcome(agent, await reads.after(run_id, incarnation), row.last_seq)
+                then = await reads.after(run_id, row.incarnation)
+                return last_outcome(agent, then, row.last_seq)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
             is_it_over = run_id is not None and run is not None and run.over
-            is_queued = message_id is not None and run_id is None
+            is_queued = look.message_id is not None and run_id is None
             if is_it_over or (not is_queued and has_outcome(state)):
                 return last_outcome(agent, state, row.last_seq)
             goes_on = activates and index_status_of(state) in GOES_ON
@@ -332,25 +321,38 @@ class StoredQueries(Looks[AgentSlot]):
                     activates = False  # a host that fits goes on with it
                 except NOT_HERE:  # another host has it by now
                     await asyncio.sleep(POLL)  # or it lost it just now: not again and again
-            else:
-                is_held = row.host is not None and not is_queued
-                if is_held and (held := held_outcome(agent, state, row.last_seq)):
+                continue
+            if row.host is not None and not is_queued:
+                held = held_outcome(agent, state, row.last_seq)
+                if held is not None:
                     return held
-                await self._watch.changed(row, hints)
+            await self._watch.changed(row, hints)
+
+    async def _run_of(self, slot: AgentSlot, look: WaitOutcome, state: AgentState) -> str | None:
+        """The id of the run whose outcome it is; None while that has not begun."""
+        message_id, run = look.message_id, state.run
+        if message_id is not None:
+            run_id = await archived_run(self._services.store, state, slot.id, message_id)
+            return run_id or run_of_message(slot.id, state, message_id)
+        if look.run_id is None and run is not None and not run.over:
+            # The current one is meant, and not those that are queued behind it
+            # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
+            return run.run_id
+        return look.run_id
 
     async def _wait_here(
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
     ) -> Outcome | None:
         """Wait as the agent in memory does; if nothing goes on, for when it is in memory again."""
-        outcome: Future[Outcome | None] = Future()
-        waiting = replace(look, future=outcome, is_look=False)
+        waiting: AgentCall = AgentCall(replace(look, is_look=False), Future())
         if activates or slot.phase.is_in_memory:
-            slot.post(waiting)
+            slot.put(waiting)
         else:
             assert look.run_id is not None or look.message_id is not None, "it waits for a run"
-            slot.wait(look.run_id or waits_for(look.message_id or ""), Waiter(outcome))
+            slot.wait(look.run_id or waits_for(look.message_id or ""), waiting)
             self._directory.hold(slot)
-        return await outcome
+        outcome: Outcome | None = await waiting.future
+        return outcome
 
 
 class _Follower:
@@ -364,11 +366,8 @@ class _Follower:
         self._slot = weakref.ref(slot)
         self._watch = watch
         self._followed = followed
-        self._incarnation: int | None = None
-        self._heard: int | None = None
-        """The incarnation of which its host had told something before the look."""
-        self._was_read = False
-        """Whether a subscriber had read a record of it before the look."""
+        self._known: int | None = None
+        """The incarnation of the agent, as far as it was known before the look."""
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
@@ -377,25 +376,21 @@ class _Follower:
             if slot is not None:
                 self._followed.discard(slot)
             return
-        incarnation = None if row is None else row.incarnation
+        # Race: the agent may be created, be heard of or be read, and be deleted between two looks.
+        # What is heard or read after this look was made tells nothing of its row
+        # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted,
+        # test_events_end_where_an_agent_that_was_only_read_is_deleted).
         live = slot.services.live
-        if self._incarnation is None and live is not None:
-            # Race: it may be created, be heard of, and be deleted between two looks
-            # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted).
-            self._incarnation, self._heard = self._heard, live.incarnation_of(slot.id)
-        if self._incarnation is not None and incarnation != self._incarnation:
+        known = self._known if self._known == slot.log.incarnation else None
+        if known is not None and (row is None or row.incarnation != known):
             if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
-                self._incarnation = incarnation
+                self._known = None
                 slot.forget()
             return
-        self._incarnation = incarnation
+        if row is not None:
+            slot.log.note(row.incarnation)
+        self._known = slot.log.incarnation
         if row is None:  # it is not created yet
-            # Race: its records may be read, and it may be deleted, before the first look
-            # (test_events_end_where_an_agent_that_was_only_read_is_deleted).
-            was_read, self._was_read = self._was_read, slot.log.has_read()
-            if was_read and slot.phase is Phase.PASSIVE:
-                slot.forget()
-                return
             if live is not None:
                 live.follow(slot.id)
             return

@@ -37,6 +37,8 @@ from understudy.journal.shared import (
     Hint,
     Notified,
 )
+from understudy.journal.sql_backend import Rows, Values
+from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
@@ -102,6 +104,9 @@ class PostgresBackend(PostgresWriter):
                 f"A PostgreSQL store needs psycopg ({error}): pip install 'understudy[postgres]'"
             ) from error
         self._durable = durability != "off"
+        self._durability = durability
+        self._trust_at_beat = 0
+        """The last number of the log of trust at the last heartbeat."""
         self._lease = lease
         self._schema = schema
         self._fenced = False
@@ -194,7 +199,7 @@ class PostgresBackend(PostgresWriter):
         channel = self._listener.channel if self._listener is not None else None
         values = [self._host, channel, self._lease]
         before = suspend_aware_seconds()
-        ((host_id, seconds, there, self.keeps_feed),) = self._beat(
+        ((host_id, seconds, there, self.keeps_feed, self._trust_at_beat),) = self._beat(
             lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
@@ -249,9 +254,27 @@ class PostgresBackend(PostgresWriter):
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
                 "and another runtime took over since",
             )
-        ((seconds, there, self.keeps_feed),) = rows
+        ((seconds, there, self.keeps_feed, self._trust_at_beat),) = rows
         self._measure(before, there)
         return float(seconds)
+
+    @property
+    def trust_seen(self) -> int:
+        # Two numbers: each is written by one thread, so none takes the place of a higher one.
+        return max(self._trust_at_beat, self._trust_at_commit)
+
+    def add_trust(self, fact: TrustFact) -> bool:
+        commit = "on" if self._durability == "full" else "local"
+
+        def add(connection: PsycopgConnection) -> bool:
+            def fetch(query: str, values: Values) -> Rows:
+                if isinstance(values, dict):
+                    values = {**values, "commit": commit, "own_id": self._host_id}
+                return connection.execute(query, values, binary=True).fetchall()
+
+            return self._put_fact(fetch, fact)
+
+        return self._reading.run_repeatable(add)
 
     @property
     def time_offset(self) -> float:

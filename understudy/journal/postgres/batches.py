@@ -51,7 +51,11 @@ def _pieces(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def add_batches(
-    fetch: Fetch, batches: Sequence[Batch], keys: Sequence[int], own_id: int
+    fetch: Fetch,
+    batches: Sequence[Batch],
+    keys: Sequence[int],
+    own_id: int,
+    see_trust: Callable[[int], None] | None = None,
 ) -> list[Refusal | None]:
     """Add batches of different agents.
 
@@ -60,13 +64,21 @@ def add_batches(
         batches: no two of one agent.
         keys: of the agents' rows, -1 where there is none; in the same order.
         own_id: the host's.
+        see_trust: gets the last number of the log of trust, of the same transaction.
 
     Returns:
         As `PostgresWriter.append_all`.
 
     """
     values = columns_of(batches, keys, own_id)
-    accepted: dict[int, int] = dict(fetch(sql.ADD, values))
+    accepted: dict[int, int]
+    if see_trust is None:
+        accepted = dict(fetch(sql.ADD, values))
+    else:
+        rows = fetch(sql.and_last_fact(sql.ADD), values)
+        accepted = {place: ask_count for place, ask_count, _ in rows}
+        for *_, number in rows[:1]:
+            see_trust(number)
     asks = {
         keys[place - 1]: batches[place - 1].entry.asks
         for place, ask_count in accepted.items()

@@ -42,6 +42,7 @@ class PostgresReader(SqlKeys, SharedBackend):
     settled_agent: str = sql.SETTLED_AGENT
     written_records: str = sql.WRITTEN_RECORDS
     delete_records: str = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"
+    _add_fact: str = sql.ADD_FACT
     feed_xid: str = "xid"
     feed_state: str = feed_sql.FEED_STATE
     feed_rows: str = feed_sql.FEED_ROWS

@@ -8,10 +8,17 @@ makes a claim, a renewal and an append a compare-and-set.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TypeAlias
 
 from understudy.journal.contracts import NO_TIME
-from understudy.journal.sql_backend import JOIN_CHECKPOINT, Rows, Values, agents_query
+from understudy.journal.sql_backend import (
+    JOIN_CHECKPOINT,
+    LAST_FACT,
+    Rows,
+    Values,
+    agents_query,
+)
 
 Fetch: TypeAlias = Callable[[str, Values], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
@@ -127,6 +134,33 @@ order of the keys, so two hosts with the same agents do not deadlock.
 An append that waits for a takeover finds the new epoch
 (test_a_commit_waits_for_a_takeover_under_way_and_is_fenced). The owner is compared too: a server
 that lost its last commits may have lost a claim, and then two hosts could have the same epoch."""
+
+
+@cache
+def and_last_fact(add: str) -> str:
+    """The statement, which also brings the last number of the log of trust. It locks nothing.
+
+    It is as of the beginning of the statement. What is added to the log while it waits for the row
+    of an agent is told by a hint, and by the next heartbeat.
+    """
+    return add.replace("SELECT place, ask_count", f"SELECT place, ask_count, ({LAST_FACT})")
+
+
+ADD_FACT = f"""
+WITH added AS (
+    INSERT INTO trust (number, at, decided_by, kind, data)
+    SELECT %(number)s::int8, %(at)s::int8, %(by)s::text, %(kind)s::text, %(data)s::bytea
+    FROM set_config('synchronous_commit', %(commit)s, true)
+    WHERE ({LAST_FACT}) = %(number)s::int8 - 1
+    ON CONFLICT DO NOTHING RETURNING number
+)
+SELECT number, (
+    SELECT count(pg_notify(channel, 'trust ' || number || ' ')) FROM hosts
+    WHERE channel IS NOT NULL AND lease_until > clock_timestamp()
+        AND id IS DISTINCT FROM %(own_id)s::int8
+) FROM added"""  # noqa: S608 - of constants
+"""One statement that commits by itself: a host that is suspended in the middle of a transaction
+would keep all others from adding. It is as durable as a claim, whatever other commits are."""
 
 ADD_RECORDS = _INSERT
 """The records of the batches that may be added, if not all may."""

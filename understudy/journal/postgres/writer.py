@@ -66,6 +66,8 @@ class PostgresWriter(PostgresHosts):
         self._keep_claims = keep_claims
         self._keys: dict[str, int] = {}
         self._in_transaction = False
+        self._trust_at_commit = 0
+        """The highest number of the log of trust that a transaction of records has seen."""
         self._sent_begin = False
         self._session_of: int | None = None
         """The host that the server knows the present connection as."""
@@ -222,15 +224,20 @@ class PostgresWriter(PostgresHosts):
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         answers: list[Refusal | None] = [None] * len(batches)
+        see_trust = self._see_trust if self.follows_trust else None
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
             keys = self._keys_of([batch.agent_id for batch in part])
-            refusals = add_batches(self._fetch, part, keys, self._own_id)
+            refusals = add_batches(self._fetch, part, keys, self._own_id, see_trust)
             for index, key, refused in zip(indexes, keys, refusals, strict=True):
                 answers[index] = refused
                 if refused is None and batches[index].key_ends:
                     self._end_keys(key, batches[index])
         return answers
+
+    def _see_trust(self, number: int) -> None:
+        # Also of a transaction that is rolled back: the facts that it has seen are committed.
+        self._trust_at_commit = max(self._trust_at_commit, number)
 
     def release(self, owned: Owned) -> bool:
         self._keys.pop(owned.agent_id, None)

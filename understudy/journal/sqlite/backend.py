@@ -28,7 +28,7 @@ from understudy.journal.contracts import (
     check_durability,
     time_number,
 )
-from understudy.journal.sql_backend import Rows, Values, feed_rows, sqlite_query
+from understudy.journal.sql_backend import LAST_FACT, Rows, Values, feed_rows, sqlite_query
 from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import (
@@ -125,12 +125,17 @@ class SqliteBackend(SqliteReader):
         self._wal = f"{self._path}-wal"
         self._files: list[tuple[int, int]] = []
         self.keeps_feed: bool = False
+        self._last_fact = 0  # of the log of trust, when it was opened
         self._mark = 0  # of the open transaction, or of the last one
         self._marked = False  # whether that changed records
 
     @property
     def host(self) -> str:
         return self._host
+
+    @property
+    def trust_seen(self) -> int:
+        return self._last_fact
 
     # ------------------------------------------------------------ opening and closing
 
@@ -161,6 +166,7 @@ class SqliteBackend(SqliteReader):
         make_tables(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
         self.keeps_feed = bool(db.execute("SELECT feed_on FROM meta").fetchone()[0])
+        (self._last_fact,) = db.execute(LAST_FACT).fetchone()
         db.execute("COMMIT")
         if tenure.was_older:
             _logger.warning(

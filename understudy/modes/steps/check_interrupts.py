@@ -26,6 +26,7 @@ from understudy.modes.steps.tool_call.arguments import (
     must_not_repeat,
     not_kept_before,
     prepare,
+    record_asked_now,
     record_request,
     request_again,
     with_earlier,
@@ -33,6 +34,7 @@ from understudy.modes.steps.tool_call.arguments import (
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import denied_by_rule, failed_result
 from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
+from understudy.modes.steps.tool_call.votes import asked_now
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
@@ -207,7 +209,8 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
 
     A deploy may have changed them since. What a gate asks now and did not ask then is asked of a
     person before the call starts, or continues. What it asked then stays: the stricter of then and
-    now counts. Nothing is recorded where the verdict is the same.
+    now counts. Of a call about which a person was asked, that is how many persons must agree.
+    Nothing is recorded where the verdict is the same.
     """
     ledger = run.root.ledger
     asked, now = ledger.gates_asked or {}, (turn.index, run.asked_by)
@@ -217,28 +220,46 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
-        if call.result is not None or _was_asked_about(call) or _is_doubt(run, call):
-            continue  # who was asked stays asked; a doubt is put to a person, or the model is told
+        if call.result is not None or _is_doubt(run, call):
+            continue  # a doubt is put to a person, or the model is told
+        if _was_asked_about(call) and not _may_be_asked_more(call):
+            continue  # who was asked stays asked
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
             if isinstance(ready, ReadyCall):
                 calls[call.key], ready_calls[call.key] = as_tool_call(run, ready), ready
     requests = await requests_about(run, list(calls.values())) if calls else []
-    for request in requests:
-        ready = ready_calls[request.call_key]
+    for key, ready in ready_calls.items():
+        of_call = [each for each in requests if each.call_key == key]
+        if not of_call:
+            continue
         doubts = doubts_about(run, ready)
-        again = replace(request, doubts=doubts, asked_again=ASKED_BY_NOW)
-        record_request(run, with_earlier(run, ready, again), made=ready.made)
-        for decision in () if doubts else _kept_decisions(run, [again]):
-            run.record(decision)
+        today = [replace(each, doubts=doubts) for each in of_call]
+        if _was_asked_about(ready.call):
+            several = [each for each in today if each.approval is not None]
+            more = await asked_now(run, calls[key], several, why=ASKED_BY_NOW)
+            record_asked_now(run, ready, more)
+            continue
+        for request in today:
+            again = replace(request, asked_again=ASKED_BY_NOW)
+            record_request(run, with_earlier(run, ready, again), made=ready.made)
+            for decision in () if doubts else _kept_decisions(run, [again]):
+                run.record(decision)
     requested = {request.call_key for request in requests}
     seen = {
         key: ready.made
         for key, ready in ready_calls.items()
-        if ready.made is not None and key not in requested
+        if ready.made is not None and key not in requested and not _was_asked_about(ready.call)
     }
     if seen:  # the call runs with what a gate has seen, not with what a new default makes next
         run.record(InterruptsChecked(turn=turn.index, arguments=seen, asked_by=run.asked_by))
+
+
+def _may_be_asked_more(call: Call) -> bool:
+    """Whether more persons may have to agree today: it is not rejected, and was not entered."""
+    if call.entered or any(request.kind == "doubt" for request in call.requests.values()):
+        return False
+    return all(each.type in ("approve", "edit") for each in call.decisions.values())
 
 
 def _was_asked_about(call: Call) -> bool:

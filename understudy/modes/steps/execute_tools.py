@@ -17,8 +17,7 @@ from understudy.modes.steps.tool_call.arguments import (
     must_not_repeat,
     not_kept_before,
     prepare,
-    record_request,
-    with_earlier,
+    record_asked_now,
 )
 from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.invocation import invoke, note_not_begun
@@ -38,10 +37,10 @@ from understudy.modes.steps.tool_call.results import (
     still_in_doubt,
 )
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
-from understudy.modes.steps.tool_call.votes import still_agreed, with_requesters
+from understudy.modes.steps.tool_call.votes import asked_now, still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
-from understudy.run.run import Run
+from understudy.run.run import AttemptEnded, Run
 from understudy.state.folds.ends import (
     IN_DOUBT,
     MOVED_ON,
@@ -94,6 +93,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
+        _end_if_held(run)
         if run.environment.trust.rules is not None:
             group = [item for item in group if await _is_allowed(run, item)]
         if asked_some:
@@ -102,6 +102,7 @@ async def execute_tools(run: Run) -> Outcome | None:
                 for item in group
                 if not item.call.votes or await still_agreed(run, as_tool_call(run, item))
             ]
+        _end_if_held(run)  # once more: it was waited for persons meanwhile
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue
@@ -126,7 +127,14 @@ async def execute_tools(run: Run) -> Outcome | None:
         await _close_unfinished(run, turn)
     if run.tool_raised is not None:
         raise run.tool_raised
+    _end_if_held(run)
     return None
+
+
+def _end_if_held(run: Run) -> None:
+    """End the attempt where no call may start at this host: it starts none, and its run moves."""
+    if run.environment.trust.held is not None:
+        raise AttemptEnded
 
 
 def _may_run(run: Run, call: Call, asked: bool) -> bool:
@@ -233,10 +241,10 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
             doubt_result(run, call, doubt) if is_doubt else denied_by_rule(run, call, denied)
         )
         return False
-    requests = await with_requesters(run, unasked(verdict, tool_call))
-    for request in requests:
-        record_request(run, with_earlier(run, ready, request), made=ready.made)
-    return not requests
+    today = await with_requesters(run, unasked(verdict, tool_call))
+    asked = await asked_now(run, tool_call, today)
+    record_asked_now(run, ready, asked)
+    return not asked
 
 
 def _has_stop_signal(turn: Turn) -> bool:

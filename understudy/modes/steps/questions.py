@@ -156,7 +156,9 @@ def _about_model_call(run: Run, interrupt: Interrupt, call_key: str, middleware:
     key = _key(run, interrupt, middleware)
     payload = checked_json({"payload": interrupt.payload}, what="Interrupt(...)", is_shown=True)
     now = run.clock.now()
-    bound = [run.agent_id, run.run_id, call_key, key, payload, interrupt.schema, interrupt.allowed]
+    salt = run.new_id()
+    about = [run.agent_id, run.run_id, call_key, key]
+    bound = [*about, salt, payload, interrupt.schema, interrupt.allowed]
     return Request(
         id=run.new_id(),
         kind="interrupt",
@@ -176,6 +178,7 @@ def _about_model_call(run: Run, interrupt: Interrupt, call_key: str, middleware:
         source=middleware,
         schema=interrupt.schema,
         question_key=key,
+        salt=salt,
     )
 
 

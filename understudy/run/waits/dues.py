@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from understudy._base.request_timing import EXPIRY
-from understudy.interrupts import Decision, Request
+from understudy.approvals import Vote
+from understudy.interrupts import Decision, Request, approved_at, decision_by_votes
 from understudy.run.ledger import Ledger, ledger_tree, open_calls
 from understudy.state.doubts import next_end
 from understudy.state.next_due import due_of_run
@@ -36,7 +37,8 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
     """Record what is due now, in the agent of this ledger and in those that it runs.
 
     A run that is to end by now is cancelled. A request that has expired is rejected; or the whole
-    run is cancelled, if the request says so. Any other request gets its reminders and escalations.
+    run is cancelled, if the request says so. One to which enough have agreed for long enough is
+    approved. Any other request gets its reminders and escalations.
     Sleeps are over, waits have timed out, checks are to be asked.
 
     Returns:
@@ -50,7 +52,12 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
         ledger.record(CancelRequested(signal=end_reached(run.ends_at).to_dict()))
         return True
     calls = list(open_calls(ledger))
-    waiting = list(_pending(calls))
+    waiting, agreed = [], []
+    for place, request, notices, votes in _pending(calls):
+        if approved_at(request, votes) is None:
+            waiting.append((place, request, notices))
+        else:  # nobody is asked any more: it does not expire either
+            agreed.append((place, request, votes))
     expired = [
         (place, request)
         for place, request, _ in waiting
@@ -61,14 +68,21 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
             ledger.record(CancelRequested(signal=_expiry_signal(request).to_dict()))
             return True
     for place, request in expired:
-        decision = Decision(type="reject", expired=True)
+        decision = Decision(type="reject", origin="expiry")
         place.record(Decided(request_id=request.id, decision=decision, at=now))
     for place, request, notices in waiting:
         if request.expires_at is None or request.expires_at > now:
             given = list(_notices_due(request, notices, now))
             if given:
                 place.record(*given)
-    return record_over(calls, now) or bool(expired)
+    approved = [
+        (place, Decided(request_id=request.id, decision=by_votes, at=now))
+        for place, request, votes in agreed
+        if (by_votes := decision_by_votes(request, votes, now)) is not None
+    ]
+    for place, decided in approved:
+        place.record(decided)
+    return record_over(calls, now) or bool(expired or approved)
 
 
 def end_doubts(ledger: Ledger, now: datetime) -> None:
@@ -105,11 +119,12 @@ def next_over(calls: Iterable[Call]) -> datetime | None:
 
 def _pending(
     calls: Iterable[tuple[Ledger, Call]],
-) -> Iterator[tuple[Ledger, Request, Notices]]:
-    """The pending requests about these calls, each with the ledger of its agent."""
+) -> Iterator[tuple[Ledger, Request, Notices, tuple[Vote, ...]]]:
+    """The pending requests about these calls, each with its agent's ledger and with its votes."""
     for place, call in calls:
         for request in call.pending_requests:
-            yield place, request, call.notices.get(request.id, NO_NOTICES)
+            notices = call.notices.get(request.id, NO_NOTICES)
+            yield place, request, notices, call.votes.get(request.id, ())
 
 
 def _over(call: Call, now: datetime) -> Iterator[PointAnswered]:

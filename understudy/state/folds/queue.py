@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from understudy.models.attribution import from_user
+from understudy._base.authors import By
+from understudy.models.attribution import from_user, sent_by
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.places import open_run
@@ -18,8 +19,9 @@ REFUSALS_KEPT = 100
 """The errors of so many messages stay in the state, of those that were refused last."""
 
 
-def message_queued(state: AgentState, record: r.MessageQueued) -> None:
-    queued = QueuedMessage(
+def queued_message(record: r.MessageQueued) -> QueuedMessage:
+    """A message as it is in the queue, or among those that wait for their time."""
+    return QueuedMessage(
         record.message_id,
         record.message,
         record.steer,
@@ -29,6 +31,10 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
         choices=record.choices,
         by=record.by,
     )
+
+
+def message_queued(state: AgentState, record: r.MessageQueued) -> None:
+    queued = queued_message(record)
     state.refused.pop(record.message_id, None)
     if record.due is None:
         state.queue = with_item(state.queue, record.message_id, queued)
@@ -78,11 +84,12 @@ def user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
     note_authors(state, (record.by,))
+    message = sent_by(message, () if record.by is None else (record.by,))
     state.messages = state.messages.appending(message)
     dequeue(state, record.message_ids, record.at)
 
 
-def note_authors(state: AgentState, by: Iterable[str | None]) -> None:
+def note_authors(state: AgentState, by: Iterable[By | None]) -> None:
     """Keep who has sent what is added to the conversation now, as `AgentState.authors` says it."""
     known = state.authors
     for author in by:

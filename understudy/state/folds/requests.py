@@ -70,12 +70,24 @@ def voted(state: AgentState, record: r.Voted) -> None:
     call.votes = with_item(call.votes, record.request_id, (*before, record.vote))
 
 
+def glass_broken(state: AgentState, record: r.GlassBroken) -> None:
+    state.reviews = with_item(state.reviews, record.review.id, record.review)
+
+
+def review_closed(state: AgentState, record: r.ReviewClosed) -> None:
+    state.reviews.pop(record.review_id, None)
+
+
 def decided(state: AgentState, record: r.Decided) -> None:
     halt = open_run(state).halt
     if halt is not None and halt.id == record.request_id:
         open_run(state).dismissed = True
         decided = DecisionRecord(
-            request=halt, decision=record.decision, at=record.at, context=record.context
+            request=halt,
+            decision=record.decision,
+            at=record.at,
+            context=record.context,
+            login=record.login,
         )
         state.decisions = with_added(state.decisions, decided)
         return
@@ -93,6 +105,7 @@ def decided(state: AgentState, record: r.Decided) -> None:
         sticky=record.sticky,
         context=record.context,
         votes=call.votes.get(record.request_id, ()),
+        login=record.login,
     )
     state.decisions = with_added(state.decisions, decided)
     if decision.always and not record.sticky:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from understudy.models.attribution import sent_by
 from understudy.models.messages import StoredRequest
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -66,7 +67,8 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
-    for message in said if record.message is None else (*said, record.message):
+    given = () if record.message is None else (sent_by(record.message, record.by),)
+    for message in (*said, *given):
         _add_input(state, run, message)
     dequeue(state, message_ids, record.at)
 

@@ -62,12 +62,15 @@ from understudy.state.records.replies import (
 from understudy.state.records.requests import (
     Decided,
     Escalated,
+    GlassBroken,
     InterruptsChecked,
     Reminded,
     Requested,
+    ReviewClosed,
     Revoked,
     Voted,
     Withdrawn,
+    voted_on,
 )
 from understudy.state.records.runs import (
     Attempt,
@@ -97,6 +100,7 @@ __all__ = [
     "End",
     "Escalated",
     "FilesChanged",
+    "GlassBroken",
     "HistoryReplaced",
     "HooksRan",
     "Imported",
@@ -127,6 +131,7 @@ __all__ = [
     "ReplyHeld",
     "Requested",
     "Result",
+    "ReviewClosed",
     "Revoked",
     "RunEnded",
     "RunStarted",
@@ -152,4 +157,5 @@ __all__ = [
     "record_from_dict",
     "record_to_dict",
     "stamp",
+    "voted_on",
 ]

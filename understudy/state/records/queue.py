@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
 from understudy.state.plans import Occurrence, RunChoices, Schedule
@@ -19,7 +20,7 @@ class UserMessage(Timed):
     message: StoredRequest
     message_ids: tuple[str, ...] = ()
     """The queued messages that it was made from; they leave the queue."""
-    by: str | None = None
+    by: By | None = None
     """The person who sent it; None where nobody was named."""
     kind: Literal["user_message"] = "user_message"
 
@@ -40,7 +41,7 @@ class MessageQueued(Timed):
     """That of who sent it."""
     choices: RunChoices | None = None
     """Of a `run` that waits for its turn; None of a message that was sent."""
-    by: str | None = None
+    by: By | None = None
     """The person who sent it; None where nobody was named."""
     kind: Literal["message_queued"] = "message_queued"
 

@@ -78,6 +78,8 @@ Record = (
     | requests.Reminded
     | requests.Escalated
     | requests.Voted
+    | requests.GlassBroken
+    | requests.ReviewClosed
     | requests.Decided
     | requests.Revoked
     | calls.Started

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.authors import Login
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
-from understudy.approvals import Vote
-from understudy.interrupts import Decision, Request
+from understudy.approvals import Vote, tally
+from understudy.interrupts import Decision, Request, approved_at
 from understudy.state.records.timed import Timed
+from understudy.state.reviews import Review
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class Decided:
     """It comes from an earlier `always=True`."""
     context: StoredContext = field(default_factory=dict)
     """That of who decided."""
+    login: Login | None = None
+    """The login of who decided, where more is known of it than the name in the decision."""
     kind: Literal["decided"] = "decided"
 
 
@@ -78,12 +83,55 @@ class Voted:
 
     request_id: str
     vote: Vote
+    missing: str = ""
+    """The votes that are missing after this one, in words; empty where enough have agreed."""
+    approved_at: datetime | None = None
+    """When the call is approved to which enough have agreed, unless somebody objects."""
     kind: Literal["voted"] = "voted"
 
     @property
     def at(self) -> datetime:
         """When it was cast."""
         return self.vote.at
+
+
+def voted_on(request: Request, before: Sequence[Vote], vote: Vote) -> Voted:
+    """The record of a vote on a request, after the votes before it."""
+    assert request.approval is not None, "only called for a request that asks several persons"
+    votes = (*before, vote)
+    return Voted(
+        request_id=request.id,
+        vote=vote,
+        missing=tally(request.approval, votes).text,
+        approved_at=approved_at(request, votes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlassBroken:
+    """A person alone has let a call run to which several had to agree. It is to be reviewed."""
+
+    review: Review
+    kind: Literal["glass_broken"] = "glass_broken"
+
+    @property
+    def at(self) -> datetime:
+        """When they did."""
+        return self.review.at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewClosed(Timed):
+    """A person has reviewed why another had broken the glass."""
+
+    review_id: str
+    person: str
+    """The id of the person who closed it."""
+    by: str
+    """The name under which they did."""
+    note: str | None = None
+    """What they say of it."""
+    kind: Literal["review_closed"] = "review_closed"
 
 
 @quickly_made

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import DOUBT_ENDS
@@ -63,7 +64,7 @@ class RunStarted:
     """The id of the failed run that it takes over from, which was the agent's last one."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt of the run ends of which only the model was told; None: never."""
-    by: tuple[str, ...] = ()
+    by: tuple[By, ...] = ()
     """The people who sent its messages, each once, or who had a failed run retried."""
     also_unnamed: bool = False
     """Beside these, nobody was named for one of the messages."""

@@ -44,9 +44,9 @@ async def _decided(
     note = form.get("note").strip() or None
     message = form.get("message").strip() or None
     if form.get("decision") == "approve":
-        decision = Decision(type="approve", by=visit.user.name, note=note)
+        decision = Decision(type="approve", by=visit.user.by, note=note)
     else:
-        decision = Decision(type="reject", message=message, by=visit.user.name, note=note)
+        decision = Decision(type="reject", message=message, by=visit.user.by, note=note)
     result = await take_all(visit, chosen, decision)
     return 200, "pages/bulk_done.html", {"result": result, "decision": decision, "page": None}
 

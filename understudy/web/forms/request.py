@@ -127,7 +127,7 @@ async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
 
 
 def _who(visit: Visit, form: Form) -> dict[str, Any]:
-    return {"by": visit.user.name, "note": form.get("note").strip() or None}
+    return {"by": visit.user.by, "note": form.get("note").strip() or None}
 
 
 def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
@@ -142,6 +142,8 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
     match given:
         case "approve":
             return Decision(type="approve", always=always, **who)
+        case "break_glass":
+            return Decision(type="approve", break_glass=True, **who)
         case "reject":
             message = form.get("message").strip() or None
             return Decision(type="reject", message=message, always=always, **who)

@@ -16,7 +16,6 @@ from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
 from understudy.interrupts import DecisionRecord
-from understudy.login.problems import refused
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
@@ -73,6 +72,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
+        "reviews": [review.to_dict() for review in state.reviews.values()],
         "sticky": {
             name: {
                 "decision": sticky.decision.to_dict(),
@@ -156,7 +156,19 @@ def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, str, str | None]]
 async def agent_state(visit: Visit) -> dict[str, Any]:
     """The values and the whole state of the agent."""
     state = await visit.state()
-    return {"id": visit.agent_id, "values": dict(state.values), "state": state.to_dict()}
+    shown = _without_salts(state.to_dict())
+    return {"id": visit.agent_id, "values": dict(state.values), "state": shown}
+
+
+def _without_salts(data: Any) -> Any:
+    """A state with empty salts in its requests: they are kept with the requests alone."""
+    if isinstance(data, list):
+        return [_without_salts(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    is_request = {"salt", "digest", "fingerprint", "call_key"} <= data.keys()
+    hidden = {"salt": ""} if is_request else {}
+    return {name: _without_salts(each) for name, each in data.items()} | hidden
 
 
 async def decisions(visit: Visit) -> dict[str, Any]:
@@ -329,14 +341,14 @@ def prices_of(visit: Visit) -> Prices:
 
 
 async def export(visit: Visit) -> dict[str, Any]:
-    """All records of the agent."""
+    """All records of the agent, for whoever has the right `admin`."""
     visit.need("admin", changes=False)
-    data = await visit.wait(visit.source.export(visit.agent_id, by=visit.user.name))
+    source = visit.runtime if isinstance(visit.source, Runtime) else visit.source
+    data = await visit.wait(source.export(visit.agent_id, by=visit.user.by))
     # In a thread: the records of years would hold the loop.
     if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
-        raise refused(
-            403,
-            "NotAllowed",
+        raise visit.hidden(
+            "export",
             "Some of it is hidden from you, and an export is whole: the application exports it, or "
             "its `redact` shows all to you.",
         )
@@ -351,7 +363,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
     tree = None if runtime is None else await _now(visit, runtime.tree())
     return {
         "title": visit.site.title,
-        "user": {"name": visit.user.name, "may": sorted(visit.user.may)},
+        "user": {"name": visit.user.by, "may": sorted(visit.user.may)},
         "read_only": visit.site.read_only or runtime is None,
         "agents": {status.value: count for status, count in counts.items()},
         # None where the pages look beside the runtimes: they are of one process.
@@ -359,6 +371,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "running": None if status is None else status.running,
         "abandoned_threads": None if status is None else status.abandoned_threads,
         "abandoned_tasks": None if status is None else status.abandoned_tasks,
+        "held": None if status is None else status.held or None,
         "tree": None if tree is None else str(tree),
         "now": time_text(await visit.time()),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from datetime import datetime
 from typing import Any, cast
 
@@ -11,10 +11,10 @@ from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy.actors import PendingRequest, Runtime
 from understudy.agent.decisions import why_no_voter
-from understudy.approvals import Approval, tally
+from understudy.approvals import Approval, Vote, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
-from understudy.interrupts import Request
+from understudy.interrupts import Request, approved_at, decision_word
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
@@ -23,6 +23,8 @@ from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
 
 NOBODY_KNOWN = "Nobody can vote here: no people are known. Give Runtime(people=...)."
+FIRST_REVIEWS = 10
+"""Reviews on the first page of the inbox, at most."""
 MAX_LOOKED_THROUGH = 5_000
 """Requests of which a filter by kind looks for those that fit, at most."""
 
@@ -38,6 +40,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     await _count_replies(visit, rows, cut if is_whole else rows)
     return {
         "requests": rows,
+        "reviews": await _first_reviews(visit),
         "next": after,
         "filters": {
             "tool": visit.asked("tool"),
@@ -46,6 +49,14 @@ async def inbox(visit: Visit) -> dict[str, Any]:
             "order": order,
         },
     }
+
+
+async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
+    """What is to be reviewed, on the first page of an inbox without filters: the oldest of it."""
+    if any(visit.asked(name) for name in ("after", "kind", "tool", "agent")):
+        return []
+    page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
+    return [review.to_dict() for review in page]
 
 
 async def _page(
@@ -92,6 +103,21 @@ async def doubts(visit: Visit) -> dict[str, Any]:
         "doubts": rows,
         "next": page.after,
         "filters": {"tool": tool, "agent": agent, "order": order},
+    }
+
+
+async def reviews(visit: Visit) -> dict[str, Any]:
+    """What persons alone have let run, and somebody else is to review, in pages."""
+    tool, agent = visit.asked("tool"), visit.asked("agent")
+    page = await visit.wait(
+        visit.source.reviews(
+            tool=tool, agent=agent, after=visit.asked("after"), limit=visit.limit(30)
+        )
+    )
+    return {
+        "reviews": [review.to_dict() for review in page],
+        "next": page.after,
+        "filters": {"tool": tool, "agent": agent},
     }
 
 
@@ -211,30 +237,44 @@ async def _voting(
     found = {
         "rule": "" if request is None else request.rule,
         "must_agree": "" if asked is None else asked.text,
+        "terms": [] if asked is None else list(asked.terms),
         "votes": votes,
         "missing": "",
+        "approved_at": None,
     }
-    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None}
+    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None, "may_break_glass": False}
     if asked is None or request is None or story is not None:
         return {**found, **of_user}
     cast = votes_of(state).get(request.id, ())
-    found |= {"votes": [each.to_dict() for each in cast], "missing": tally(asked, cast).text}
-    return {**found, **await _of_user(visit, request, asked, {each.person for each in cast})}
+    found |= {
+        "votes": [each.to_dict() for each in cast],
+        "missing": tally(asked, cast).text,
+        "approved_at": time_text(approved_at(request, cast)),
+    }
+    return {**found, **await _of_user(visit, request, asked, cast)}
 
 
 async def _of_user(
-    visit: Visit, request: Request, asked: Approval, voted: Set[str]
+    visit: Visit, request: Request, asked: Approval, votes: Sequence[Vote]
 ) -> dict[str, Any]:
     """Whether the user has voted, and why they may not."""
     people = visit.source.people if isinstance(visit.source, Runtime) else None
     if people is None:
-        return {"has_voted": False, "why_no_vote": f"{asked.text} must agree. {NOBODY_KNOWN}"}
-    name = visit.user.name
-    voter = (await people.voters([name], "login"))[name]
-    why = voter.why_unknown or why_no_voter(request, asked, voter)
+        nobody = f"{asked.text} must agree. {NOBODY_KNOWN}"
+        return {"has_voted": False, "why_no_vote": nobody, "may_break_glass": False}
+    now = await visit.time()
+    voter = await visit.runtime.trust.voter(visit.user.caller, now)
+    why = voter.why_unknown or why_no_voter(request, asked, voter, now, votes)
+    may_break = (
+        bool(asked.break_glass)
+        and not voter.why_unknown
+        and why_no_voter(request, asked, voter, now, break_glass=True) is None
+    )
+    below = " In an emergency you may break the glass, below." if may_break else ""
     return {
-        "has_voted": voter.person in voted,
-        "why_no_vote": why and f"You may not vote on this: {why}.",
+        "has_voted": any(voter.person == each.person for each in votes),
+        "why_no_vote": why and f"You may not vote on this: {why}.{below}",
+        "may_break_glass": may_break,
     }
 
 
@@ -361,9 +401,9 @@ async def _history_of(
 def _decision_story(
     decision: dict[str, Any], by: str | None, at: str | None, sticky: bool
 ) -> dict[str, Any]:
-    expired = bool(decision.get("expired"))
+    word = decision_word(decision)
     return {
-        "what": "expired" if expired else "decided",
+        "what": word if word in ("expired", "failed") else "decided",
         "at": at,
         "by": by,
         "decision": decision,

@@ -51,10 +51,10 @@ async def file(visit: Visit) -> dict[str, Any]:
 async def download(visit: Visit) -> Response:
     """The bytes of a file, for a browser to keep and never to show, whatever wrote them."""
     if _hides(visit):
-        raise refused(403, "NotAllowed", "Some values are hidden here: it needs the right 'admin'.")
+        raise visit.hidden("download", "Some values are hidden here: it needs the right 'admin'.")
     path, data = await _read(visit)
     if visit.hides({"text": text_of_file(data)}):
-        raise refused(403, "NotAllowed", "Some of the file is hidden from you: it is kept whole.")
+        raise visit.hidden("download", "Some of the file is hidden from you: it is kept whole.")
     name = quote(path.rpartition("/")[2], safe="")
     return Response(
         data,

@@ -101,9 +101,9 @@ async def change_by_form(visit: Visit, form: Form) -> Change:
 
 
 async def _change(visit: Visit, id: str, change: Change) -> Any:
-    schedules = visit.runtime.schedules(visit.agent_id)
+    schedules = visit.runtime.schedules(visit.ref)
     doing: Future[Any]
-    by = visit.user.name
+    by = visit.user.by
     match change:
         case "pause":
             doing = schedules.pause(id, by=by)

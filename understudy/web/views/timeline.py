@@ -13,6 +13,7 @@ from typing import Any, Literal
 from understudy._base.points_in_time import time_text
 from understudy.costs import cost_of
 from understudy.history import HistoryEntry
+from understudy.interrupts import decision_word
 from understudy.models.prices import Prices
 from understudy.state.costs import Cost
 from understudy.web.views.agents import info_of, prices_of
@@ -133,7 +134,8 @@ class _Reader:
                 bar_or_none = self.open_asks.pop(detail["request_id"], None)
                 if bar_or_none is not None:
                     who = "" if entry.who is None else f" by {entry.who}"
-                    word = "expired" if detail.get("expired") else detail["type"] + who
+                    word = decision_word(detail)
+                    word += who if word == detail["type"] else ""
                     self._close(bar_or_none, at, word)
             case "withdrawn":
                 for request_id in detail["request_ids"]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from understudy._base.authors import shown_author
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
-from understudy.actors.agent.messages import Cancel, Retry, Unpause, WaitOutcome
+from understudy.actors.agent.messages import (
+    AgentCall,
+    Cancel,
+    Pause,
+    Retry,
+    Unpause,
+    WaitOutcome,
+)
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_earlier, answer_when_durable
 from understudy.actors.agent.runs import starts, waiters
-from understudy.actors.agent.slot import AgentSlot, Waiter
+from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.runner import unpause as record_unpause
 from understudy.errors import NotInterrupted, OtherRun
 from understudy.state.plans import requested_pause, retry_id
@@ -38,28 +46,28 @@ def check_run(slot: AgentSlot, run_id: str | None) -> None:
         raise OtherRun(agent_id=slot.id, run_id=run_id, open_run=current)
 
 
-def cancel(slot: AgentSlot, cancel: Cancel) -> None:
+def cancel(slot: AgentSlot, call: AgentCall[Cancel]) -> None:
     """Stop the current run.
 
     Raises:
         OtherRun: if it is for another run than the open one, or than the last one.
 
     """
-    activation = slot.current
+    activation, cancel = slot.current, call.message
     begun, last = run_of(slot, cancel.message_id), activation.state.run
     if begun is not None:
         if begun != starts.current_run(slot) and (last is None or last.run_id != begun):
-            answer_earlier(slot, cancel.future, begun)
+            answer_earlier(slot, call.future, begun)
             return
         cancel = replace(cancel, run_id=begun)
     elif cancel.message_id is not None and cancel.run_id is None:
         if starts.open_run(slot) is None and not slot.phase.has_run_task:
             request_pause(slot, None)
-        answer_when_durable(slot, cancel.future, None)
+        answer_when_durable(slot, call.future, None)
         return
-    if waiters.answer_if_over(slot, cancel.future, cancel.run_id):
+    if waiters.answer_if_over(slot, call.future, cancel.run_id):
         return
-    starts.note_run(slot, cancel.on_run)
+    starts.note_run(slot, call)
     check_run(slot, cancel.run_id)
     request_pause(slot, None)
     if slot.phase is Phase.BEGINNING:
@@ -73,12 +81,12 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
             # A crash now must not have the run begin anew that is cancelled.
             now = slot.services.clock.now()
             activation.ledger.record(MessageCancelled(message_id=begins.asked, at=now))
-        slot.wait(begins.run_id, Waiter(cancel.future))
+        slot.wait(begins.run_id, call)
         slot.expect_end()  # the hooks of the run that it withdraws may go on for ever
         return
     run = starts.open_run(slot)
     if run is None:
-        answer_when_durable(slot, cancel.future, None)
+        answer_when_durable(slot, call.future, None)
         return
     # Also where one is recorded: this one cuts off the `on_run_end` hooks that it led to.
     signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
@@ -87,7 +95,7 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
         slot.cut_off()
     else:
         starts.stop_run(slot, StopSignal.from_dict(signal))
-    slot.wait(run.run_id, Waiter(cancel.future))
+    slot.wait(run.run_id, call)
 
 
 def request_pause(slot: AgentSlot, reason: str | None, by: str | None = None) -> None:
@@ -99,8 +107,34 @@ def request_pause(slot: AgentSlot, reason: str | None, by: str | None = None) ->
         ledger.record(PauseRequested(reason=reason, at=slot.services.clock.now(), by=by))
 
 
-def unpause(slot: AgentSlot, asked: Unpause) -> None:
-    """Continue a paused run."""
+def pause(slot: AgentSlot, call: AgentCall[Pause]) -> None:
+    """Pause the run after its next model reply.
+
+    Raises:
+        OtherRun: if it is for another run than the open one.
+
+    """
+    check_run(slot, call.message.run_id)
+    starts.note_run(slot, call)
+    request_pause(slot, call.message.reason, call.message.by)
+    answer_when_durable(slot, call.future, None)
+
+
+def unpause(slot: AgentSlot, call: AgentCall[Unpause]) -> None:
+    """Continue a paused run.
+
+    Raises:
+        OtherRun: if it is for another run than the open one.
+
+    """
+    check_run(slot, call.message.run_id)
+    starts.note_run(slot, call)
+    end_pause(slot, call.message)
+    answer_when_durable(slot, call.future, None)
+
+
+def end_pause(slot: AgentSlot, asked: Unpause) -> None:
+    """End the pause that is asked for, and continue the run if it is paused."""
     activation = slot.current
     request_pause(slot, None, asked.by)
     run = starts.open_run(slot)
@@ -117,7 +151,7 @@ def unpause(slot: AgentSlot, asked: Unpause) -> None:
         starts.continue_run(slot)
 
 
-def retry(slot: AgentSlot, retry: Retry) -> None:
+def retry(slot: AgentSlot, call: AgentCall[Retry]) -> None:
     """Begin a run that continues the last one, which failed; or release a quarantined run.
 
     A run that failed is retried once: the same retry again is answered by the run that it began.
@@ -129,30 +163,30 @@ def retry(slot: AgentSlot, retry: Retry) -> None:
         OtherRun: if it is for another run than the open one, or than the last one.
 
     """
-    run, phase = slot.current.state.run, slot.phase
+    run, phase, retry = slot.current.state.run, slot.phase, call.message
     begun = None if retry.run_id is None else run_of(slot, retry_id(retry.run_id))
     if begun is not None:
-        waiters.wait_outcome(slot, WaitOutcome(retry.future, run_id=begun))
+        waiters.wait_outcome(slot, call, WaitOutcome(run_id=begun))
         return
     is_meant = run is not None and retry.run_id in (None, run.run_id)
     if run is None or not is_meant or not run.has_failed or phase.has_run_task:
-        _release(slot, retry)
+        _release(slot, call)
         return
     slot.current.agent.runner.check_goes_on(slot.current.state)
     slot.current.self_started_runs = 0
-    starts.start_retry(slot, retry, run.run_id)
+    starts.start_retry(slot, call, run.run_id)
 
 
-def _release(slot: AgentSlot, retry: Retry) -> None:
+def _release(slot: AgentSlot, call: AgentCall[Retry]) -> None:
     """Release a quarantined run, and continue it."""
-    activation, future = slot.current, retry.future
-    if waiters.answer_if_over(slot, future, retry.run_id):
+    activation, retry = slot.current, call.message
+    if waiters.answer_if_over(slot, call.future, retry.run_id):
         return
     check_run(slot, retry.run_id)
     run = starts.open_run(slot)
     # One that is cancelled is being stopped (test_a_retry_right_behind_a_cancel_releases_nothing).
     if retry.run_id is not None and run is not None and not run.is_held:
-        waiters.wait_outcome(slot, WaitOutcome(future))  # it was released before
+        waiters.wait_outcome(slot, call, WaitOutcome())  # it was released before
         return
     if run is None or not run.is_held:
         raise NotInterrupted(
@@ -161,7 +195,7 @@ def _release(slot: AgentSlot, retry: Retry) -> None:
         )
     # Of no other run: where this copy is stale, the call would have released nothing, and would
     # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
-    starts.note_run(slot, retry.on_run)
-    activation.ledger.record(Released(by=retry.by))
+    starts.note_run(slot, call)
+    activation.ledger.record(Released(by=shown_author(retry.by)))
     starts.continue_run(slot)
-    slot.wait(run.run_id, Waiter(future))
+    slot.wait(run.run_id, call)

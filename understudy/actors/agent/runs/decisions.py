@@ -5,40 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from understudy.actors.agent.messages import (
-    AgentMessage,
+    AgentCall,
     AnswerWait,
     Decide,
     RecordFact,
     Resume,
-    asked_in,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable, check_known
 from understudy.actors.agent.runs import starts, waiters
-from understudy.actors.agent.slot import AgentSlot, Waiter
+from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.decisions import check_decisions, decide
 from understudy.errors import NotInterrupted
 from understudy.run.waits.answers import record_answer
 from understudy.state.waits import is_woken
 
 
-def must_wait(slot: AgentSlot, message: AgentMessage) -> bool:
-    """Whether a message is an answer that comes while the run that asks is under way.
+def must_wait(slot: AgentSlot, call: AgentCall) -> bool:
+    """Whether a call is an answer that comes while the run that asks is under way.
 
     Race: who has read of a request answers it, while its run task has not ended yet, or goes on
     because of another answer, or with a call beside it. The answer waits in the inbox until the
     run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment,
     test_a_request_is_answered_at_another_host_while_its_run_goes_on).
     """
-    message = asked_in(message)
-    if not isinstance(message, (Resume, Decide)) or slot.phase is not Phase.RUNNING:
+    message = call.message
+    if not isinstance(message, Decide) or slot.phase is not Phase.RUNNING:
         return False
     decisions = message.decisions
     pending = slot.current.state.requests
     return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
 
 
-def resume(slot: AgentSlot, resume: Resume) -> None:
+def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
     """Record decisions and continue the run.
 
     Raises:
@@ -46,15 +45,15 @@ def resume(slot: AgentSlot, resume: Resume) -> None:
         NotInterrupted: if the request has another decision already, or the run goes on now.
 
     """
-    _decide(slot, resume)
+    _decide(slot, call.message)
     run = starts.open_run(slot)
     if run is not None and not run.is_held:
-        slot.wait(run.run_id, Waiter(resume.future))
+        slot.wait(run.run_id, call)
     else:
-        waiters.answer_last(slot, resume.future)
+        waiters.answer_last(slot, call.future)
 
 
-def record_decisions(slot: AgentSlot, message: Decide) -> None:
+def record_decisions(slot: AgentSlot, call: AgentCall[Decide]) -> None:
     """As `resume`, but answers when the decisions are recorded.
 
     Raises:
@@ -62,14 +61,14 @@ def record_decisions(slot: AgentSlot, message: Decide) -> None:
         NotInterrupted: as `resume`, and for a quarantined run, whose requests stay.
 
     """
-    _decide(slot, message)
+    _decide(slot, call.message)
     run = starts.open_run(slot)
     if run is not None and run.quarantined is not None:
         raise NotInterrupted(f"Agent {slot.id!r} is quarantined: release its run by retry() first")
-    answer_when_durable(slot, message.future, None)
+    answer_when_durable(slot, call.future, None)
 
 
-def _decide(slot: AgentSlot, message: Resume | Decide) -> None:
+def _decide(slot: AgentSlot, message: Decide) -> None:
     """Record decisions and continue the run, unless it is over or quarantined."""
     activation = slot.current
     definition, run = activation.agent.definition, activation.state.run
@@ -90,11 +89,11 @@ def _decide(slot: AgentSlot, message: Resume | Decide) -> None:
                 f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
             )
     else:
-        decide(activation.ledger, new, slot.services.clock, message.context)
+        decide(activation.ledger, new, slot.services.clock, message.context, message.login)
         starts.continue_run(slot)
 
 
-def answer_wait(slot: AgentSlot, answer: AnswerWait) -> None:
+def answer_wait(slot: AgentSlot, call: AgentCall[AnswerWait]) -> None:
     """Record an answer for a wait, and let the run go on if it waits there.
 
     Raises:
@@ -102,26 +101,23 @@ def answer_wait(slot: AgentSlot, answer: AnswerWait) -> None:
         RecordRefused: if the answer is too large.
 
     """
-    activation = slot.current
-    now = slot.services.clock.now()
-    known = record_answer(
-        activation.ledger, answer.token_hash, answer.answer, now, agent_id=slot.id
-    )
-    answer_when_durable(slot, answer.future, known)
+    ledger, answer, now = slot.current.ledger, call.message, slot.services.clock.now()
+    known = record_answer(ledger, answer.token_hash, answer.answer, now, agent_id=slot.id)
+    answer_when_durable(slot, call.future, known)
     go_on_if_woken(slot)
 
 
-def record_fact(slot: AgentSlot, message: RecordFact) -> None:
+def record_fact(slot: AgentSlot, call: AgentCall[RecordFact]) -> None:
     """Record that a decision is revoked, or a doubt settled: a call that waits for a check goes on.
 
     Raises:
         UsageError: if there is no such decision, or doubt.
 
     """
-    ledger = slot.current.ledger
-    check_known(slot.id, ledger.state, message.fact)
-    ledger.record(message.fact)
-    answer_when_durable(slot, message.future, None)
+    ledger, fact = slot.current.ledger, call.message.fact
+    check_known(slot.id, ledger.state, fact)
+    ledger.record(fact)
+    answer_when_durable(slot, call.future, None)
     for notify in ledger.on_answer:
         notify()
     go_on_if_woken(slot)

@@ -6,7 +6,7 @@ from understudy._base.error_texts import error_text
 from understudy.actors.agent.activation import Beginning, RunAbandoned, RunTaskResult
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import archive
-from understudy.actors.agent.messages import Delete, WaitOutcome
+from understudy.actors.agent.messages import AgentCall, Delete, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, refuse_when_durable
 from understudy.actors.agent.run_outcomes import noted, status_after
@@ -19,7 +19,7 @@ from understudy.actors.agent.runs import (
     timers,
     waiters,
 )
-from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
+from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
 from understudy.journal import has_next_run, rest_status
 from understudy.journal.index_status import is_held
@@ -85,7 +85,7 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
         return
     asked = activation.unpause_asked
     if isinstance(outcome, (Interrupted, Paused)) and asked is not None:
-        control.unpause(slot, asked)
+        control.end_pause(slot, asked)
     if isinstance(outcome, Interrupted):
         decisions.go_on_if_woken(slot)
 
@@ -181,10 +181,10 @@ def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None)
     run = starts.open_run(slot)
     if run is not None and slot.phase is Phase.IDLE:
         for waiter in slot.take_waits(run.run_id):  # it was to be withdrawn, and is open still
-            waiters.wait_outcome(slot, WaitOutcome(waiter.future, run_id=run.run_id))
+            waiters.wait_outcome(slot, waiter, WaitOutcome(run_id=run.run_id))
 
 
-def _take_waits(slot: AgentSlot, begins: Beginning) -> tuple[Waiter, ...]:
+def _take_waits(slot: AgentSlot, begins: Beginning) -> tuple[AgentCall, ...]:
     """Take those who wait for a run that does not begin.
 
     Who waits for a message that is in the queue waits on: another run takes it.

@@ -42,7 +42,7 @@ def recover(slot: AgentSlot) -> None:
     elif is_fruitless(slot, run):
         quarantine(slot, "the process went away")
     else:
-        waits = (each for each in slot.inbox if isinstance(each, WaitOutcome))
+        waits = (each.message for each in slot.inbox if isinstance(each.message, WaitOutcome))
         starts.continue_run(slot, next((each.by for each in waits if each.by is not None), None))
 
 

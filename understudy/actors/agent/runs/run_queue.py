@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.message_ids import is_known, run_of
-from understudy.actors.agent.messages import RunRequest, Send, WaitOutcome, options_of
+from understudy.actors.agent.messages import (
+    AgentCall,
+    CancelMessage,
+    RunRequest,
+    Send,
+    WaitOutcome,
+    options_of,
+)
 from understudy.actors.agent.planner import RECORD_BYTES, Plans
 from understudy.actors.agent.replies import (
     answer_when_durable,
@@ -18,12 +26,13 @@ from understudy.actors.agent.replies import (
 )
 from understudy.actors.agent.run_outcomes import refusal, run_of_message
 from understudy.actors.agent.runs import control, starts, waiters
-from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
+from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.agent.runner import withdraw_requests
 from understudy.errors import NotInterrupted, UnknownMessage, UsageError
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
-from understudy.state.plans import QueuedMessage, next_turn, run_named_by
+from understudy.state.folds.queue import queued_message
+from understudy.state.plans import QueuedMessage, RunChoices, next_turn, run_named_by
 from understudy.state.records import MessageCancelled, MessageQueued, MessageRefused
 from understudy.state.waits import has_waits, is_woken
 
@@ -36,7 +45,7 @@ def plans_of(slot: AgentSlot) -> Plans:
     return Plans(slot.current.ledger, services.clock, services.new_id)
 
 
-def request(slot: AgentSlot, request: RunRequest) -> None:
+def request(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """Start a run, queue it behind others, or wait for the one that its message id names.
 
     Raises:
@@ -45,36 +54,37 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
         RecordRefused: if the message is too large to be queued.
 
     """
-    activation, message_id = slot.current, request.message_id
-    options_of(request.choices, activation.agent)
+    activation, queued = slot.current, call.message.queued
+    message_id = queued.message_id
+    options_of(queued.choices or RunChoices(), activation.agent)
     if is_known(slot, message_id) or run_of(slot, message_id) is not None:
         # What the first future brought may be old by now: the run has gone on
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
-        _wait_for_run_of(slot, request)
+        _wait_for_run_of(slot, call)
         return
     if message_id in activation.state.refused and run_named_by(message_id) is not None:
         # The call is made anew where its host has lost the agent, by an id that no other call has
         # (test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_made_anew).
         raise refusal(slot.id, activation.state, message_id)
-    if waiters.answer_if_quarantined(slot, request.future):
+    if waiters.answer_if_quarantined(slot, call.future):
         return
-    _check_may_withdraw(slot, request)
+    _check_may_withdraw(slot, call)
     is_kept = _is_suspended(slot) and _keeps_run(slot)
-    waits_its_turn = _waits_its_turn(slot, request)
+    waits_its_turn = _waits_its_turn(slot, call)
     activation.self_started_runs = 0
     if slot.phase.has_run_task or waits_its_turn or is_kept:
-        _queue(slot, request)
+        _queue(slot, call)
         if is_kept and not waits_its_turn:
             _withdraw_requests(slot)
         return
-    start_next(slot, request)
+    start_next(slot, call)
 
 
 def _is_suspended(slot: AgentSlot) -> bool:
     return starts.open_run(slot) is not None and not slot.phase.has_run_task
 
 
-def _check_may_withdraw(slot: AgentSlot, request: RunRequest) -> None:
+def _check_may_withdraw(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """Check that a `run` withdraws nothing that its caller does not want to withdraw.
 
     Raises:
@@ -82,64 +92,47 @@ def _check_may_withdraw(slot: AgentSlot, request: RunRequest) -> None:
 
     """
     asks = _is_suspended(slot) and (not _keeps_run(slot) or bool(slot.state.requests))
-    if asks and request.refuse_if_interrupted and not _waits_its_turn(slot, request):
+    if asks and call.message.refuse_if_interrupted and not _waits_its_turn(slot, call):
         raise NotInterrupted(
             f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
             "if_interrupted='withdraw'"
         )
 
 
-def _queue(slot: AgentSlot, request: RunRequest, *, steer: bool = False) -> None:
+def _queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """Record a `run` that waits for its turn, or that steers the run under way."""
-    ledger = slot.current.ledger
-    queued = MessageQueued(
-        message_id=request.message_id,
-        message=request.message,
-        context={**request.context},
-        choices=request.choices,
-        steer=steer,
-        by=request.by,
-    )
-    ledger.check(queued, spare=RECORD_BYTES)
-    ledger.record(queued)
-    if request.on_queued is not None:
-        request.on_queued()
-    _wait_in_queue(slot, request)
+    _record_queued(slot, call.message.queued)
+    call.notes.on_queued()
+    _wait_in_queue(slot, call)
 
 
-def _wait_in_queue(slot: AgentSlot, request: RunRequest) -> None:
-    waiter = Waiter(request.future, request.on_run, request.callers)
-    slot.wait(waits_for(request.message_id), waiter)
+def _record_queued(slot: AgentSlot, queued: MessageQueued) -> None:
+    slot.current.ledger.check(queued, spare=RECORD_BYTES)
+    slot.current.ledger.record(queued)
 
 
-def send(slot: AgentSlot, sent: Send) -> None:
+def _wait_in_queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
+    slot.wait(waits_for(call.message.message_id), call)
+
+
+def send(slot: AgentSlot, call: AgentCall[Send]) -> None:
     """Record a message in the queue, and start a run if the agent is free for one."""
-    activation = slot.current
+    sent = call.message.queued
     if is_known(slot, sent.message_id):
-        answer_when_durable(slot, sent.future, sent.message_id)
+        answer_when_durable(slot, call.future, sent.message_id)
         return
     is_due = sent.due is None or sent.due <= slot.services.clock.now()
     if not is_due:
         plans_of(slot).check_room()
-    queued = MessageQueued(
-        message_id=sent.message_id,
-        message=sent.message,
-        steer=sent.steer,
-        self_sent=sent.self_sent,
-        due=None if is_due else sent.due,
-        context={**sent.context},
-        by=sent.by,
-    )
-    activation.ledger.check(queued, spare=RECORD_BYTES)
-    activation.ledger.record(queued)
-    answer_when_durable(slot, sent.future, sent.message_id)
+    _record_queued(slot, replace(sent, due=None) if is_due else sent)
+    answer_when_durable(slot, call.future, sent.message_id)
     if not is_due:
         return
     if not sent.self_sent:
-        activation.self_started_runs = 0
+        slot.current.self_started_runs = 0
     run = starts.open_run(slot)
     if run is None or not (sent.self_sent or run.quarantined is not None):
-        if _waits_its_turn(slot, sent):
+        if _waits_its_turn(slot, call):
             return
         if _is_suspended(slot) and _keeps_run(slot):
             _withdraw_requests(slot)
@@ -147,31 +140,36 @@ def send(slot: AgentSlot, sent: Send) -> None:
             start_next(slot)
 
 
-def _wait_for_run_of(slot: AgentSlot, request: RunRequest) -> None:
+def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """The message was accepted before: its run answers this request, too."""
-    state, message_id = slot.current.state, request.message_id
+    state, message_id = slot.current.state, call.message.message_id
     queued = state.queue.get(message_id)
     if queued is None:
         run_id = run_of(slot, message_id) or run_of_message(slot.id, state, message_id)
         assert run_id is not None, "a message that a run has taken, or one that waits for its time"
-        waiters.wait_outcome(slot, WaitOutcome(request.future, run_id=run_id))
+        waiters.wait_outcome(slot, call, WaitOutcome(run_id=run_id))
         return
-    if waiters.answer_if_quarantined(slot, request.future):
+    if waiters.answer_if_quarantined(slot, call.future):
         return
     if queued.choices is not None:
-        if request.on_queued is not None:
-            request.on_queued()
-        _wait_in_queue(slot, request)
+        call.notes.on_queued()
+        _wait_in_queue(slot, call)
         return
-    _check_may_withdraw(slot, request)
+    _check_may_withdraw(slot, call)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
-    as_sent = replace(request, message=queued.message, context=queued.context, by=queued.by)
-    _queue(slot, as_sent, steer=queued.steer)
-    if not _waits_its_turn(slot, request):
+    as_sent = replace(
+        call.message.queued,
+        message=queued.message,
+        context=queued.context,
+        by=queued.by,
+        steer=queued.steer,
+    )
+    _queue(slot, replace(call, message=replace(call.message, queued=as_sent)))
+    if not _waits_its_turn(slot, call):
         start_next(slot)
 
 
-def _waits_its_turn(slot: AgentSlot, given: RunRequest | Send) -> bool:
+def _waits_its_turn(slot: AgentSlot, call: AgentCall[Any]) -> bool:
     """Whether a message that was at another host was sent before the open run was suspended.
 
     Who sent it has seen no request, and no pause. It was queued behind the run, in the memory of a
@@ -182,13 +180,13 @@ def _waits_its_turn(slot: AgentSlot, given: RunRequest | Send) -> bool:
     Of one that comes here at once no times are compared: a clock may be set back, and those of two
     hosts differ (test_a_message_withdraws_what_was_asked_before_the_clock_was_set_back).
     """
-    run, message = starts.open_run(slot), given.message
-    if run is None or slot.phase.has_run_task or not given.was_elsewhere:
+    run = starts.open_run(slot)
+    if run is None or slot.phase.has_run_task or not call.was_elsewhere:
         return False
     since = run.suspended_since
     if since is None:  # its host went away before it said so
         since = min((request.created_at for request in slot.state.requests), default=None)
-    sent = None if message is None else message.timestamp
+    sent = call.message.queued.message.timestamp
     return since is not None and sent is not None and sent < since
 
 
@@ -208,8 +206,13 @@ def _withdraw_requests(slot: AgentSlot) -> None:
         starts.continue_run(slot)
 
 
-def cancel_message(slot: AgentSlot, message_id: str, by: str | None) -> bool:
-    """Record that a message is cancelled; False if none of this id waits."""
+def cancel_message(slot: AgentSlot, call: AgentCall[CancelMessage]) -> None:
+    """Record that a message is cancelled; the answer is False if none of this id waits."""
+    was_there = _cancel_message(slot, call.message.message_id, call.message.by)
+    answer_when_durable(slot, call.future, was_there)
+
+
+def _cancel_message(slot: AgentSlot, message_id: str, by: str | None) -> bool:
     state, begins = slot.current.state, slot.current.beginning
     if message_id not in state.message_ids or state.message_ids[message_id] is not None:
         return False
@@ -225,7 +228,7 @@ def cancel_message(slot: AgentSlot, message_id: str, by: str | None) -> bool:
 
 def start_next(
     slot: AgentSlot,
-    asked: RunRequest | None = None,
+    asked: AgentCall[RunRequest] | None = None,
     *,
     is_held: bool = False,
     with_occurrences: bool = True,
@@ -260,12 +263,13 @@ def start_next(
         if asked is not None:
             refuse(asked.future, error)
         return
-    queue = state.queue if asked is None else {**state.queue, asked.message_id: _own(asked)}
+    own = None if asked is None else queued_message(asked.message.queued)
+    queue = state.queue if own is None else {**state.queue, own.message_id: own}
     turn = _turn(slot, queue, is_held, with_occurrences)
     if turn and starts.open_run(slot) is not None:
         control.request_pause(slot, None)  # it was for the run that this turn withdraws
     if asked is not None:
-        if turn and turn[-1].message_id == asked.message_id:
+        if turn and turn[-1] is own:
             _wait_in_queue(slot, asked)
             starts.start_turn(slot, turn, at, keeps_id=asked.was_elsewhere)
             return
@@ -281,19 +285,6 @@ def start_next(
             turn = _turn(slot, state.queue, is_held, with_occurrences)
         else:
             return
-
-
-def _own(asked: RunRequest) -> QueuedMessage:
-    """A `run` as it is in the queue."""
-    return QueuedMessage(
-        asked.message_id,
-        asked.message,
-        steer=False,
-        self_sent=False,
-        context={**asked.context},
-        choices=asked.choices,
-        by=asked.by,
-    )
 
 
 def _turn(

@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from understudy._base.authors import authors_of
+from understudy._base.authors import By, authors_of
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.events import Status
-from understudy.actors.agent.messages import AgentKey, OnRun, Retry, options_of
+from understudy.actors.agent.messages import AgentCall, AgentKey, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
 from understudy.actors.agent.replies import answer_earlier
-from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
@@ -47,11 +47,11 @@ def current_run(slot: AgentSlot) -> str | None:
     return begins.run_id if begins is not None else run.run_id if run is not None else None
 
 
-def note_run(slot: AgentSlot, on_run: OnRun) -> None:
-    """Say which run is open."""
+def note_run(slot: AgentSlot, call: AgentCall) -> None:
+    """Note which run is open, if a call is for that."""
     run = open_run(slot)
-    if on_run is not None and run is not None:
-        on_run(run.run_id)
+    if run is not None:
+        call.notes.on_run(run.run_id)
 
 
 def start_turn(
@@ -110,18 +110,12 @@ def start_turn(
     _run(slot, Phase.BEGINNING, begun, callers)
 
 
-def start_retry(slot: AgentSlot, retry: Retry, run_id: str) -> None:
+def start_retry(slot: AgentSlot, call: AgentCall[Retry], run_id: str) -> None:
     """Start a run that continues this one, which failed and is the last."""
-    activation, on_retried = slot.current, retry.on_retried
-    new = slot.services.new_id()
-    activation.beginning = Beginning(new, (retry_id(run_id),))
-    on_run = None if on_retried is None else partial(on_retried, run_id)
-    slot.wait(new, Waiter(retry.future, on_run))
-    _run(
-        slot,
-        Phase.BEGINNING,
-        _begin(slot, new, None, None, (), {}, go_on=True, by=authors_of((retry.by,))),
-    )
+    new, by = slot.services.new_id(), authors_of((call.message.by,))
+    slot.current.beginning = Beginning(new, (retry_id(run_id),), retries=run_id)
+    slot.wait(new, call)
+    _run(slot, Phase.BEGINNING, _begin(slot, new, None, None, (), {}, go_on=True, by=by))
 
 
 def fitting(slot: AgentSlot, turn: list[QueuedMessage]) -> list[QueuedMessage]:
@@ -149,7 +143,7 @@ async def _begin(
     occurrence: Occurrence | None = None,
     *,
     go_on: bool = False,
-    by: tuple[str, ...] = (),
+    by: tuple[By, ...] = (),
     also_unnamed: bool = False,
 ) -> Outcome:
     activation = slot.current
@@ -185,7 +179,7 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
         for message_id in begun.message_ids:
             slot.wait(begun.run_id, *slot.take_waits(waits_for(message_id)))
         for waiter in slot.waiting(begun.run_id):
-            note_run(slot, waiter.on_run)
+            waiter.notes.on_run(begun.run_id, begun.retries)
         # Of a run that this one has withdrawn
         # (test_who_asks_for_a_run_that_lacks_its_deps_while_another_one_withdraws_it_is_told).
         for key in list(slot.waits or ()):

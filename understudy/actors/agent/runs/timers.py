@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
+from understudy.actors.agent.messages import AgentCall, ChangePlans, CheckDue
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.planner import Plans
+from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.runs import run_queue, starts
 from understudy.actors.agent.slot import AgentSlot
 from understudy.run.waits.dues import end_doubts, record_dues
@@ -17,14 +16,20 @@ from understudy.state.plans import next_occurrence
 from understudy.stopping import StopSignal
 
 
-def change_plans(slot: AgentSlot, change: Callable[[Plans], Any]) -> Any:
+def change_plans(slot: AgentSlot, call: AgentCall[ChangePlans]) -> None:
     """Change a schedule, and start the run of what is triggered."""
-    changed = change(run_queue.plans_of(slot))
+    changed = call.message.change(run_queue.plans_of(slot))
     _start_what_came(slot, message=False)
-    return changed
+    answer_when_durable(slot, call.future, changed)
 
 
-def check_due(slot: AgentSlot, reached: datetime | None) -> None:
+def check_due(slot: AgentSlot, call: AgentCall[CheckDue]) -> None:
+    """Record what is due by now, and start or continue what follows."""
+    _record_what_is_due(slot, call.message.reached)
+    answer_when_durable(slot, call.future, None)
+
+
+def _record_what_is_due(slot: AgentSlot, reached: datetime | None) -> None:
     """Record what is due by now, and at `reached`, and start or continue what follows.
 
     A run that is under way looks for what is due in it when it continues, and says so again

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from understudy.actors.agent.message_ids import run_of
-from understudy.actors.agent.messages import AgentMessage, WaitOutcome
-from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.messages import AgentCall, WaitOutcome
 from understudy.actors.agent.replies import (
     answer_earlier,
     answer_when_durable,
@@ -16,17 +15,22 @@ from understudy.actors.agent.run_outcomes import (
     run_of_message,
 )
 from understudy.actors.agent.runs import starts
-from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.errors import UnknownAgent
 from understudy.journal import is_waiting
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 
-def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
+def wait_outcome(slot: AgentSlot, call: AgentCall, look: WaitOutcome | None = None) -> None:
     """Answer with the outcome of the current run, or of the last one; None without any.
 
     Or with that of the run, or of the run of the message, that is named.
+
+    Args:
+        slot: of the agent.
+        call: to be answered.
+        look: which outcome it is; None: its message says so.
 
     Raises:
         UnknownAgent: if another agent had the run, which is deleted.
@@ -35,7 +39,7 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
         UsageError: if the message waits for its time.
 
     """
-    activation, future = slot.current, waiting.future
+    activation, waiting = slot.current, look or call.message
     state, run_id = activation.state, waiting.run_id
     if waiting.incarnation not in (None, activation.journal.owned.incarnation):
         raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
@@ -44,26 +48,26 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
         run_id = run_id or run_of_message(slot.id, state, waiting.message_id)
         begins = activation.beginning
         if run_id is None or (begins is not None and waiting.message_id in begins.message_ids):
-            slot.wait(waits_for(waiting.message_id), Waiter(future))
+            slot.wait(waits_for(waiting.message_id), call)
             return
     current, run = starts.current_run(slot), state.run
     if run_id is None and current is None:
         run_id = next((waits_for(id) for id, each in state.queue.items() if each.choices), None)
         if run_id is not None:  # it is about to begin
-            slot.wait(run_id, Waiter(future))
+            slot.wait(run_id, call)
             return
     run_id = run_id or current
     if run_id is not None and run_id != current and (run is None or run.run_id != run_id):
-        answer_earlier(slot, future, run_id)
+        answer_earlier(slot, call.future, run_id)
         return
     if current is not None and run_id == current and slot.phase.has_run_task:
-        slot.wait(current, Waiter(future))
+        slot.wait(current, call)
         return
     outcome = last_outcome(activation.agent, state, activation.ledger.count)
     if run is None or outcome is not None:
-        answer_when_durable(slot, future, outcome)
+        answer_when_durable(slot, call.future, outcome)
         return
-    slot.wait(run.run_id, Waiter(future))
+    slot.wait(run.run_id, call)
     if not slot.phase.has_run_task and not is_waiting(state):
         starts.continue_run(slot)
 
@@ -78,19 +82,6 @@ def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
         if run_of(slot, message_id) == outcome.run_id:
             for waiter in slot.take_waits(key):
                 waiter.future._answer(outcome)
-
-
-def accept(slot: AgentSlot, posted: AgentMessage, accepted: Future[Any]) -> None:
-    """Tell the host that has posted a message for whose run its caller waits, once that is durable.
-
-    Of a `run` that has not begun it is told by `on_queued` and `on_run`, when the message is
-    recorded or the run has begun.
-    """
-    run = slot.state.run
-    if run is None or posted.future is accepted or slot.phase is Phase.BEGINNING:
-        return
-    if any(each.future is posted.future for each in slot.waiting(run.run_id)):
-        answer_when_durable(slot, accepted, run.run_id)
 
 
 def answer_if_over(slot: AgentSlot, future: Future[Any], run_id: str | None) -> bool:

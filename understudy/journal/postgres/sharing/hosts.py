@@ -50,7 +50,7 @@ SELECT no FROM definitions WHERE name = %(agent)s AND fingerprint = %(fingerprin
     AND version = %(version)s AND needs = %(needs)s::text[]
     AND continues_older = %(continues_older)s"""
 SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
-SET_DRAINING = "UPDATE hosts SET draining = true WHERE id = %s"
+SET_DRAINING = "UPDATE hosts SET draining = %s WHERE id = %s"
 
 FITTING_HOST = """
 SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
@@ -83,6 +83,7 @@ class PostgresHosts(PostgresInbox):
         super().__init__(connections, host)
         self._labels: frozenset[str] = frozenset()
         self._draining = False
+        self._held = ""
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
@@ -157,9 +158,9 @@ class PostgresHosts(PostgresInbox):
         numbers = [no for _, no in self._definitions.values()]
         self._fetch(SET_DEFINITIONS, [numbers, self._own_id])
 
-    def set_draining(self) -> None:
-        self._draining = True
-        self._fetch(SET_DRAINING, [self._own_id])
+    def set_draining(self, draining: bool = True, held: str = "") -> None:
+        self._draining, self._held = draining, held
+        self._fetch(SET_DRAINING, [draining, self._own_id])
 
     def _fitting_host(
         self, agent: str, run_version: str | None, needs: Collection[str] | None = None
@@ -191,7 +192,9 @@ class PostgresHosts(PostgresInbox):
 
         """
         if self._draining:
-            raise UnfitHost(agent_id=agent_id, agent=agent, draining=True)
+            raise UnfitHost(
+                agent_id=agent_id, agent=agent, draining=not self._held, held=self._held
+            )
         definition, no = self._definitions.get(agent, (None, 0))
         if definition is None:
             return

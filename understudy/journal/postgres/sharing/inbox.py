@@ -36,7 +36,6 @@ SELECT a.incarnation, a.epoch, a.last_seq, a.owner,
     h.channel IS NOT NULL, a.takeable, a.definition
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = %s AND NOT a.deleted"""
 
-EPOCHS = "SELECT agent_id, epoch FROM agents WHERE agent_id = ANY(%s) AND NOT deleted"
 
 POST = """
 WITH place AS (
@@ -189,9 +188,6 @@ class PostgresInbox(PostgresReader):
         for row in self._read(PLACE, [agent_id]):
             return Place(*row)
         return None
-
-    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
-        return dict(self._read(EPOCHS, [list(agent_ids)]))
 
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         return [(agent_id, agent) for agent_id, agent in self._read(ORPHANS, [limit])]

@@ -6,7 +6,8 @@ INSERT_HOST = """
 INSERT INTO hosts (name, channel, lease_until)
 VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
-    extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state)"""
+    extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),
+    (SELECT coalesce(max(number), 0) FROM trust)"""
 
 TIME = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
@@ -40,7 +41,8 @@ RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
 WHERE id = %s AND lease_until > '-infinity'
 RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8,
-    extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state)"""
+    extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),
+    (SELECT coalesce(max(number), 0) FROM trust)"""
 """Also after the lease has ended, unless another host has marked this one as expired
 (`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
 owns them all. That is how an owner continues after an outage that was longer than its lease

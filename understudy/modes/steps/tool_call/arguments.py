@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +12,10 @@ from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
-from understudy.modes.steps.tool_call.votes import with_requesters
+from understudy.modes.steps.tool_call.votes import AskedNow, with_requesters
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_context, shown_in
+from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_context
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
@@ -124,14 +124,7 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
     for request in call.requests.values():
         if request.question_key:
             continue  # the middleware that asked decides what an answer is for
-        expected = binding(
-            agent_id=run.agent_id,
-            run_id=run.run_id,
-            call=call,
-            fingerprint=fingerprint,
-            arguments=request.arguments,
-            shown=shown_in(request),
-        )
+        expected = binding(request, run=run, call=call, fingerprint=fingerprint)
         intact = (
             request.digest == expected
             and request.fingerprint == fingerprint
@@ -164,20 +157,23 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return edited
 
 
-async def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
+async def request_again(
+    run: Run, ready: ReadyCall, *, not_entered: bool = False, why: str | None = None
+) -> None:
     """Replace each request about a call by a new one, which shows what would run now.
 
     Args:
         run: of the call.
         ready: the call.
         not_entered: as of `Requested`.
+        why: it is asked again; None: something else would run.
 
     """
     call = as_tool_call(run, ready)
     for request in list(ready.call.requests.values()):
         if request.question_key:
             continue
-        fresh = call.request_in_place_of(request, asked_again=CHANGED)
+        fresh = call.request_in_place_of(request, asked_again=why or CHANGED)
         [fresh] = await with_requesters(run, [fresh])
         again = with_earlier(run, ready, fresh)
         record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)
@@ -400,3 +396,22 @@ def record_request(
     run.record(
         Requested(request=request, replaces=replaces, call_arguments=made, not_entered=not_entered)
     )
+
+
+def record_asked_now(
+    run: Run, ready: ReadyCall, asked: Sequence[AskedNow], *, not_entered: bool = False
+) -> None:
+    """Record what gates and rules of today ask besides, with the votes that count for it.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        asked: what is asked besides.
+        not_entered: as of `Requested`.
+
+    """
+    for each in asked:
+        request = with_earlier(run, ready, each.request)
+        record_request(run, request, each.replaces, made=ready.made, not_entered=not_entered)
+        if each.votes:
+            run.record(*each.votes_on())

@@ -22,6 +22,7 @@ from understudy.modes.steps.tool_call.arguments import (
 from understudy.modes.steps.tool_call.checks import noted_while_it_runs
 from understudy.modes.steps.tool_call.ends import (
     DeniedByRule,
+    Held,
     InDoubt,
     NeedsDecision,
     NotEntered,
@@ -37,11 +38,12 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.modes.steps.tool_call.votes import with_requesters
+from understudy.modes.steps.tool_call.votes import asked_now, why_ended, with_requesters
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
 from understudy.state.waits import open_calls
+from understudy.trust.trust import Trust
 
 LATE_RESULT = "late result"
 """How a doubt is settled by what the body returns after its call was given up."""
@@ -94,13 +96,25 @@ def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
     return with_retries(run, ready, body, begin_again)
 
 
+class _JudgedBefore(Exception):
+    """What is judged by has changed since a call was judged, which is to be judged again."""
+
+
 class _Entry:
-    """Whether the body of a call was entered, or was given up before. The first one decides."""
+    """Whether the body of a call was entered, or was given up before. The first one decides.
 
-    __slots__ = ("_first",)
+    Args:
+        trust: by which it is judged whether the body may be entered.
 
-    def __init__(self) -> None:
+    """
+
+    __slots__ = ("_first", "judged", "trust")
+
+    def __init__(self, trust: Trust) -> None:
         self._first: dict[None, bool] = {}
+        self.trust = trust
+        self.judged: object | None = None
+        """`Trust.stamp` when it was judged last that the body may be entered."""
 
     @property
     def is_entered(self) -> bool:
@@ -110,6 +124,23 @@ class _Entry:
     def enter(self) -> bool:
         """Enter the body; False if it was given up."""
         return self._first.setdefault(None, True)
+
+    def enter_in_thread(self) -> bool:
+        """As `enter`, in a thread.
+
+        Raises:
+            _JudgedBefore: if what is judged by has changed since the call was judged.
+
+        """
+        if self.judged is None and self.trust.stamp is None:
+            return self.enter()
+        # Race: the rules, or the log of trust, may change while the call waits for a thread. Under
+        # the lock by which they change: who has changed them knows that no body is entered later
+        # (test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_no).
+        with self.trust.lock:
+            if self.trust.stamp is not self.judged:
+                raise _JudgedBefore
+            return self.enter()
 
     def give_up(self) -> bool:
         """Enter it no more; False if it was entered."""
@@ -139,18 +170,6 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise NeedsDecision(ready)
-    # Race: the rules may have changed while the call waited for its start to be durable, for people
-    # to be looked up, or in a middleware
-    # (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
-    if run.environment.trust.rules is not None and call.attempts - 1 <= call.not_entered:
-        tool_call = as_tool_call(run, ready)
-        verdict = verdict_on(run, tool_call)
-        denied = denial_in(verdict)
-        if denied is not None:
-            raise DeniedByRule(denied)
-        requests = unasked(verdict, tool_call)
-        if requests:
-            raise NeedsDecision(ready, await with_requesters(run, requests))
     positional, keywords = tool.bind(ready.checked)
     limit = None if tool.timeout is None else TimeLimit(run, call, tool.timeout)
     if tool.takes_context:
@@ -159,6 +178,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
     # still a gap. A function that runs in a thread is checked there once more.
+    waited = False
     try:
         run.ledger.check_owner()
     except Fenced:
@@ -167,7 +187,10 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
         with before_entry(run, [ready]):
             await run.ledger.wait_for_owner()
-    entry = _Entry()
+        waited = True
+    entry = _Entry(run.environment.trust)
+    if entry.trust.stamp is not None:
+        await _judge(run, ready, entry, waited=waited)
     if run.not_begun:  # a hook has caught the cancellation, and calls it once more
         run.not_begun -= {call.key}
     try:
@@ -195,6 +218,68 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         raise signal from error
 
 
+async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = False) -> None:
+    """Judge once more, right before it is entered, whether a body may be entered.
+
+    On return nothing was awaited since the last look at all of it.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        entry: into its body.
+        waited: whether the lease has run out, and was renewed.
+
+    """
+    trust, call = entry.trust, ready.call
+    while True:
+        # Race: a host that was suspended for longer than its lease knows nothing of what the others
+        # have decided meanwhile, and no commit has told it
+        # (test_a_host_whose_lease_had_run_out_reads_the_log_before_a_body_is_entered).
+        # Race: facts may have been added since this host read the log. The commit of the start has
+        # brought the number of the last one
+        # (test_a_fact_that_is_added_before_the_start_is_durable_holds_for_the_body).
+        if waited or trust.is_behind:
+            with before_entry(run, [ready]):
+                await trust.look()
+        entry.judged = trust.stamp
+        if trust.held is not None:
+            raise Held
+        # Race: the rules may have changed while the call waited for its start to be durable, or in
+        # a middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
+        if trust.rules is not None and call.attempts - 1 <= call.not_entered:
+            await _check_rules(run, ready)
+        # Race: a delegation may have ended while the call waited for its start to be durable, or in
+        # a middleware (test_a_delegation_that_ends_right_before_the_body_is_entered_counts_not).
+        if call.votes and call.attempts - 1 <= call.not_entered:
+            why = why_ended(run, call)
+            if why is not None:
+                raise NeedsDecision(ready, why=why)
+        try:
+            run.ledger.check_owner()
+        except Fenced:
+            with before_entry(run, [ready]):
+                await run.ledger.wait_for_owner()
+            waited = True
+            continue
+        if not trust.is_behind and entry.judged is trust.stamp:
+            return
+        waited = False
+
+
+async def _check_rules(run: Run, ready: ReadyCall) -> None:
+    """Raise what ends the call where a rule of now denies it, or asks more than before."""
+    call = as_tool_call(run, ready)
+    verdict = verdict_on(run, call)
+    denied = denial_in(verdict)
+    if denied is not None:
+        raise DeniedByRule(denied)
+    today = unasked(verdict, call) if verdict.result == "ask" else ()
+    if today:
+        asked = await asked_now(run, call, await with_requesters(run, today))
+        if asked:
+            raise NeedsDecision(ready, asked)
+
+
 async def _call_function(
     run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entry: _Entry
 ) -> Any:
@@ -219,7 +304,7 @@ async def _call_function(
             run.ledger.check_owner()
             # Race: the time limit may pass meanwhile, or the run be cancelled. A call whose body
             # was not entered is not in doubt, so it must not be entered later: see `_Entry`.
-            if not entry.enter():
+            if not entry.enter_in_thread():
                 raise RuntimeError("it was given up")
             return function(*positional, **keywords)
 
@@ -227,11 +312,15 @@ async def _call_function(
             try:
                 returned = await run.threads.run(in_thread, on_late=on_late)
                 break
+            except _JudgedBefore:
+                await _judge(run, ready, entry)
             except Fenced:
                 if entry.is_entered:
                     raise  # the tool's own, of another agent
                 with before_entry(run, [ready]):
                     await run.ledger.wait_for_owner()
+                if entry.trust.stamp is not None:
+                    await _judge(run, ready, entry, waited=True)
             except asyncio.CancelledError:
                 if entry.give_up():
                     run.not_begun |= {ready.call.key}

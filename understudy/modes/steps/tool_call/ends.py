@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import text_of
 from understudy.errors import JournalFailed, MiddlewareError
-from understudy.interrupts import Halt, Interrupt, Request
+from understudy.interrupts import Halt, Interrupt
 from understudy.modes.steps.tool_call.arguments import ReadyCall
+from understudy.modes.steps.tool_call.votes import AskedNow
 from understudy.run.child_calls import CallSuspended
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall
@@ -28,10 +29,15 @@ class CallEnded(BaseException):
 class NeedsDecision(CallEnded):
     """What is about to run is not what was approved, or needs an approval now."""
 
-    def __init__(self, ready: ReadyCall, requests: Sequence[Request] = ()) -> None:
+    def __init__(
+        self, ready: ReadyCall, asked: Sequence[AskedNow] = (), why: str | None = None
+    ) -> None:
         super().__init__()
         self.ready = ready
-        self.requests = requests
+        self.asked = asked
+        """What is asked besides; without any all that was asked is asked again."""
+        self.why = why
+        """Why that is so, if it is not that something else is about to run."""
 
 
 class ToolInterrupt(CallEnded):
@@ -78,6 +84,13 @@ class ToolHalt(CallEnded):
 
 class NotEntered(CallEnded):
     """The time limit of a tool passed before its body was entered: it waited for a thread."""
+
+
+class Held(CallEnded):
+    """No call may start at this host now: its start counts as never entered.
+
+    The attempt ends, and a host at which calls may start continues the run.
+    """
 
 
 class DeniedByRule(CallEnded):

@@ -13,7 +13,7 @@ from understudy.modes.steps.tool_call.votes import with_requesters
 from understudy.run.definition import covers
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding, shown_in
+from understudy.run.tool_call import ToolCall, binding
 
 
 async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
@@ -62,14 +62,8 @@ async def _call_hook(run: Run, hook: Hook, calls: Sequence[ToolCall]) -> list[Re
 
 def _is_about(run: Run, request: Request, call: ToolCall) -> bool:
     """Whether the request shows exactly this call: a person must not approve something else."""
-    expected = binding(
-        agent_id=run.agent_id,
-        run_id=run.run_id,
-        call=call.call,
-        fingerprint=call.tool.fingerprint_as(call.call.part.tool_name),
-        arguments=request.arguments,
-        shown=shown_in(request),
-    )
+    fingerprint = call.tool.fingerprint_as(call.call.part.tool_name)
+    expected = binding(request, run=run, call=call.call, fingerprint=fingerprint)
     return request.digest == expected and digest(request.arguments) == digest(call.arguments)
 
 

@@ -14,13 +14,14 @@ from understudy.modes.steps.questions import ask_about_call
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
-    record_request,
+    record_asked_now,
     request_again,
 )
 from understudy.modes.steps.tool_call.body import tried
 from understudy.modes.steps.tool_call.checks import ask_check
 from understudy.modes.steps.tool_call.ends import (
     DeniedByRule,
+    Held,
     HookAsks,
     InDoubt,
     NeedsDecision,
@@ -149,10 +150,9 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except ToolHalt as ended:
         return halt_result(run, ready, ended.halt, _doubt_beside(run, ready, ended.doubt))
     except NeedsDecision as ended:
-        for request in ended.requests:
-            record_request(run, request, made=ended.ready.made, not_entered=True)
-        if not ended.requests:
-            await request_again(run, ended.ready, not_entered=True)
+        record_asked_now(run, ended.ready, ended.asked, not_entered=True)
+        if not ended.asked:
+            await request_again(run, ended.ready, not_entered=True, why=ended.why)
         return None
     except HookAsks as ended:
         try:
@@ -167,6 +167,10 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return replace(stopped, not_entered=ended.is_before_body)
     except DeniedByRule as ended:
         return replace(denied_by_rule(run, call, ended.text), not_entered=True)
+    except Held:
+        run.not_begun |= {call.key}
+        note_not_begun(run, [ready])
+        raise AttemptEnded from None
     except NotEntered:
         if _was_unknown(call):
             return in_doubt_result(run, call, "it was tried again, and no thread was free for it")

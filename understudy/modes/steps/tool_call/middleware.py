@@ -33,6 +33,7 @@ from understudy.modes.steps.tool_call.ends import (
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import make_part
 from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
+from understudy.modes.steps.tool_call.votes import AskedNow
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -175,7 +176,7 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
             raise DeniedByRule(denied)
         requests = await requests_about(run, [changed_call])
         if requests:
-            raise NeedsDecision(changed, requests)
+            raise NeedsDecision(changed, [AskedNow(each) for each in requests])
     return changed
 
 

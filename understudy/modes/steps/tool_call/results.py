@@ -92,17 +92,18 @@ def denied_by_rule(run: Run, call: Call, text: str) -> Result:
 
 def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
     """A rejection by a person, or by expiry; an error where a call made elsewhere failed."""
-    if decision.failed:
+    if decision.origin == "executor":
         text = decision.message or f"{call.part.tool_name!r} failed where it is executed."
         return failed_result(run, call, text)
-    if decision.expired:
+    is_expired = decision.origin == "expiry"
+    if is_expired:
         reason = "nobody answered in time whether this call may run."
     elif request.kind == "doubt":
         reason = "a person found that this call took no effect, and decided that it must not run."
     else:
         reason = "a person decided that this call must not run."
     if call.entered and request.kind != "doubt":  # it has asked, or waits: its body was entered
-        why = "nobody answered it in time" if decision.expired else "a person rejected it"
+        why = "nobody answered it in time" if is_expired else "a person rejected it"
         reason = in_part(run.state, call, why)
         if call.unknown and request.kind == "approval":  # asked before it would have run again
             reason = f"it was started and cut off, and may have taken effect; {why}."

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from understudy.approvals import VOTE_TYPES
-from understudy.interrupts import DECISION_TYPES, RULE, Request
+from understudy._base.authors import shown_author
+from understudy.approvals import RULE, VOTE_TYPES
+from understudy.interrupts import DECISION_TYPES, Request
+from understudy.modes.steps.tool_call.votes import is_covered
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
-from understudy.trust.rules import CallView, Rule, Verdict
+from understudy.trust.rules import DENIED_BY_RULE, CallView, Rule, Verdict
 
-DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
-ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
-
+DENIED = DENIED_BY_RULE + ", {names}.\nDo not try the same call again."
 
 NO_RULE = Verdict(result=None)
 
@@ -28,7 +28,7 @@ def verdict_on(run: Run, call: ToolCall) -> Verdict:
         agent_id=run.root.agent_id,
         agent_path=run.agent_path,
         run_id=run.run_id,
-        requesters=run.root.state.authors,
+        requesters=tuple(map(shown_author, run.root.state.authors)),
     )
     return rules.verdict(call.tool.names, call.arguments, view)
 
@@ -46,17 +46,11 @@ def requests_of_rules(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
 
 
 def unasked(verdict: Verdict, call: ToolCall) -> list[Request]:
-    """The requests of the rules that ask about this call, and that nobody has approved of it."""
-    of_call = call.call
-    approved = [
-        (request.source, request.approval)
-        for request in of_call.requests.values()
-        if request.id in of_call.decisions and of_call.decisions[request.id].type != "reject"
-    ]
+    """The requests of the rules that ask more about this call now than was asked before."""
     return [
-        _request(call, rule, asked_again=ASKED_BY_RULE_NOW)
-        for rule in _asking(verdict)
-        if (RULE + rule.name, rule.approval) not in approved
+        request
+        for request in (_request(call, rule) for rule in _asking(verdict))
+        if not is_covered(call, request)
     ]
 
 
@@ -64,10 +58,9 @@ def _asking(verdict: Verdict) -> tuple[Rule, ...]:
     return verdict.rules if verdict.result == "ask" else ()
 
 
-def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:
+def _request(call: ToolCall, rule: Rule) -> Request:
     return call.request(
         allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
         approval=rule.approval,
-        asked_again=asked_again,
         source=RULE + rule.name,
     )

@@ -1,22 +1,55 @@
 """Requests that ask several persons: who has asked for the call, and whether those who agreed may.
 
-Rights are looked at twice: where a vote is cast, and again right before the call starts.
+Rights are looked at twice: where a vote is cast, and again right before the call starts. Of what is
+asked then and now the stricter counts, whether a gate or a rule asks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
 
-from understudy.approvals import Approval, Vote, Voter, tally
-from understudy.interrupts import Request
+from understudy.approvals import (
+    Approval,
+    Caller,
+    Vote,
+    Voter,
+    caller_by,
+    roles_now,
+    span_text,
+    still_counts,
+    stricter,
+    tally,
+    why_not_vouched,
+)
+from understudy.interrupts import Request, decision_by_votes
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
-from understudy.state.records import Record, Requested, Voted
+from understudy.state.records import Record, Requested, voted_on
+from understudy.state.run_state import Call
 
 NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
 """Why persons are asked once more about a call that enough of them had agreed to."""
 UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
+ENDED = "{names} had agreed, and that delegation has ended: persons must agree anew."
+TOO_LATE = "It was approved, and did not start within {span}: {text} must agree anew."
+STRICTER_NOW = "More is asked now than when persons were asked before: {text} must agree."
+ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
+
+
+class AskedNow(NamedTuple):
+    """A request about a call that a gate or a rule of today makes, and did not make before."""
+
+    request: Request
+    replaces: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
+    """The votes that were cast before and still count."""
+
+    def votes_on(self) -> list[Record]:
+        """The records of these votes."""
+        return _recorded(self.request, self.votes)
 
 
 async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request]:
@@ -33,16 +66,16 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
     if not any(each.approval is not None and each.approval.never for each in requests):
         return list(requests)
     shaped = (
-        record.decision.by
+        record.login or record.decision.by
         for state in run.root.state.whole_tree
         for record in state.decisions
         if record.decision.type in ("edit", "respond")
     )
     # Where no message has a name, somebody without a name has asked.
-    names = {*(run.root.state.authors or (None,)), *shaped}
+    asked = {*(run.root.state.authors or (None,)), *shaped}
     people, found = run.environment.trust.people, None
-    if people is not None and None not in names:
-        voters = await people.voters(sorted(name for name in names if name is not None))
+    if people is not None and None not in asked:
+        voters = await people.voters(caller_by(each) for each in asked if each is not None)
         ids = {voter.person for voter in voters.values()}
         found = None if "" in ids else tuple(sorted(ids))
     return [
@@ -52,18 +85,30 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
 
 
 async def still_agreed(run: Run, call: ToolCall) -> bool:
-    """Whether enough of those who agreed to the call may still vote.
+    """Whether enough of those who agreed to the call may still vote, and it is not too late.
 
-    Where that is not so, persons are asked once more, and the votes that still count are kept.
+    Where that is not so, persons are asked once more, and the votes that still count are kept. A
+    call whose body was entered continues: it was approved when it started.
     """
+    if call.call.entered:
+        return True
     asked_again: list[Record] = []
     for request in list(call.call.requests.values()):
         votes = call.call.votes.get(request.id, ())
         if request.approval is None or not votes:
             continue
+        if _is_too_late(run, request, request.approval):
+            span = span_text(request.approval.use_within or 0)
+            why = TOO_LATE.format(span=span, text=request.approval.text)
+            asked_again += _again(call, request, why, ())
+            continue
         voters = await _voters(run, votes)
-        standing = [each for each in votes if _may_vote(each, voters.get(each.login), request)]
-        if tally(request.approval, standing).result == "approve":
+        standing = [
+            each
+            for each in votes
+            if still_counts(each, voters.get(each.caller), request.requesters or ())
+        ]
+        if _is_approved(run, request, standing):
             continue
         lost = [each for each in votes if each not in standing]
         why = _why_again(request.approval, lost, voters)
@@ -73,32 +118,141 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
     return not asked_again
 
 
-async def _voters(run: Run, votes: Sequence[Vote]) -> dict[str, Voter]:
-    people = run.environment.trust.people
-    if people is None:
-        return {}
-    found: dict[str, Voter] = {}
-    for assurance in dict.fromkeys(each.assurance for each in votes):
-        logins = [each.login for each in votes if each.assurance == assurance]
-        found |= await people.voters(logins, assurance)
-    return found
+async def asked_now(
+    run: Run, call: ToolCall, today: Sequence[Request], why: str = ASKED_BY_RULE_NOW
+) -> list[AskedNow]:
+    """What gates and rules ask of persons today, beyond what these were asked before.
+
+    Args:
+        run: of the call.
+        call: that is asked about.
+        today: the requests that gates and rules make about it now.
+        why: a person is asked by one of them that has not asked before.
+
+    """
+    asked: list[AskedNow] = []
+    for now in today:
+        if is_covered(call, now):
+            continue
+        before = [each for each in call.call.requests.values() if each.source == now.source]
+        several = [each for each in before if each.approval is not None]
+        if now.approval is not None and several:
+            more = await _stricter(run, call, now.approval, several)
+            asked += () if more is None else (more,)
+            continue
+        pending = tuple(each.id for each in before if each.id not in call.call.decisions)
+        text = why
+        if before and now.approval is not None:
+            text = STRICTER_NOW.format(text=now.approval.text)
+        asked.append(AskedNow(replace(now, asked_again=text), pending))
+    return asked
 
 
-def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
-    """Whether the person is still the same, and still has the roles that the vote stands for."""
-    return (
-        voter is not None
-        and voter.person == vote.person
-        and voter.kind == "person"
-        and set(vote.roles) <= set(voter.roles)
-        and vote.person not in (request.requesters or ())
+def is_covered(call: ToolCall, now: Request) -> bool:
+    """Whether what was asked about a call before asks as much as a request of today.
+
+    That is so where the same gate or rule asked as many persons, and where one decision is enough
+    today and there is one.
+    """
+    before = [each for each in call.call.requests.values() if each.source == now.source]
+    if now.approval is None:
+        decisions = (call.call.decisions.get(each.id) for each in before)
+        return any(each is not None and each.type != "reject" for each in decisions)
+    return any(
+        each.approval is not None
+        and stricter(each.approval, now.approval) == stricter(each.approval, each.approval)
+        for each in before
     )
 
 
-def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[str, Voter]) -> str:
+async def _stricter(
+    run: Run, call: ToolCall, wanted: Approval, before: Sequence[Request]
+) -> AskedNow | None:
+    """The request that asks what the earlier ones of its source and today's ask together.
+
+    Together they may ask for a person more than both need: whoever has two roles stands for one.
+    None where the votes on one of the earlier requests are enough for both.
+    """
+    for old in before:
+        assert old.approval is not None, "the caller has looked"
+        both = stricter(old.approval, wanted)
+        again = call.request_in_place_of(old, approval=both)
+        standing = await _standing(run, call.call.votes.get(old.id, ()), again)
+        if old.id in call.call.decisions and all(
+            _is_approved(run, replace(again, approval=each), standing)
+            for each in (old.approval, wanted)
+        ):
+            return None
+    text = STRICTER_NOW.format(text=both.text)
+    [again] = await with_requesters(run, [replace(again, asked_again=text)])
+    return AskedNow(again, (old.id,), tuple(standing))
+
+
+async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[Vote]:
+    """The votes that count on another request about the same call, with the roles that it asks."""
+    asked = request.approval
+    assert asked is not None, "it asks several persons"
+    voters, standing = await _voters(run, votes), []
+    for vote in votes:
+        voter = voters.get(vote.caller)
+        if voter is None or not still_counts(vote, voter, request.requesters or ()):
+            continue
+        if why_not_vouched(asked, vote.assurance, vote.auth_at, vote.at) is not None:
+            continue
+        wanted = asked.roles | (asked.glass_roles if vote.break_glass else frozenset())
+        roles = tuple(role for role in roles_now(vote, voter) if role in wanted)
+        standing.append(replace(vote, roles=roles))
+    return standing
+
+
+def _is_approved(run: Run, request: Request, votes: Sequence[Vote]) -> bool:
+    decision = decision_by_votes(request, votes, run.clock.now())
+    return decision is not None and decision.type == "approve"
+
+
+def _is_too_late(run: Run, request: Request, asked: Approval) -> bool:
+    """Whether the call was to start by now."""
+    if asked.use_within is None:
+        return False
+    for record in reversed(run.state.decisions):
+        if record.request.id == request.id:
+            return run.clock.now() > record.at + timedelta(seconds=asked.use_within)
+    return True  # nobody knows when it was decided
+
+
+async def _voters(run: Run, votes: Sequence[Vote]) -> dict[Caller, Voter]:
+    trust = run.environment.trust
+    if trust.people is None:
+        return {}
+    return await trust.voters((each.caller for each in votes), run.clock.now())
+
+
+def why_ended(run: Run, call: Call) -> str | None:
+    """Why persons must agree anew: a delegation behind a vote has ended; None where none has.
+
+    It awaits nothing, and asks nobody: it is for the moment before the body is entered.
+    """
+    held, now = run.environment.trust.state.delegations, run.clock.now()
+    ended = [
+        vote.shown_name
+        for id, votes in call.votes.items()
+        for vote in _counted(call.requests[id], votes)
+        if vote.represents is not None
+        and (vote.represents.delegation not in held or vote.represents.until <= now)
+    ]
+    if not ended:
+        return None
+    return ENDED.format(names=", ".join(dict.fromkeys(ended)))
+
+
+def _counted(request: Request, votes: Sequence[Vote]) -> tuple[Vote, ...]:
+    return () if request.approval is None else tally(request.approval, votes).counted
+
+
+def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[Caller, Voter]) -> str:
     """Why persons are asked once more, where these votes do not count any more."""
-    unknown = any(voters[each.login].why_unknown for each in lost if each.login in voters)
-    names = ", ".join(dict.fromkeys(each.name for each in lost)) or "nobody"
+    unknown = any(voters[each.caller].why_unknown for each in lost if each.caller in voters)
+    names = ", ".join(dict.fromkeys(each.shown_name for each in lost)) or "nobody"
     return (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
 
 
@@ -106,7 +260,8 @@ def _again(call: ToolCall, request: Request, why: str, standing: Sequence[Vote])
     """The records by which the request is open again, with the votes that still count."""
     fresh = call.request_in_place_of(request, asked_again=why)
     again = replace(fresh, earlier=request.earlier)
-    return [
-        Requested(request=again, replaces=(request.id,)),
-        *(Voted(request_id=again.id, vote=each) for each in standing),
-    ]
+    return [Requested(request=again, replaces=(request.id,)), *_recorded(again, standing)]
+
+
+def _recorded(request: Request, votes: Sequence[Vote]) -> list[Record]:
+    return [voted_on(request, votes[:number], vote) for number, vote in enumerate(votes)]

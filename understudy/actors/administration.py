@@ -1,0 +1,272 @@
+"""`Administration`: what persons must agree to before it is done: `Runtime(protect=...)`.
+
+Who asks for it gets `ApprovalNeeded`, and a request is in the log of trust of the store. Persons
+vote on that. Then the same person asks for the same once more: that uses the votes up, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+from understudy._base.clock import new_random_id
+from understudy._base.json_values import digest, shown
+from understudy.actors.agent.services import RuntimeServices
+from understudy.agent.decisions import vote_of, why_no_voter
+from understudy.approvals import (
+    Approval,
+    Caller,
+    Vote,
+    Voter,
+    equal_vote,
+    starts_at,
+    still_counts,
+    stricter,
+    tally,
+)
+from understudy.errors import (
+    ApprovalNeeded,
+    DecisionError,
+    PeopleUnavailable,
+    UsageError,
+    VoteRefused,
+)
+from understudy.interrupts import Decision
+from understudy.state.trust_facts import AdminRequested, AdminUsed, AdminVoted, FactContent
+from understudy.trust.fold import AdminRequest, TrustState
+
+Protected = Literal["compact", "delegate", "delete", "export", "import", "recover", "retire_rules"]
+"""What may be protected. `delegate` is to do it for others: their own roles people give alone."""
+WITHIN = timedelta(days=1)
+"""How long a request waits for votes, and its votes for what they are for, if nothing is said."""
+MOST = 1000
+"""The number of requests that may wait at once."""
+
+
+def checked_protect(given: object, *, has_people: bool) -> dict[str, Approval]:
+    """What is protected, by verb.
+
+    Raises:
+        UsageError: for what cannot be protected so.
+
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            'Runtime(protect=...) must be a mapping such as {"delete": approval({"ops": 2})}, got '
+            f"{shown(given)}"
+        )
+    for verb, asked in given.items():
+        if verb not in get_args(Protected):
+            known = ", ".join(get_args(Protected))
+            raise UsageError(f"Runtime(protect=...) has {shown(verb)}: use {known}")
+        if not isinstance(asked, Approval):
+            raise UsageError(
+                f"Runtime(protect=...): {verb!r} takes what approval() makes, got {shown(asked)}"
+            )
+        if asked.break_glass is not None:
+            raise UsageError(f"Runtime(protect=...): {verb!r} cannot have break_glass=")
+    if given and not has_people:
+        raise UsageError("Runtime(protect=...) needs people who agree: give people= as well")
+    return dict(given)
+
+
+class Administration:
+    """What is protected in one runtime, and the votes on it. On the runtime's loop.
+
+    Args:
+        services: of the runtime.
+        protect: by verb, who must agree.
+
+    """
+
+    def __init__(
+        self, services: RuntimeServices[Any, Any], protect: Mapping[str, Approval]
+    ) -> None:
+        self._services = services
+        self._trust = services.runs.trust
+        self._protect = protect
+
+    async def allow(self, verb: str, about: str, arguments: Any, caller: Caller | None) -> None:
+        """Return where it may be done now, and count the votes as used.
+
+        Args:
+            verb: what is to be done.
+            about: what that is, in words.
+            arguments: of the verb, JSON-able: votes are for these alone.
+            caller: who wants it; None where nobody is named.
+
+        Raises:
+            ApprovalNeeded: where persons must agree first.
+            UsageError: if nobody is named, or who is named is not known.
+            PeopleUnavailable: if nobody can say now who it is.
+
+        """
+        asked = self._protect.get(verb)
+        if asked is None:
+            return
+        if caller is None:
+            raise UsageError(
+                f"{about}: persons must agree ({asked.text}), so it must be known who wants it: "
+                "say it by by="
+            )
+        wanted, voter = digest([verb, arguments]), await self._voter(caller, about)
+        if not voter.person:
+            raise UsageError(f"{about}: `people` knows nobody by the name {caller.name!r}")
+        self._follow()
+        while True:
+            await self._trust.look()
+            found = self._found(self._trust.state, wanted, voter)
+            if found is None:
+                found = await self._asked(verb, about, wanted, asked, voter, caller)
+            missing = await self._missing(found, asked)
+            if missing is None and self._is_too_old(found, asked):
+                await self._used(found)  # then it is asked for anew
+                continue
+            if missing is not None:
+                raise ApprovalNeeded(request_id=found.id, verb=verb, about=about, missing=missing)
+            if await self._used(found):
+                return
+
+    async def vote(self, id: str, decision: Decision, caller: Caller) -> AdminRequest:
+        """Record the vote of a person.
+
+        Raises:
+            DecisionError: if there is no such request, or the decision is no vote.
+            VoteRefused: if the person may not vote on it.
+            PeopleUnavailable: if nobody can say now who it is.
+
+        """
+        if decision.type not in ("approve", "reject") or decision.always or decision.break_glass:
+            raise DecisionError(f"Request {id!r} takes approve() or reject()", request_id=id)
+        now = self._services.clock.now()
+        self._follow()
+        await self._trust.look()
+        found = self._pending(self._trust.state, id)
+        asked, voter = found.said.approval, await self._voter(caller, found.said.about)
+        why = why_no_voter(found, asked, voter, now, found.votes)
+        if why is not None:
+            raise VoteRefused(
+                f"Request {id!r} ({found.said.about}): {why}", request_id=id, person=caller.name
+            )
+        vote = vote_of(found, asked, voter, decision, found.votes, now)
+
+        def to_vote(state: TrustState) -> FactContent | None:
+            votes = self._pending(state, id).votes
+            return None if equal_vote(votes, vote) else AdminVoted(id=id, vote=vote)
+
+        await self._trust.add(to_vote, at=now, by=caller.shown)
+        return self._trust.state.administration[id]
+
+    async def requests(self) -> list[AdminRequest]:
+        """Those whose time is not over, and that were not used; the oldest first."""
+        await self._trust.look()
+        now = self._services.clock.now()
+        found = (each for each in self._trust.state.administration.values() if each.holds(now))
+        return sorted(found, key=lambda each: each.number)
+
+    # ------------------------------------------------------------------------- one request
+
+    async def _voter(self, caller: Caller, about: str) -> Voter:
+        if self._trust.people is None:
+            raise UsageError(f"{about}: no people are known: give Runtime(people=...)")
+        voter = await self._trust.voter(caller, self._services.clock.now())
+        if voter.why_unknown:
+            raise PeopleUnavailable(f"{about}: {voter.why_unknown}. Try again later")
+        return voter
+
+    def _found(self, state: TrustState, wanted: str, voter: Voter) -> AdminRequest | None:
+        now = self._services.clock.now()
+        for each in state.administration.values():
+            if each.said.digest == wanted and each.said.person == voter.person and each.holds(now):
+                return each
+        return None
+
+    def _pending(self, state: TrustState, id: str) -> AdminRequest:
+        found = state.administration.get(id)
+        if found is None or not found.holds(self._services.clock.now()):
+            raise DecisionError(
+                f"Request {id!r} of administration is not pending: it is unknown, used, or its "
+                "time is over",
+                request_id=id,
+            )
+        if tally(found.said.approval, found.votes).result == "reject":
+            raise DecisionError(f"Request {id!r} of administration is rejected", request_id=id)
+        return found
+
+    async def _asked(
+        self, verb: str, about: str, wanted: str, asked: Approval, voter: Voter, caller: Caller
+    ) -> AdminRequest:
+        now = self._services.clock.now()
+        within = WITHIN if asked.within is None else timedelta(seconds=asked.within)
+        said = AdminRequested(
+            id=new_random_id(),
+            verb=verb,
+            about=about,
+            digest=wanted,
+            approval=asked,
+            person=voter.person,
+            name=voter.name,
+            until=now + within,
+        )
+
+        def to_ask(state: TrustState) -> FactContent | None:
+            # Race: this against the same person who asks at another host. One request is enough
+            # (test_the_same_asked_for_again_is_one_request).
+            if self._found(state, wanted, voter) is not None:
+                return None
+            if sum(each.holds(now) for each in state.administration.values()) >= MOST:
+                raise UsageError(f"{MOST} requests of administration wait already")
+            return said
+
+        await self._trust.add(to_ask, at=now, by=caller.shown)
+        found = self._found(self._trust.state, wanted, voter)
+        assert found is not None, "it is there, or was added"
+        return found
+
+    async def _missing(self, found: AdminRequest, today: Approval) -> str | None:
+        """What is missing, in words; None where it may be done now. Empty: it is rejected."""
+        now, asked = self._services.clock.now(), stricter(found.said.approval, today)
+        standing = await self._standing(found, asked)
+        result = tally(asked, standing)
+        if result.result is None:
+            return result.text
+        if result.result == "reject":
+            return ""
+        due = starts_at(asked, standing)
+        if due is not None and due > now:
+            return f"the time until {due.isoformat(timespec='seconds')}"
+        return None
+
+    def _is_too_old(self, found: AdminRequest, today: Approval) -> bool:
+        """Whether it was to be done by now."""
+        asked = stricter(found.said.approval, today)
+        if asked.use_within is None or not found.votes:
+            return False
+        since = max(found.votes[-1].at, starts_at(asked, found.votes) or found.at)
+        return self._services.clock.now() > since + timedelta(seconds=asked.use_within)
+
+    async def _standing(self, found: AdminRequest, asked: Approval) -> list[Vote]:
+        """The votes of those who may still vote."""
+        excluded = found.requesters if asked.never else ()
+        voters = await self._trust.voters(
+            (each.caller for each in found.votes), self._services.clock.now()
+        )
+        return [each for each in found.votes if still_counts(each, voters[each.caller], excluded)]
+
+    async def _used(self, found: AdminRequest) -> bool:
+        """Use the votes up; False where something has changed meanwhile."""
+        now = self._services.clock.now()
+
+        def to_use(state: TrustState) -> FactContent | None:
+            # Race: this against a vote that is changed, and against the same at another host: it is
+            # done once (test_what_was_agreed_to_is_done_once).
+            return AdminUsed(id=found.id) if state.administration.get(found.id) == found else None
+
+        return await self._trust.add(to_use, at=now, by=found.said.name) is not None
+
+    def _follow(self) -> None:
+        if self._trust.log is None:
+            self._trust.follow(self._services.store)

@@ -1,0 +1,130 @@
+"""The commands for what several persons decide: delegations, and votes on what is protected."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from understudy.actors.verbs import VERBS
+from understudy.cli.exits import USAGE, refuse
+from understudy.cli.options import ListOutput, Where
+from understudy.cli.output import Column, Output
+
+Party = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHO", help="The name of a login; of an identity provider ISSUER,SUBJECT."
+    ),
+]
+
+
+def delegations(*, where: Where, out: ListOutput) -> None:
+    """List who may vote for whom, as what, and until when."""
+    rows = where.changing().get("/delegations")["delegations"]
+    people = [
+        {
+            **row,
+            "giver": row["giver"]["name"],
+            "getter": row["getter"]["name"],
+            "as": ", ".join(row["roles"]),
+        }
+        for row in rows
+    ]
+    columns = [
+        Column("DELEGATION", "id", "bold"),
+        Column("WHO", "getter"),
+        Column("FOR", "giver"),
+        Column("AS", "as"),
+        Column("UNTIL", "until"),
+        Column("WHY", "reason", wide=True),
+    ]
+    out.rows("delegations", rows, columns, shown=people, empty="nobody votes for somebody else")
+
+
+def delegate(
+    who: Party,
+    role: Annotated[
+        list[str], typer.Option("--role", help="One of yours; several times for several.")
+    ],
+    until: Annotated[str, typer.Option("--until", metavar="TIME", help="In ISO 8601 with a zone.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    giver: Annotated[
+        str | None,
+        typer.Option("--from", help="Whose they are, if not yours; needs admin and impersonate."),
+    ] = None,
+    *,
+    where: Where,
+    out: Output,
+) -> None:
+    """Let another person vote with roles of yours, until a time."""
+    try:
+        if datetime.fromisoformat(until).tzinfo is None:
+            refuse(USAGE, f"--until {until}: it has no time zone, such as +00:00")
+    except ValueError as error:
+        refuse(USAGE, f"--until: {error}")
+    body = {
+        "to": _party(who),
+        "roles": role,
+        "until": until,
+        "reason": reason,
+        "from_": None if giver is None else _party(giver),
+    }
+    _tell(out, where.changing().post("/delegations", body), VERBS["delegate"].said)
+
+
+def end_delegation(
+    id: Annotated[str, typer.Argument(metavar="DELEGATION", help="Its id.")],
+    *,
+    where: Where,
+    out: Output,
+) -> None:
+    """Let a delegation hold no longer."""
+    done = where.changing().post("/delegations/end", {"id": id})
+    _tell(out, done, VERBS["end_delegation"].said)
+
+
+def administration(*, where: Where, out: ListOutput) -> None:
+    """List what persons must agree to before it is done."""
+    rows = where.changing().get("/administration")["requests"]
+    people = [{**row, "who": row["by"]["name"], "state": _state(row)} for row in rows]
+    columns = [
+        Column("REQUEST", "id", "bold"),
+        Column("WHO", "who"),
+        Column("WHAT", "about"),
+        Column("STATE", "state"),
+        Column("UNTIL", "until", wide=True),
+    ]
+    out.rows("requests", rows, columns, shown=people, empty="nothing waits for votes")
+
+
+def vote(
+    id: Annotated[str, typer.Argument(metavar="REQUEST", help="Its id: see `administration`.")],
+    reject: Annotated[bool, typer.Option("--reject", help="It must not be done.")] = False,
+    note: Annotated[str | None, typer.Option("--note", help="Why, for the record.")] = None,
+    *,
+    where: Where,
+    out: Output,
+) -> None:
+    """Vote on what somebody wants to be done that is protected."""
+    body = {"request_id": id, "type": "reject" if reject else "approve", "note": note}
+    done = where.changing().post("/administration/vote", body)
+    _tell(out, done, f"{VERBS['vote'].said}: {_state(done)}")
+
+
+def _state(row: dict[str, object]) -> str:
+    said = {"approve": "agreed, it may be done now", "reject": "rejected"}
+    return said.get(str(row["result"]), f"{row['missing']} is missing")
+
+
+def _party(given: str) -> str | list[str]:
+    issuer, comma, subject = given.partition(",")
+    return [issuer, subject] if comma and "://" in issuer else given
+
+
+def _tell(out: Output, done: object, said: str) -> None:
+    if out.is_data:
+        out.document(done)
+    else:
+        out.say(said, "green")

@@ -1,0 +1,234 @@
+"""`rules check`, `rules trial`, `rules retire`: rules of an application, before they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from understudy._base.authors import checked_author
+from understudy._base.clock import SystemClock
+from understudy._base.json_values import shown
+from understudy.actors import Observer, Runtime
+from understudy.agent.agent import Agent
+from understudy.agent.rule_checks import reachable_tools
+from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.output import JsonOption, Output
+from understudy.cli.serve import load, load_definitions
+from understudy.cli.targets import StoreOption
+from understudy.cli.text import some
+from understudy.errors import UsageError
+from understudy.journal.opening import open_store
+from understudy.trust.check import RuleCheck, check_rules
+from understudy.trust.people import GivenPeople, People
+from understudy.trust.rules import Rules
+from understudy.trust.trial import CHANGES, Trial
+from understudy.trust.trust import Trust
+
+RulesArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODULE:ATTR", help="The Rules, or a Runtime that has them."),
+]
+AgentsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="MODULE:ATTR",
+        help="The agents, or a Runtime that has them; by default those of a Runtime that is named.",
+    ),
+]
+_SPAN = re.compile(r"(\d+)([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def check(
+    rules: RulesArgument,
+    agents: AgentsOption = None,
+    people: Annotated[
+        str | None,
+        typer.Option(
+            "--people",
+            metavar="MODULE:ATTR",
+            help="As of Runtime(people=...); by default that of a Runtime that is named.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say which tools each rule is about. Ends with 1 where a rule cannot do what it says."""
+    out = Output(json=json)
+    found, runtime = _rules_of(rules)
+    definitions = _agents_of(agents, rules, runtime)
+    if not definitions:
+        refuse(USAGE, f"{rules} names no agents: say which, by --agents MODULE:ATTR")
+    known = None if runtime is None else runtime.people
+    if people is not None:
+        given: GivenPeople = load(people)
+        known = People(given, SystemClock())
+    checks = check_rules(found, reachable_tools(definitions), known)
+    bad = [each for each in checks if each.problems]
+    if out.is_data:
+        rows = [each.to_dict() for each in checks]
+        document = {"ok": not bad, "version": found.version, "default": found.default}
+        out.document({**document, "rules": rows})
+    else:
+        for each in checks:
+            _say(out, each)
+    raise typer.Exit(FAILED if bad else 0)
+
+
+def _say(out: Output, found: RuleCheck) -> None:
+    rule = found.rule
+    state, style = ("bad", "red") if found.problems else ("ok", "green")
+    who = "" if rule.approval is None else f" [{rule.approval.text}]"
+    out.say(f"{state:4}  {rule.name}: {rule.kind} {rule.tool}{who}", style)
+    for match in found.matches:
+        out.say(f"        {match}")
+    for problem in found.problems:
+        out.say(f"      ! {problem}", "red")
+    for note in found.notes:
+        out.say(f"      - {note}", "yellow")
+
+
+def trial(
+    rules: RulesArgument,
+    store: StoreOption = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="SPAN", help="How far back: 30d, 12h, 90m, 2w.")
+    ] = "30d",
+    agents: AgentsOption = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="CHANGE",
+            help=f"End with 1 where a call changes so: {', '.join(CHANGES).replace('_', '-')}.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Try rules on the calls that a store has the records of. It changes nothing."""
+    out = Output(json=json)
+    if store is None:
+        refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
+    wanted = [name.replace("-", "_") for name in fail_on or ()]
+    unknown = next((name for name in wanted if name not in CHANGES), None)
+    if unknown is not None:
+        refuse(USAGE, f"--fail-on {unknown}: it is one of {', '.join(CHANGES)}")
+    found, runtime = _rules_of(rules)
+    definitions = _agents_of(agents, rules, runtime)
+    with Observer(store) as observer:
+        tried = observer.try_rules(found, since=_span(since), agents=definitions).get()
+    if out.is_data:
+        out.document(tried.to_dict())
+    else:
+        _say_trial(out, tried)
+    raise typer.Exit(FAILED if any(map(tried.count, _changes(wanted))) else 0)
+
+
+def _changes(names: Iterable[str]) -> list[Any]:
+    return [change for change in CHANGES if change in names]
+
+
+def _say_trial(out: Output, tried: Trial) -> None:
+    out.say(f"{tried.calls} calls of {tried.agents} agents")
+    for tool, counted in sorted(tried.by_tool.items()):
+        asked = f"asked about: {counted['asked_before']} before, {counted['asked_now']} now"
+        denied = f"denied: {counted['denied_before']} before, {counted['denied_now']} now"
+        out.say(f"  {tool}: {counted['calls']} calls; {asked}; {denied}")
+    for change in CHANGES:
+        count = tried.count(change)
+        if not count:
+            continue
+        out.say(f"{change.replace('_', ' ')}: {count}", "yellow")
+        for each in tried.examples[change]:
+            by = f" by {some([repr(rule) for rule in each.rules])}" if each.rules else ""
+            path = "/".join((*each.agent_path, each.tool))
+            out.say(f"  {each.agent_id}  {path}  {each.call_key}{by}")
+    for reason, count in sorted(tried.untried.items()):
+        out.say(f"not tried: {count} {reason}", "yellow")
+    for rule, count in sorted(tried.unknown.items()):
+        out.say(f"rule {rule!r}: its `when` failed for {count} calls", "yellow")
+
+
+def retire(
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides it; it is kept.")],
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Have no rules hold for a whole store any more, so that hosts without rules may open.
+
+    It writes to the store itself. A SQLite file must not be open elsewhere then.
+    """
+    out = Output(json=json)
+    if store is None:
+        refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
+    name = checked_author(by, what="--by")
+    version = asyncio.run(_retired(store, name))
+    if out.is_data:
+        out.document({"retired": version})
+    elif version is None:
+        out.say("no rules hold for this store")
+    else:
+        out.say(f"rules version {version} hold no longer")
+
+
+async def _retired(url: str, by: str | None) -> int | None:
+    """The version that is retired; None where none held."""
+    store = open_store(url)
+    await store.open(_nothing)
+    try:
+        trust = Trust()
+        trust.follow(store)
+        await trust.look()
+        rules = trust.state.rules
+        is_retired = await trust.retire_rules(at=SystemClock().now(), by=by)
+        return None if rules is None or not is_retired else rules.version
+    finally:
+        await store.close()
+
+
+def _nothing() -> None:
+    """The lease is lost: nothing is owned here."""
+
+
+def _rules_of(target: str) -> tuple[Rules, Runtime | None]:
+    """The rules that `module:attr` names, and the runtime where it has them."""
+    found = load(target)
+    if callable(found) and not isinstance(found, (Rules, Runtime)):
+        found = found()
+    runtime = found if isinstance(found, Runtime) else None
+    rules = found.rules if isinstance(found, Runtime) else found
+    if not isinstance(rules, Rules):
+        refuse(USAGE, f"{target} must be Rules(...), or a Runtime with rules, got {shown(found)}")
+    return rules, runtime
+
+
+def _agents_of(
+    target: str | None, rules: str, runtime: Runtime | None
+) -> tuple[Agent[Any, Any], ...]:
+    if target is not None:
+        return tuple(load_definitions(target)[0])
+    return () if runtime is None else runtime.definitions
+
+
+def _span(text: str) -> timedelta:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        refuse(USAGE, f"--since {text!r}: write a number and a unit, such as 30d, 12h, 90m or 2w")
+    try:
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError as error:
+        raise UsageError(f"--since {text!r} is too long") from error
+
+
+app: typer.Typer = typer.Typer(
+    name="rules",
+    help="Rules of an application: what they match, and what they would have said.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)

@@ -1,0 +1,185 @@
+"""What the facts of the log of trust add up to: `TrustState`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from understudy.approvals import Vote, tally
+from understudy.state.trust_facts import (
+    AdminRequested,
+    AdminUsed,
+    AdminVoted,
+    Delegated,
+    DelegationEnded,
+    RulesRegistered,
+    RulesRetired,
+    content_of,
+)
+from understudy.state.trust_log import TrustFact
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredRules:
+    """Rules of a version, as the store knows them."""
+
+    number: int
+    """The number of the fact."""
+    at: datetime
+    by: str | None
+    said: RulesRegistered
+
+    @property
+    def version(self) -> int:
+        """The version."""
+        return self.said.version
+
+
+_NONE: Mapping[int, RegisteredRules] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """Roles that a person has given to another one, as the store knows it."""
+
+    number: int
+    """The number of the fact."""
+    at: datetime
+    by: str | None
+    said: Delegated
+
+    @property
+    def id(self) -> str:
+        """The id."""
+        return self.said.id
+
+    def holds(self, now: datetime) -> bool:
+        """Whether its time is not over."""
+        return now < self.said.until
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        said = self.said
+        return {
+            "id": said.id,
+            "giver": {"person": said.from_person, "name": said.from_name},
+            "getter": {"person": said.to_person, "name": said.to_name},
+            "roles": list(said.roles),
+            "until": said.until.isoformat(),
+            "reason": said.reason,
+            "at": self.at.isoformat(),
+            "by": self.by,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminRequest:
+    """Something that persons must agree to before it is done, as the store knows it."""
+
+    number: int
+    """The number of the fact."""
+    at: datetime
+    by: str | None
+    said: AdminRequested
+    votes: tuple[Vote, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The id."""
+        return self.said.id
+
+    @property
+    def requesters(self) -> tuple[str, ...]:
+        """The id of the person who wants it."""
+        return (self.said.person,)
+
+    def holds(self, now: datetime) -> bool:
+        """Whether its time is not over."""
+        return now < self.said.until
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        said = self.said
+        found = tally(said.approval, self.votes)
+        return {
+            "id": said.id,
+            "verb": said.verb,
+            "about": said.about,
+            "must_agree": said.approval.text,
+            "by": {"person": said.person, "name": said.name},
+            "at": self.at.isoformat(),
+            "until": said.until.isoformat(),
+            "votes": [each.to_dict() for each in self.votes],
+            "missing": found.text,
+            "result": found.result,
+        }
+
+
+_NO_REQUESTS: Mapping[str, AdminRequest] = MappingProxyType({})
+_NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustState:
+    """What holds for a whole store, by all facts up to one."""
+
+    number: int = 0
+    """The number of the last fact: the epoch of trust."""
+    rules: RegisteredRules | None = None
+    """The newest rules, which each host must have; None where none are registered, or all of them
+    were retired."""
+    versions: Mapping[int, RegisteredRules] = field(default_factory=lambda: _NONE)
+    """All rules that were ever registered, by version."""
+    retired: int = 0
+    """Rules up to this version were retired; 0 = none were."""
+    delegations: Mapping[str, Delegation] = field(default_factory=lambda: _NO_DELEGATIONS)
+    """The delegations that were not ended, by id; each goes with the fact after its time."""
+    administration: Mapping[str, AdminRequest] = field(default_factory=lambda: _NO_REQUESTS)
+    """What persons are to agree to, or have, and what was not done since; by id."""
+    unknown: tuple[str, ...] = ()
+    """The kinds of facts that a later version of this library has added."""
+
+
+def _without(found: Mapping[str, T], ids: Collection[str]) -> Mapping[str, T]:
+    return {id: each for id, each in found.items() if id not in ids}
+
+
+def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
+    """What holds by one fact more. It reads no clock, and changes nothing."""
+    state = replace(state, number=fact.number)
+    over = [id for id, each in state.delegations.items() if each.said.until <= fact.at]
+    if over:
+        state = replace(state, delegations=_without(state.delegations, over))
+    void = [id for id, each in state.administration.items() if not each.holds(fact.at)]
+    if void:
+        state = replace(state, administration=_without(state.administration, void))
+    match content_of(fact):
+        case RulesRegistered() as said:
+            found = RegisteredRules(number=fact.number, at=fact.at, by=fact.by, said=said)
+            newest = state.rules
+            if said.version > state.retired and (newest is None or said.version > newest.version):
+                newest = found
+            return replace(state, rules=newest, versions={**state.versions, said.version: found})
+        case RulesRetired(version=version):
+            return replace(state, rules=None, retired=max(state.retired, version))
+        case Delegated() as said:
+            made = Delegation(number=fact.number, at=fact.at, by=fact.by, said=said)
+            return replace(state, delegations={**state.delegations, said.id: made})
+        case DelegationEnded(id=id):
+            return replace(state, delegations=_without(state.delegations, [id]))
+        case AdminRequested() as said:
+            asked = AdminRequest(number=fact.number, at=fact.at, by=fact.by, said=said)
+            return replace(state, administration={**state.administration, said.id: asked})
+        case AdminVoted(id=id, vote=vote):
+            voted = state.administration[id]
+            voted = replace(voted, votes=(*voted.votes, vote))
+            return replace(state, administration={**state.administration, id: voted})
+        case AdminUsed(id=id):
+            return replace(state, administration=_without(state.administration, [id]))
+        case None:
+            return replace(state, unknown=tuple(dict.fromkeys((*state.unknown, fact.kind))))
