@@ -54,19 +54,46 @@ async def test_a_person_with_two_roles_is_one_of_the_persons_who_are_asked() -> 
     assert paid == [7]
 
 
-async def test_who_has_written_a_schedule_does_not_vote_on_what_another_person_triggers() -> None:
-    """V2: nobody knows who has written it."""
+@pytest.mark.parametrize("how", ["its time", "triggered", "set anew", "paused"])
+async def test_who_has_set_a_schedule_does_not_vote_on_what_it_asks_for(how: str) -> None:
+    """V2: whoever triggers, pauses or moves it has not written its message."""
+    agent, paid = desk("hello", call("refund", {"amount": 7}), "Done.", interrupt_on=ASKED)
+    clock = SimulatedClock()
+    async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await ref.run("go", by="amy"))
+        given: dict[str, Any] = {"input": "Refund ann."}
+        schedules = runtime.schedules(ref)
+        await schedules.set("daily", cron="0 9 * * *", by="ann", **given)
+        if how == "triggered":
+            await schedules.trigger("daily", by="amy")
+        elif how == "set anew":
+            await schedules.set("daily", cron="0 8 * * *", by="amy", **given)
+        elif how == "paused":
+            await schedules.pause("daily", by="amy")
+            await schedules.resume("daily", by="amy")
+        if how != "triggered":
+            await soon(clock.advance(25 * 3600))
+        await soon(ref.outcome())
+        with pytest.raises(VoteRefused, match="has asked for the call"):
+            await ref.resume(approve(by="ann"))
+        assert paid == []
+        await ref.resume(approve(by="bob"))
+        completed(await ref.resume(approve(by="cy")))
+    assert paid == [7]
+
+
+async def test_nobody_votes_on_what_a_schedule_of_somebody_unnamed_asks_for() -> None:
+    """V2."""
     agent, paid = desk("hello", call("refund", {"amount": 7}), interrupt_on=ASKED)
     async with Runtime([agent], people=PEOPLE, clock=SimulatedClock()) as runtime:
         ref = runtime.spawn("desk", id="a")
         completed(await ref.run("go", by="amy"))
-        await runtime.schedule(ref, "daily", cron="0 9 * * *", input="Refund ann.", by="ann")
-        occurrence = await runtime.schedules(ref).trigger("daily", by="amy")
-        assert occurrence is not None
+        await runtime.schedule(ref, "daily", cron="0 9 * * *", input="Refund ann.")
+        await runtime.schedules(ref).trigger("daily", by="amy")
         await soon(ref.outcome())
-        for name in ("ann", "bob"):
-            with pytest.raises(VoteRefused, match="nobody knows who has asked"):
-                await ref.resume(approve(by=name))
+        with pytest.raises(VoteRefused, match="nobody knows who has asked"):
+            await ref.resume(approve(by="bob"))
     assert paid == []
 
 
@@ -242,7 +269,7 @@ CONTROLS: list[tuple[str, Attack]] = [
     ),
     (
         "a schedule has no author",
-        test_who_has_written_a_schedule_does_not_vote_on_what_another_person_triggers,
+        partial(test_who_has_set_a_schedule_does_not_vote_on_what_it_asks_for, "triggered"),
     ),
     ("a tool decides", partial(test_no_tool_decides_whatever_name_it_gives, inside=False)),
     ("a tool decides", partial(test_no_tool_decides_whatever_name_it_gives, inside=True)),

@@ -80,7 +80,7 @@ class Schedules:
             context={**self._ref._slot.services.codecs.capture()},
             by=author,
         )
-        return self._change(PlanChange("set", id, wanted))
+        return self._change(PlanChange("set", id, wanted, by=author))
 
     def list(self) -> Future[list[Schedule]]:
         """All of them, by their ids."""
@@ -118,8 +118,7 @@ class Schedules:
     def _change(self, change: PlanChange) -> Future[Any]:
         _check_id(change.id)
         by = checked_author(change.by, what=f"Schedule {shown(change.id)}: `by`")
-        who = by if change.wanted is None else change.wanted.by
-        security_log.note("act", f"schedules.{change.action}", who=who, agent=self._ref.id)
+        security_log.note("act", f"schedules.{change.action}", who=by, agent=self._ref.id)
         return self._ref._ask(ChangePlans(replace(change, by=self._ref._by(by))))
 
 

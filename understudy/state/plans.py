@@ -30,6 +30,8 @@ class Occurrence:
     """A person asked for it; the schedule's own times stay as they are."""
     by: By | None = None
     """The person who triggered it; None where nobody was named."""
+    authors: tuple[By | None, ...] = (None,)
+    """Who has set its schedule, as of `Schedule`."""
     skipped: Skipped | None = None
     """Why it got no run: `missed`: its time had passed when it was noticed. `overlap`: the one
     before it was still waiting or running. `full`: too many were waiting."""
@@ -61,6 +63,8 @@ class Schedule:
     """That of who has set it: its runs have it."""
     by: str | None = None
     """The person who set, paused or resumed it last; None where nobody was named."""
+    authors: tuple[By | None, ...] = (None,)
+    """Who has set it with this message: they have asked for its runs. None for somebody unnamed."""
 
 
 class TakenMessage(NamedTuple):

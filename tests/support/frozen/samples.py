@@ -475,7 +475,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
 
 def occurrence(**fields: Any) -> Occurrence:
     given: dict[str, Any] = {"schedule_id": "nightly", "due": at(50), "triggered": True}
-    given["by"] = "ada"
+    given |= {"by": "ada", "authors": ("bob", LOGIN, None)}
     return Occurrence(**{**given, **fields})
 
 
@@ -494,6 +494,7 @@ def schedule(id: str = "nightly", **fields: Any) -> Schedule:
         "latest": occurrence(skipped="full"),
         "context": {"tenant": "acme"},
         "by": "ada",
+        "authors": ("bob", LOGIN),
     }
     return Schedule(**{**given, **fields})
 

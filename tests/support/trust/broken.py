@@ -391,13 +391,7 @@ def _alike(patch: Patch) -> None:
 
 @_broken("a schedule has no author", story=False)
 def _schedules(patch: Patch) -> None:
-    def beginning(inner: Any) -> Any:
-        async def begin(*given: Any, **options: Any) -> Any:
-            return await inner(*given, **{**options, "also_unnamed": False})
-
-        return begin
-
-    _wrap(patch, starts, "_begin", beginning)
+    _wrap(patch, starts, "_authors_of", lambda _: lambda queued: (queued.by,))
 
 
 @_broken("a client says who votes", story=False)

@@ -51,12 +51,12 @@ class PlanChange:
     message_id: str = ""
     """Of the input of what is triggered: one that is asked for again is not triggered again."""
     by: By | None = None
-    """The person who asks for it; None where nobody is named. What to `set` has it itself."""
+    """The person who asks for it; None where nobody is named."""
 
     def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
         """Make it."""
         if self.wanted is not None:
-            return plans.set(self.wanted)
+            return plans.set(replace(self.wanted, authors=(self.by,)))
         if self.at is not None:
             return plans.trigger(self.id, self.at, self.message_id, self.by)
         change: Callable[[str, By | None], Schedule | Occurrence | None]
@@ -154,10 +154,12 @@ class Plans:
                 wanted, created_at=before.created_at, paused=before.paused, latest=before.latest
             )
             if _content(wanted) == _content(before):
-                wanted = replace(wanted, message=before.message)
+                # Who sets only other times has not written the message.
+                authors = tuple(dict.fromkeys((*before.authors, *wanted.authors)))
+                wanted = replace(wanted, message=before.message, authors=authors)
             if (wanted.cron, wanted.timezone) == (before.cron, before.timezone):
                 wanted = replace(wanted, next_due=before.next_due)
-        if before is not None and before == replace(wanted, by=before.by):
+        if before is not None and before == replace(wanted, by=before.by, authors=before.authors):
             return before
         return self._record(wanted)
 
@@ -182,8 +184,10 @@ class Plans:
 
     def trigger(self, schedule_id: str, at: datetime, message_id: str, by: By | None) -> Occurrence:
         """Record an occurrence now, also of a paused schedule; once for a message."""
-        id = self.get(schedule_id).id
-        occurrence = Occurrence(schedule_id=id, due=at, triggered=True, by=by)
+        schedule = self.get(schedule_id)
+        occurrence = Occurrence(
+            schedule_id=schedule.id, due=at, triggered=True, by=by, authors=schedule.authors
+        )
         if message_id in self._state.queue or message_id in self._state.message_ids:
             return occurrence
         return self._occur(occurrence, None, message_id)
@@ -218,7 +222,7 @@ class Plans:
             record = Occurred(occurrence=missed, since=since, next_due=then, at=now)
             yield (missed_until, partial(self._ledger.record, record))
         for due, then in zip(times, following, strict=False):
-            occurrence = Occurrence(schedule_id=schedule.id, due=due)
+            occurrence = Occurrence(schedule_id=schedule.id, due=due, authors=schedule.authors)
             yield (due, partial(self._occur, occurrence, then, self._new_id()))
 
     def _occur(

@@ -30,7 +30,10 @@ def agent_created(state: AgentState, record: r.AgentCreated) -> None:
 def imported(state: AgentState, record: r.Imported) -> None:
     if state.plans is not None:  # the original goes on with them
         schedules = state.plans.schedules
-        paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
+        paused = {
+            id: replace(schedule, paused=True, authors=(None,))
+            for id, schedule in schedules.items()
+        }
         change_plans(state, schedules=paused)
     # Whoever wrote the file says who they are, also where only its queue has messages.
     if None not in state.authors and (state.authors or not state.messages):

@@ -93,6 +93,7 @@ def start_turn(
         last.message_id if is_asked and last.message_id in queue else None,
     )
     taken = turn if keeps_id or run_named_by(last.message_id) is None else turn[:-1]
+    authors = [author for queued in turn for author in _authors_of(queued)]
     begun = _begin(
         slot,
         run_id,
@@ -102,12 +103,22 @@ def start_turn(
         last.context,
         last.occurrence,
         go_on=choices.go_on,
-        by=authors_of(queued.by for queued in turn),
-        # Who triggers an occurrence is named, and who wrote the text of its schedule is not
-        # (test_who_has_written_a_schedule_does_not_vote_on_what_another_person_triggers).
-        also_unnamed=any(each.by is None or each.occurrence is not None for each in turn),
+        by=authors_of(authors),
+        also_unnamed=None in authors,
     )
     _run(slot, Phase.BEGINNING, begun, callers)
+
+
+def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
+    """Who has asked for what a message says; None for somebody unnamed.
+
+    Of an occurrence these are all who have set its schedule, and who has triggered it
+    (test_who_has_set_a_schedule_does_not_vote_on_what_it_asks_for).
+    """
+    occurrence = queued.occurrence
+    if occurrence is None:
+        return (queued.by,)
+    return (*occurrence.authors, occurrence.by) if occurrence.triggered else occurrence.authors
 
 
 def start_retry(slot: AgentSlot, call: AgentCall[Retry], run_id: str) -> None:
