@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from understudy._base.grant_terms import GrantTerms
 from understudy._base.json_values import checked_text, shown
 from understudy.errors import UsageError
 
@@ -134,6 +135,8 @@ class Vote:
     note: str | None = None
     """Why; the model does not see it."""
     assurance: Assurance = "host"
+    grant: GrantTerms | None = None
+    """How far the person wants the decision to hold for later calls; None for this call alone."""
     at: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,6 +149,7 @@ class Vote:
             "message": self.message,
             "note": self.note,
             "assurance": self.assurance,
+            "grant": None if self.grant is None else self.grant.to_dict(),
             "at": self.at.isoformat(),
         }
 
@@ -236,4 +240,8 @@ def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
 def equal_vote(votes: Iterable[Vote], vote: Vote) -> bool:
     """Whether the last vote of this person says the same: then it is no other vote."""
     last = {each.person: each for each in votes}.get(vote.person)
-    return last is not None and (last.type, last.message) == (vote.type, vote.message)
+    return last is not None and (last.type, last.message, last.grant) == (
+        vote.type,
+        vote.message,
+        vote.grant,
+    )

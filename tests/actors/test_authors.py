@@ -125,7 +125,7 @@ async def _revoke(runtime: Runtime, _: AgentRef) -> None:
     ref = runtime.spawn("gated", id="g")
     outcome = interrupted(await soon(ref.run("go")))
     await soon(ref.resume(outcome.decide(approve(always=True))))
-    await soon(ref.revoke("pay", by=BY))
+    await soon(ref.revoke(outcome.requests[0].id, by=BY))
 
 
 async def _schedules(runtime: Runtime, ref: AgentRef, *names: str) -> None:

@@ -178,7 +178,7 @@ MESSAGES: tuple[Any, ...] = (
     m.Compact(Future(), by="ann"),
     m.Delete(StopSignal.user_requested("deleted"), Future(), by="ann"),
     m.RecordFact(Settled(call_key="k", how="it came", happened=False, by="ann"), Future()),
-    m.RecordFact(Revoked(tool_name="refund", by="ann"), Future()),
+    m.RecordFact(Revoked(grant_id="q-1", by="ann"), Future()),
     m.ChangeFiles(
         FilesChanged(files=(FileChange(path="a", file=FILE), FileChange(path="b"))),
         {FILE.hash: b"\x00\xff"},

@@ -205,7 +205,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.Escalated(request_id=text, number=number, audience=text, at=NOW),
         r.Voted(request_id="q", vote=vote),
         decided,
-        r.Revoked(tool_name=text),
+        r.Revoked(grant_id=text),
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),
         result,
         r.Suspended(call_key="k"),

@@ -96,7 +96,7 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         await ask("POST", "/import", data=exported, id="copy")
         await ask("DELETE", agent, "/agents/copy", confirm="copy")
         await ask("POST", "/recover")
-    # It needs a decision that always holds, and answers as `cancel`.
+    # It needs a grant, and answers as `cancel`.
     assert left == {("POST", f"{agent}/revoke")}
 
 

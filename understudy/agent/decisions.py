@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +40,8 @@ from understudy.tools import InvalidArguments
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
+MAX_GRANTS = 100
+"""The largest number of grants that an agent has at once."""
 RESULT_BYTES = 1024
 """The size of a call's result without the value that a person gives for it, rounded up."""
 
@@ -112,7 +115,25 @@ def check_decisions(
                 f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
                 request_id=str(request_id),
             )
+    _check_room(state, new, clock)
     return new
+
+
+def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Clock) -> None:
+    """Refuse grants where the agent has as many as it may have.
+
+    Raises:
+        DecisionError: if it has.
+
+    """
+    given = [request_id for request_id, each in new.items() if each.grant is not None]
+    there = [each for each in state.grants.values() if not each.is_over(clock.now())]
+    if given and len(there) + len(given) > MAX_GRANTS:
+        raise DecisionError(
+            f"The agent has {len(there)} grants, and {MAX_GRANTS} are the most: revoke some, or "
+            "decide without `grant`",
+            request_id=given[0],
+        )
 
 
 def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clock: Clock) -> Vote:
@@ -151,6 +172,7 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
         message=decision.message,
         note=decision.note,
         assurance=voter.assurance,
+        grant=decision.grant,
         at=clock.now(),
     )
 
@@ -180,12 +202,14 @@ def _in_time(
     """The decision, checked, if the request has not expired."""
     if request.expires_at is not None and request.expires_at <= clock.now():
         raise _expired(request)
-    return _checked(definition, request, given)
+    return _checked(definition, request, given, clock.now())
 
 
-def _checked(definition: AgentDefinition, request: Request, given: object) -> Decision:
+def _checked(
+    definition: AgentDefinition, request: Request, given: object, now: datetime | None = None
+) -> Decision:
     """The decision as plain JSON data, with arguments that the tool accepts."""
-    decision = checked_decision(request, given)
+    decision = checked_decision(request, given, now)
     try:
         checked_json(
             {"message": decision.message, "by": decision.by, "note": decision.note},
@@ -316,15 +340,20 @@ def decide(
 
 
 def decision_by_votes(request: Request, votes: Sequence[Vote]) -> Decision | None:
-    """The decision that these votes come to; None where more persons must vote."""
+    """The decision that these votes come to; None where more persons must vote.
+
+    It is a grant only where all of them want the same terms.
+    """
     assert request.approval is not None, "only called for a request that asks several persons"
     result = tally(request.approval, votes)
     if result.result is None:
         return None
     said = [each for each in result.counted if each.type == result.result]
     messages = [each.message for each in said if each.message]
+    terms = {each.grant for each in said}
     return Decision(
         type=result.result,
+        grant=terms.pop() if len(terms) == 1 else None,
         by=", ".join(each.name for each in said),
         message="\n".join(messages) or None,
     )

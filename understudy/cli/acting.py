@@ -111,7 +111,7 @@ _SPELT: Mapping[str, Any] = {
     "message_id": typer.Argument(metavar="MESSAGE", help="Its id."),
     "reason": typer.Option("--reason", help="Why."),
     "run_id": typer.Option("--run", metavar="RUN", help="Only this run, and once."),
-    "tool": typer.Argument(metavar="TOOL", help="Its name."),
+    "grant_id": typer.Argument(metavar="GRANT", help="Its id; `show` has it."),
 }
 """How the command line spells arguments of verbs. Any other is an option of its name."""
 _ASKS: Mapping[str, tuple[str, str, str]] = {

@@ -16,7 +16,7 @@ from understudy.cli.api import agent_path
 from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
-from understudy.cli.show import indented, row_lines, tree_rows
+from understudy.cli.show import grant_text, indented, row_lines, tree_rows
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.state.files import listed
@@ -86,6 +86,7 @@ def show(
         ],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
+        "grants": [grant.to_dict() for grant in state.grants.values()],
         "queue": queue_of(state),
         "next_due": utc(state.next_due),
         "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
@@ -112,6 +113,8 @@ def show(
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")
+    for grant in state.grants.values():
+        out.say(f"grant {line(grant.id)}: {grant_text(grant)}", "dim")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
 

@@ -266,13 +266,16 @@ class _Tools:
         message: str | None = None,
         value: Any = _VALUE,
         note: str | None = None,
+        grant: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Answer a request of an agent, as `list_pending` has it.
 
         `digest` is that of the request as it was shown: where it is another one by then, nothing
         is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
         and `message` is for `reject`. Where several persons must agree, it is the vote of one of
-        them: `open` says which votes are missing, and the request stays.
+        them: `open` says which votes are missing, and the request stays. `grant` lets it hold for
+        later calls, within the `offer` of the request: `{"seconds": 3600, "uses": 5, "match":
+        ["customer"], "scope": "run"}`, each of which may be left out.
         """
         user = self._need(context, "decide", agent_id)
         with _tool_errors():
@@ -282,6 +285,7 @@ class _Tools:
                 "message": message,
                 "note": note,
                 "by": user.name,
+                "grant": grant,
                 **({} if value is _NOT_GIVEN else {"value": value}),
             }
             ref = self._runtime().get(agent_id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
+from understudy._base.grant_terms import EVERY_GRANT, GivenOffer, checked_offer
 from understudy._base.json_values import checked_json, checked_text, digest
 from understudy._base.quickly_made import quickly_made
 from understudy._base.request_timing import (
@@ -81,6 +82,7 @@ def shown_in(request: Request) -> list[Any]:
         list(request.allowed),
         request.schema,
         *(() if request.approval is None else (request.approval.to_dict(),)),
+        *(() if request.offer is None else ({"offer": request.offer.to_dict()},)),
     ]
 
 
@@ -132,6 +134,7 @@ class ToolCall:
         on_expiry: OnExpiry = "reject",
         timing: RequestTiming | None = None,
         approval: Approval | None = None,
+        grant: GivenOffer | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
         asked_again: str = "",
         source: str = "",
@@ -139,8 +142,8 @@ class ToolCall:
         """A request for a decision about this call, for `check_tool_calls` to return.
 
         Args:
-            kind: tells requests apart. Only a decision about an `approval` can be
-                kept for later calls (`always=True`).
+            kind: tells requests apart. Only a decision about an `approval` can be a grant for
+                later calls.
             allowed: the types of decision that may answer it.
             display: shown in addition to the arguments; JSON-able.
             payload: the content of a tool's own question; JSON-able.
@@ -152,6 +155,8 @@ class ToolCall:
             on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
             timing: these four, checked already.
             approval: who must agree; None: anybody with the right to decide is enough.
+            grant: the largest grant that it offers, as `offer(...)` makes it; True for any, False
+                for none. None: any, where it is an approval by one person.
             doubts: calls of this tool whose outcome is unknown.
             asked_again: why a person is asked once more; empty where that is not so.
             source: the name of the middleware; the pipeline sets it for returned requests.
@@ -163,6 +168,9 @@ class ToolCall:
         """
         checked_text(kind, what="request(kind=...)")
         checked_text(source, what="request(source=...)", may_be_empty=True)
+        offered = EVERY_GRANT if approval is None else None
+        if grant is not None:
+            offered = checked_offer(grant, what="request(grant=...)")
         run = self.run
         now: datetime = run.clock.now()
         # A call that was made under an earlier name of the tool keeps that name.
@@ -201,6 +209,7 @@ class ToolCall:
             schema=schema,
             question_key=question_key,
             approval=approval,
+            offer=offered if kind == "approval" else None,
         )
         bound = binding(
             agent_id=run.agent_id,
@@ -231,9 +240,10 @@ class ToolCall:
             schema=old.schema,
             timing=old.timing,
             approval=old.approval,
+            grant=old.offer or False,
             doubts=old.doubts if doubts is None else doubts,
             asked_again=asked_again,
-            source=old.source if is_of_trust(old) else "",
+            source=old.source,
         )
         return replace(request, requesters=old.requesters)
 

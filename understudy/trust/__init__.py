@@ -7,7 +7,15 @@ people = {"ann": ["finance"], "bob": ["finance"]}
 with Runtime([agent], rules=rules, people=people) as runtime: ...
 """
 
+from understudy._base.grant_terms import (
+    GrantOffer,
+    GrantScope,
+    GrantTerms,
+    grant,
+    offer,
+)
 from understudy.approvals import Approval, Assurance, Tally, Vote, approval, tally
+from understudy.interrupts import Grant
 from understudy.trust.people import Caller, People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 
@@ -16,6 +24,10 @@ __all__ = [
     "Assurance",
     "CallView",
     "Caller",
+    "Grant",
+    "GrantOffer",
+    "GrantScope",
+    "GrantTerms",
     "People",
     "Person",
     "Rule",
@@ -27,5 +39,7 @@ __all__ = [
     "approval",
     "ask",
     "deny",
+    "grant",
+    "offer",
     "tally",
 ]

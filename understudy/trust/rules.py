@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from understudy._base.error_texts import error_text
+from understudy._base.grant_terms import GivenOffer, GrantOffer, checked_offer
 from understudy._base.json_values import checked_text, shown
 from understudy.approvals import Approval
 from understudy.errors import UsageError
@@ -60,6 +61,8 @@ class Rule:
     agent: str = "*"
     when: When | None = None
     approval: Approval | None = None
+    offer: GrantOffer | None = None
+    """The largest grant that an answer to its question may be; None where it may be none."""
 
     def matches(self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView) -> bool:
         """Whether the rule is about this call.
@@ -121,12 +124,15 @@ def ask(
     name: str | None = None,
     when: When | None = None,
     agent: str = "*",
+    grant: GivenOffer = False,
 ) -> Rule:
     """A rule by which persons are asked before a call runs.
 
     Args:
         tool: as of `deny`.
         approval: who must agree; None: anybody with the right to decide.
+        grant: the largest grant that it offers, as `offer(...)` makes it: then persons may decide
+            for later calls, too. True for any, False for none.
         name, when, agent: as of `deny`.
 
     Raises:
@@ -138,7 +144,8 @@ def ask(
             f"ask({tool!r}, ...) takes what approval(...) makes, such as approval({{'finance': 2}})"
             f", got {shown(approval)}"
         )
-    return _rule("ask", tool, name, when, agent, approval)
+    offered = checked_offer(grant, what=f"ask({tool!r}, grant=...)")
+    return _rule("ask", tool, name, when, agent, approval, offered)
 
 
 def allow(
@@ -163,6 +170,7 @@ def _rule(
     when: object,
     agent: object,
     approval: Approval | None = None,
+    offered: GrantOffer | None = None,
 ) -> Rule:
     pattern = checked_text(tool, what=f"{kind}(...): the name of a tool")
     of_agent = checked_text(agent, what=f"{kind}({pattern!r}, agent=...)")
@@ -186,6 +194,7 @@ def _rule(
         agent=of_agent,
         when=when,
         approval=approval,
+        offer=offered,
     )
 
 

@@ -59,6 +59,27 @@ class Filters(TypedDict):
 
 
 @exactly
+class OfferShape(TypedDict):
+    """The largest grant that a decision may be. Null stands for no limit, of `free` for all."""
+
+    seconds: float | None
+    uses: int | None
+    free: list[str] | None
+    scope: Literal["run", "agent"]
+
+
+@exactly
+class TermsShape(TypedDict):
+    """How far a decision holds for later calls."""
+
+    until: Time | None
+    seconds: float | None
+    uses: int | None
+    match: list[str] | None
+    scope: Literal["run", "agent"] | None
+
+
+@exactly
 class RequestShape(TypedDict):
     """A request, as it was asked."""
 
@@ -89,6 +110,7 @@ class RequestShape(TypedDict):
     question_key: str
     approval: dict[str, Any] | None
     requesters: list[str] | None
+    offer: OfferShape | None
 
 
 @exactly
@@ -102,6 +124,7 @@ class VoteShape(TypedDict):
     message: str | None
     note: str | None
     assurance: Literal["host", "login", "idp"]
+    grant: TermsShape | None
     at: Time
 
 
@@ -179,7 +202,6 @@ class Story(TypedDict):
     at: Time | None
     by: str | None
     decision: Decision | None
-    sticky: NotRequired[bool]
     votes: NotRequired[list[VoteShape]]
 
 

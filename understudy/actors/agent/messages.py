@@ -282,7 +282,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class RecordFact:
-    """Record that a sticky decision is revoked, or a doubt settled."""
+    """Record that a grant is revoked, or a doubt settled."""
 
     fact: Revoked | Settled
     future: Future[None]

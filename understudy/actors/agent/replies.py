@@ -194,7 +194,7 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
     known: dict[str, Any]
     why = ""
     if isinstance(fact, Revoked):
-        known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
+        known, wanted, what = state.grants, fact.grant_id, "grant"
     else:
         known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
         why = why_not_settled(state.requests, wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,20 +164,29 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return edited
 
 
-async def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
-    """Replace each request about a call by a new one, which shows what would run now.
+async def request_again(
+    run: Run,
+    ready: ReadyCall,
+    which: Sequence[Request] | None = None,
+    *,
+    why: str = CHANGED,
+    not_entered: bool = False,
+) -> None:
+    """Replace requests about a call by new ones, which show what would run now.
 
     Args:
         run: of the call.
         ready: the call.
+        which: of its requests; None for all.
+        why: a person is asked once more.
         not_entered: as of `Requested`.
 
     """
     call = as_tool_call(run, ready)
-    for request in list(ready.call.requests.values()):
+    for request in list(ready.call.requests.values() if which is None else which):
         if request.question_key:
             continue
-        fresh = call.request_in_place_of(request, asked_again=CHANGED)
+        fresh = call.request_in_place_of(request, asked_again=why)
         [fresh] = await with_requesters(run, [fresh])
         again = with_earlier(run, ready, fresh)
         record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)
@@ -368,6 +377,7 @@ def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, 
         allowed=first.allowed if first is not None else DECISION_TYPES,
         display=first.display if first is not None else None,
         timing=first.timing if first is not None else None,
+        grant=False,  # beside a doubt a decision is about this call alone
         doubts=doubts,
     )
     request = with_earlier(run, ready, request)

@@ -29,6 +29,7 @@ from understudy.modes.steps.tool_call.ends import (
     uncancel_after_task_group,
     was_cancelled_inside,
 )
+from understudy.modes.steps.tool_call.grants import requests_of_ended_grants
 from understudy.modes.steps.tool_call.results import (
     LIMIT_REASON,
     limit_text,
@@ -144,6 +145,12 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         denied = denial_in(verdict_on(run, as_tool_call(run, ready)))
         if denied is not None:
             raise DeniedByRule(denied)
+    # Race: a grant may be revoked, or its time be over, while the call waits likewise
+    # (test_no_call_runs_that_a_grant_does_not_cover).
+    if call.requests and call.attempts - 1 <= call.not_entered:
+        ended = requests_of_ended_grants(run, call)
+        if ended:
+            raise NeedsDecision(ready, ended=ended)
     positional, keywords = tool.bind(ready.checked)
     limit = None if tool.timeout is None else TimeLimit(run, call, tool.timeout)
     if tool.takes_context:

@@ -28,10 +28,17 @@ class CallEnded(BaseException):
 class NeedsDecision(CallEnded):
     """What is about to run is not what was approved, or needs an approval now."""
 
-    def __init__(self, ready: ReadyCall, requests: Sequence[Request] = ()) -> None:
+    def __init__(
+        self,
+        ready: ReadyCall,
+        requests: Sequence[Request] = (),
+        ended: Sequence[Request] = (),
+    ) -> None:
         super().__init__()
         self.ready = ready
         self.requests = requests
+        self.ended = ended
+        """Those of its requests that were decided by grants which do not hold any more."""
 
 
 class ToolInterrupt(CallEnded):

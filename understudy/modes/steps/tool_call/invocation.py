@@ -29,6 +29,7 @@ from understudy.modes.steps.tool_call.ends import (
     ToolInterrupt,
     ToolStop,
 )
+from understudy.modes.steps.tool_call.grants import GRANT_OVER
 from understudy.modes.steps.tool_call.middleware import call_through_hooks, record_not_run
 from understudy.modes.steps.tool_call.results import (
     as_edited,
@@ -151,7 +152,9 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except NeedsDecision as ended:
         for request in ended.requests:
             record_request(run, request, made=ended.ready.made, not_entered=True)
-        if not ended.requests:
+        if ended.ended:
+            await request_again(run, ended.ready, ended.ended, why=GRANT_OVER, not_entered=True)
+        elif not ended.requests:
             await request_again(run, ended.ready, not_entered=True)
         return None
     except HookAsks as ended:

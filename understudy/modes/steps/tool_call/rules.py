@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy.approvals import VOTE_TYPES
-from understudy.interrupts import DECISION_TYPES, Request
+from understudy.interrupts import DECISION_TYPES, Decision, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import RULE, ToolCall
 from understudy.trust.rules import CallView, Rule, Verdict
@@ -49,15 +49,25 @@ def unasked(verdict: Verdict, call: ToolCall) -> list[Request]:
     """The requests of the rules that ask about this call, and that nobody has approved of it."""
     of_call = call.call
     approved = [
-        (request.source, request.approval)
+        (request, of_call.decisions[request.id])
         for request in of_call.requests.values()
         if request.id in of_call.decisions and of_call.decisions[request.id].type != "reject"
     ]
     return [
         _request(call, rule, asked_again=ASKED_BY_RULE_NOW)
         for rule in _asking(verdict)
-        if (RULE + rule.name, rule.approval) not in approved
+        if not any(_is_asked_by(rule, *each) for each in approved)
     ]
+
+
+def _is_asked_by(rule: Rule, request: Request, decision: Decision) -> bool:
+    """Whether a request that was decided is the one that the rule would make today.
+
+    A grant holds only as long as the rule offers the same.
+    """
+    if (request.source, request.approval) != (RULE + rule.name, rule.approval):
+        return False
+    return decision.by_grant is None or request.offer == rule.offer
 
 
 def _asking(verdict: Verdict) -> tuple[Rule, ...]:
@@ -69,6 +79,7 @@ def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:
         allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
         display=f"Asked by the rule {rule.name!r}",
         approval=rule.approval,
+        grant=rule.offer or False,
         asked_again=asked_again,
         source=RULE + rule.name,
     )

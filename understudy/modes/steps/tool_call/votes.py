@@ -1,6 +1,7 @@
 """Requests that ask several persons: who has asked for the call, and whether those who agreed may.
 
-Rights are looked at twice: where a vote is cast, and again right before the call starts.
+Rights are looked at twice: where a vote is cast, and again right before the call starts. So are the
+rights of those who gave a grant: where it decides a request, and right before the start.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy.approvals import Approval, Vote, Voter, tally
-from understudy.interrupts import Request
+from understudy.interrupts import Grant, Request
+from understudy.modes.steps.tool_call.grants import GRANT_OVER, Standing, holding_grant
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import Record, Requested, Voted
@@ -51,12 +53,15 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
 
 
 async def still_agreed(run: Run, call: ToolCall) -> bool:
-    """Whether enough of those who agreed to the call may still vote.
+    """Whether enough of those who agreed to the call may still vote, and its grants still hold.
 
     Where that is not so, persons are asked once more, and the votes that still count are kept.
     """
     asked_again: list[Record] = []
     for request in list(call.call.requests.values()):
+        if await _is_by_ended_grant(run, call, request):
+            asked_again += _again(call, request, GRANT_OVER, ())
+            continue
         votes = call.call.votes.get(request.id, ())
         if request.approval is None or not votes:
             continue
@@ -70,6 +75,46 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
     if asked_again:
         run.record(*asked_again)
     return not asked_again
+
+
+async def standing_grants(run: Run, requests: Sequence[Request]) -> Standing:
+    """The grants that may decide one of these requests by the roles that persons have now.
+
+    Args:
+        run: of the calls.
+        requests: about calls.
+
+    """
+    found = set()
+    for grant in run.root.state.grants.values():
+        for request in requests:
+            if grant.source == request.source and await has_standing(run, grant, request):
+                found.add((grant.id, request.id))
+    return frozenset(found)
+
+
+async def has_standing(run: Run, grant: Grant, request: Request) -> bool:
+    """Whether those who gave the grant might agree to this request now."""
+    asked = request.approval
+    if asked is None or grant.approval is None:
+        return asked is grant.approval
+    if asked != grant.approval or ("requester" in asked.never and request.requesters is None):
+        return False
+    voters = await _voters(run, grant.votes)
+    standing = [each for each in grant.votes if _may_vote(each, voters.get(each.login), request)]
+    return tally(asked, standing).result == grant.type
+
+
+async def _is_by_ended_grant(run: Run, call: ToolCall, request: Request) -> bool:
+    """Whether a grant has decided the request that does not hold any more.
+
+    A call whose body was entered continues: the grant held when it started.
+    """
+    decision = call.call.decisions.get(request.id)
+    if decision is None or decision.by_grant is None or call.call.entered:
+        return False
+    grant = holding_grant(run, call.call, request)
+    return grant is None or not await has_standing(run, grant, request)
 
 
 async def _voters(run: Run, votes: Sequence[Vote]) -> dict[str, Voter]:
