@@ -36,7 +36,7 @@ from understudy.modes.steps.tool_call import body, grants, middleware, rules, vo
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.state.folds import grants as grant_folds
-from understudy.trust import Caller, Person, Rules, approval, ask, offer
+from understudy.trust import Caller, Person, Rules, Tally, approval, ask, offer
 
 Faults = list[str]
 ANY = grant(match=[], scope="agent")
@@ -268,6 +268,27 @@ async def a_lost_role(_: Path) -> Faults:
         return more(paid, 1, await ref.run("again"))
 
 
+async def a_changed_vote(_: Path) -> Faults:
+    """Ann agrees, and then does not: her first vote is none when another role is lost."""
+    roles = {"ann": ["finance"], "bob": ["finance"], "dan": ["finance"]}
+
+    def who(caller: Caller) -> Person:
+        return Person(id=caller.name, roles=frozenset(roles[caller.name]))
+
+    gates = {"pay": {"approval": approval({"finance": 2}, deny=2), "grant": True}}
+    agent, paid = paying(pays("ann"), "over", pays("ann"), interrupt_on=gates)
+    clock = FakeClock()
+    async with Runtime([agent], people=who, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        interrupted(await ref.run("go"))
+        votes = [approve(grant=ANY, by="ann"), reject(by="ann")]
+        for vote in (*votes, approve(grant=ANY, by="bob"), approve(grant=ANY, by="dan")):
+            await ref.resume(vote)
+        roles["bob"] = []
+        clock.advance(61)
+        return more(paid, 1, await ref.run("again"))
+
+
 Attack = Callable[[Path], Awaitable[Faults]]
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -374,6 +395,14 @@ def _roles_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(votes, "has_standing", always)
 
 
+def _all_votes_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        grant_folds,
+        "tally",
+        lambda asked, cast: Tally(result=None, missing={}, counted=tuple(cast)),
+    )
+
+
 ATTACKS: dict[str, tuple[Attack, Break]] = {
     "the last use, raced in one reply": (last_use_in_one_reply, _uncounted_in_a_reply),
     "the last use, raced by agents inside": (last_use_by_agents_inside, _read_before_it_waits),
@@ -394,5 +423,6 @@ ATTACKS: dict[str, tuple[Attack, Break]] = {
     "the clock set back": (the_clock_set_back, _over_is_not_noted),
     "an import": (an_import, _kept_by_an_import),
     "a lost role": (a_lost_role, _roles_for_ever),
+    "a changed vote": (a_changed_vote, _all_votes_count),
 }
 """Each attack, with the build in which it must find something."""

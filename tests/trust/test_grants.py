@@ -21,6 +21,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.events import GrantUsed, RunFinished
 from understudy.middleware import Middleware, SubAgent
 from understudy.tools import OutcomeUnknown
 from understudy.trust import GrantTerms, Rules, approval, ask, deny, offer
@@ -73,6 +74,15 @@ async def test_a_grant_covers_calls_with_equal_arguments(terms: GrantTerms, cove
         assert paid[1:] == covered
         assert asked == 3 - len(covered)
         granted = [each for each in await ref.decisions() if each.decision.by_grant is not None]
+        used: list[Any] = []
+        async for each in ref.events():
+            if isinstance(each.event, GrantUsed):
+                used.append(each.event)
+            elif isinstance(each.event, RunFinished):
+                break
+        assert [(each.by, each.request.arguments["customer"]) for each in used] == [
+            ("ann", customer) for customer, _ in covered
+        ]
         assert [each.decision.by for each in granted] == ["ann"] * len(covered)
 
 
@@ -400,6 +410,19 @@ async def test_a_grant_is_not_applied_to_a_call_that_a_person_was_asked_about_ag
         assert again.asked_again == "The grant by which it was decided does not hold any more."
         completed(await ref.resume(approve(grant=grant(match=[]))))
     assert paid == [("ann", 5), ("ann", 6), ("ann", 7)]
+
+
+async def test_a_grant_of_an_approval_holds_while_its_voters_might_agree_to_the_call() -> None:
+    """V23: not where one of them has asked for the call, and not where a sender is not known."""
+    one = approval({"finance": 1}, never=["requester"])
+    for by, holds in (("cy", True), ("ann", False), (None, False)):
+        agent, paid = paying(pays(), "over", pays(), gate={"approval": one, "grant": True})
+        async with Runtime([agent], people=PEOPLE) as runtime:
+            ref = runtime.spawn("desk", id="a")
+            await ref.run("go", by="cy")
+            await ref.resume(approve(grant=grant(scope="agent"), by="ann"))
+            await ref.run("again", by=by)
+        assert (len(paid) == 2) is holds, by
 
 
 async def test_a_person_asked_beside_a_doubt_decides_for_that_call_alone() -> None:

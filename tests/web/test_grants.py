@@ -72,6 +72,7 @@ async def test_the_form_offers_what_the_request_offers_and_takes_what_is_chosen(
             )
             about = (await client.get("/agents/a1")).text
             assert "1 of 2 uses left" in about
+            assert "a grant</a> of ann" in about
             rows = (await client.get("/api/agents/a1/decisions")).json()["decisions"]
             assert [each["decision"].get("by_grant") for each in rows] == [row["id"], None]
             assert "by a grant" in (await client.get("/agents/a1/decisions")).text
@@ -155,7 +156,7 @@ async def test_the_page_says_what_others_have_agreed_to() -> None:
             row = await only_request(client)
             shown = (await client.get(f"/agents/a1/requests/{row['id']}")).text
             assert "ann also agrees to later calls for 1 hour, 2 uses" in shown
-            assert "Also for later calls for 1 hour" in shown
+            assert "Also for later calls for 1 hour, 2 uses, with the same customer" in shown
             body = {
                 "decisions": {row["id"]: {"type": "approve", "grant": row["votes"][0]["grant"]}},
                 "expect": {row["id"]: row["digest"]},

@@ -281,8 +281,12 @@ def fitting_terms(
             raise UsageError(f"{cap}; `match` lacks {named}")
     if offered.scope == "run" and terms.scope != "run":
         raise UsageError(f'{cap}; got one in all runs of the agent: give scope="run"')
-    if terms.match and set(arguments).difference(terms.match) <= set(offered.free or ()):
-        return replace(terms, match=None)  # the same terms in other words
+    # The same terms in other words are the same: two persons may want them.
+    names = set(arguments)
+    if terms.match is None and names.intersection(offered.free or ()):
+        return replace(terms, match=tuple(sorted(names.difference(offered.free or ()))))
+    if terms.match and set(terms.match) == names:
+        return replace(terms, match=None)
     return terms
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from understudy._base.grant_terms import GrantTerms
-from understudy.interrupts import Grant, Request
+from understudy.approvals import Vote, tally
+from understudy.interrupts import DecisionType, Grant, Request
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.calls import was_found_undone
@@ -105,16 +106,22 @@ def _give(
         by=decision.by,
         message=decision.message,
         at=decided.at,
-        votes=tuple(
-            vote
-            for vote in call.votes.get(request.id, ())
-            if vote.type == decision.type and vote.grant == terms
-        ),
+        votes=_votes_for(request, call.votes.get(request.id, ()), decision.type),
     )
     for other in list(state.grants.values()):
         if not other.open and _about(other) == _about(grant):
             del state.grants[other.id]
     state.grants = with_item(state.grants, grant.id, grant)
+
+
+def _votes_for(
+    request: Request, votes: tuple[Vote, ...], decided: DecisionType
+) -> tuple[Vote, ...]:
+    """The votes by which the request was decided: none that its person has changed since."""
+    if request.approval is None:
+        return ()
+    counted = tally(request.approval, votes).counted
+    return tuple(vote for vote in counted if vote.type == decided)
 
 
 def _held(request: Request, terms: GrantTerms) -> tuple[dict[str, object], tuple[str, ...] | None]:
