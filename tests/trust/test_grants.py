@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def paying(*turns: Any, gate: Any = True, **options: Any) -> tuple[Agent, list[t
     """An agent that pays, and what it has paid; an amount of 0 has no known outcome."""
     paid: list[tuple[str, int]] = []
 
-    @tool(on_unknown="tell")
+    @tool(on_unknown="tell", sequential=True)
     async def pay(customer: str, amount: int) -> str:
         """Pay."""
         paid.append((customer, amount))
@@ -280,6 +281,52 @@ async def test_another_vote_of_a_person_may_have_other_terms() -> None:
         assert [each.grant for each in pending.votes] == [grant(until=60), grant(until=120)]
         completed(await ref.resume(approve(grant=grant(until=120), by="bob")))
     assert len(paid) == 2
+
+
+async def test_grants_and_their_uses_outlive_the_process_and_a_compaction(tmp_path: Path) -> None:
+    """V22."""
+    store = f"sqlite:///{tmp_path}/store.db"
+    turns = [pays(), "over", pays(), "over", pays()]
+    agent, paid = paying(*turns)
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        await ref.resume(approve(grant=grant(uses=2, scope="agent")))
+    for left in (1, 0):
+        agent, paid = paying(*turns)
+        async with Runtime([agent], store=store) as runtime:
+            ref = runtime.get("a")
+            await ref.compact()
+            completed(await ref.run("again"))
+            assert len(paid) == 1
+            assert [each.left for each in (await ref.state()).grants.values()] == [1] * left
+
+
+async def test_a_run_that_continues_after_a_failure_asks_about_what_a_grant_had_let_through() -> (
+    None
+):
+    """V22: the call had not begun, so its use is given back."""
+    fails = [True]
+
+    class Fails(Middleware):
+        async def wrap_tool_call(self, run: Any, given: Any, next: Any) -> Any:
+            if fails and given.arguments["amount"] == 6:
+                fails.clear()
+                raise OSError("no network")
+            return await next(given)
+
+    agent, paid = paying(pays(), [pays("ann", 6), pays("ann", 7)], middleware=[Fails()])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        terms = grant(uses=5, match=[], scope="agent")
+        failed = await ref.resume(approve(grant=terms))
+        assert type(failed).__name__ == "Failed"
+        assert await left_of(ref) == 5
+        [again] = interrupted(await ref.retry()).requests
+        assert again.asked_again
+        assert again.arguments["amount"] == 7
+    assert paid == [("ann", 5)]
 
 
 class Never(Middleware):
