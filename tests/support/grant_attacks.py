@@ -344,9 +344,11 @@ def _any_tool(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_offer(patch: pytest.MonkeyPatch) -> None:
-    fits = grants._fits
+    fits = grants.covers_request
     patch.setattr(
-        grants, "_fits", lambda g, asked, of: fits(replace(g, offer=asked.offer), asked, of)
+        votes,
+        "covers_request",
+        lambda g, asked, of: fits(replace(g, offer=asked.offer), asked, of),
     )
 
 
@@ -389,10 +391,7 @@ def _kept_by_an_import(patch: pytest.MonkeyPatch) -> None:
 
 
 def _roles_for_ever(patch: pytest.MonkeyPatch) -> None:
-    async def always(*_: object) -> bool:
-        return True
-
-    patch.setattr(votes, "has_standing", always)
+    patch.setattr(votes, "has_standing", lambda *_: True)
 
 
 def _all_votes_count(patch: pytest.MonkeyPatch) -> None:

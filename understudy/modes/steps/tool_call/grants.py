@@ -14,7 +14,7 @@ GRANT_OVER = "The grant by which it was decided does not hold any more."
 """Why a person is asked about a call that a grant had let through."""
 
 Standing = frozenset[tuple[str, str]]
-"""The grants, each with the request that it may decide, by their ids."""
+"""The grants, each with a request that it covers and may decide, by their ids."""
 
 
 def decided_by_grants(run: Run, requests: Sequence[Request], standing: Standing) -> list[Decided]:
@@ -33,13 +33,13 @@ def decided_by_grants(run: Run, requests: Sequence[Request], standing: Standing)
     now = run.clock.now()
     for request in requests:
         tool = run.definition.tool_of(request.tool_name)
+        if tool is None:
+            continue
         fitting = [
             grant
-            for grant in (run.root.state.grants.values() if tool is not None else ())
+            for grant in run.root.state.grants.values()
             if (grant.id, request.id) in standing
             and (grant.left is None or grant.left > taken.get(grant.id, 0))
-            and _fits(grant, request, run.root.agent_id)
-            and tool is not None
             and _is_same_tool(grant, tool)
             and not grant.is_over(now)
         ]
@@ -53,8 +53,15 @@ def decided_by_grants(run: Run, requests: Sequence[Request], standing: Standing)
     return decided
 
 
-def _fits(grant: Grant, request: Request, agent_id: str) -> bool:
-    """Whether the grant is about such a request, as it is today."""
+def covers_request(grant: Grant, request: Request, agent_id: str) -> bool:
+    """Whether the grant is about such a request, as it is today.
+
+    Args:
+        grant: of the outermost agent.
+        request: about a call.
+        agent_id: of the outermost agent.
+
+    """
     in_run = grant.run_id == request.run_id or request.run_id.startswith(grant.run_id + ".")
     return (
         request.kind == "approval"

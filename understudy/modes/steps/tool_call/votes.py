@@ -11,7 +11,12 @@ from dataclasses import replace
 
 from understudy.approvals import Approval, Vote, Voter, tally
 from understudy.interrupts import Grant, Request
-from understudy.modes.steps.tool_call.grants import GRANT_OVER, Standing, holding_grant
+from understudy.modes.steps.tool_call.grants import (
+    GRANT_OVER,
+    Standing,
+    covers_request,
+    holding_grant,
+)
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import Record, Requested, Voted
@@ -85,22 +90,23 @@ async def standing_grants(run: Run, requests: Sequence[Request]) -> Standing:
         requests: about calls.
 
     """
-    found = set()
-    for grant in run.root.state.grants.values():
-        for request in requests:
-            if grant.source == request.source and await has_standing(run, grant, request):
-                found.add((grant.id, request.id))
+    found: set[tuple[str, str]] = set()
+    # Race: while people are asked for, a grant may be revoked, or given in an agent inside.
+    for grant in list(run.root.state.grants.values()):
+        covered = [each for each in requests if covers_request(grant, each, run.root.agent_id)]
+        if covered:
+            voters = await _voters(run, grant.votes)
+            found |= {(grant.id, r.id) for r in covered if has_standing(grant, r, voters)}
     return frozenset(found)
 
 
-async def has_standing(run: Run, grant: Grant, request: Request) -> bool:
+def has_standing(grant: Grant, request: Request, voters: dict[str, Voter]) -> bool:
     """Whether those who gave the grant might agree to this request now."""
     asked = request.approval
     if asked is None or grant.approval is None:
         return asked is grant.approval
     if asked != grant.approval or ("requester" in asked.never and request.requesters is None):
         return False
-    voters = await _voters(run, grant.votes)
     standing = [each for each in grant.votes if _may_vote(each, voters.get(each.login), request)]
     return tally(asked, standing).result == grant.type
 
@@ -114,7 +120,7 @@ async def _is_by_ended_grant(run: Run, call: ToolCall, request: Request) -> bool
     if decision is None or decision.by_grant is None or call.call.entered:
         return False
     grant = holding_grant(run, call.call, request)
-    return grant is None or not await has_standing(run, grant, request)
+    return grant is None or not has_standing(grant, request, await _voters(run, grant.votes))
 
 
 async def _voters(run: Run, votes: Sequence[Vote]) -> dict[str, Voter]:
