@@ -34,9 +34,8 @@ def imported(state: AgentState, record: r.Imported) -> None:
         change_plans(state, schedules=paused)
     if state.authors:  # whoever wrote the file says who they are
         note_authors(state, (None,))
+    state.grants = no_items()  # whoever wrote the file says who gave them
     for each in state.whole_tree:
-        if record.by is not None:
-            each.sticky = no_items()
         for key, doubt in each.doubts.items():
             each.doubts[key] = replace(doubt, token_hashes=())
         for key, held in each.held_keys.items():
