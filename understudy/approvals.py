@@ -67,20 +67,24 @@ class Caller:
     @property
     def login(self) -> Login | None:
         """What is kept of who has done something, where the name alone does not say it."""
-        if not self.issuer and not self.acting_for:
+        if self.assurance == "host" and not self.issuer and not self.acting_for:
             return None
         return Login(
-            name=self.name, issuer=self.issuer, subject=self.subject, acting_for=self.acting_for
+            name=self.name,
+            issuer=self.issuer,
+            subject=self.subject,
+            acting_for=self.acting_for,
+            assurance=self.assurance,
         )
 
 
-def caller_by(by: By, assurance: Assurance = "host") -> Caller:
-    """Who has done something, by what is kept of it."""
+def caller_by(by: By) -> Caller:
+    """Who has done something, by what is kept of it. A name alone was given by the host."""
     if not isinstance(by, Login):
-        return Caller(name=by, assurance=assurance)
+        return Caller(name=by)
     return Caller(
         name=by.name,
-        assurance=assurance,
+        assurance=by.assurance,
         issuer=by.issuer,
         subject=by.subject,
         acting_for=by.acting_for,

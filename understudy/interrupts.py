@@ -780,9 +780,12 @@ def decision_from_outside(data: Mapping[str, Any]) -> Decision:
 def decision_word(decision: Mapping[str, Any]) -> str:
     """The word for a decision in its plain form: its type, or what it comes from if not a person.
 
-    So nobody is said to have rejected what nobody decided.
+    So nobody is said to have rejected what nobody decided, and who approves alone is not taken for
+    who has voted.
     """
     words = {"expiry": "expired", "executor": "failed"}
+    if decision.get("break_glass"):
+        return "glass broken"
     return words.get(decision.get("origin", ""), str(decision["type"]))
 
 

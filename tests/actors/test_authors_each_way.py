@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.support import acts
-from tests.support.acts import BY, PREPARED, SIGNED, Act, asked_by
+from tests.support.acts import BY, NEED_PEOPLE, PEOPLE, PREPARED, SIGNED, Act, asked_by
 from tests.support.hosts import opened, stores
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
@@ -25,8 +25,8 @@ from understudy.cluster import Cluster
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
     """Each verb that has these ways."""
     having = [verb for verb in SIGNED if not verb.lacks.keys() & set(ways)]
-    if "cluster" in ways:
-        having = [verb for verb in having if verb.name not in acts.OF_PEOPLE]
+    if "cluster" in ways:  # it knows no people
+        having = [verb for verb in having if verb.name not in NEED_PEOPLE]
     assert len(having) > 10
     return pytest.mark.parametrize("verb", having, ids=lambda verb: verb.name)
 
@@ -48,11 +48,8 @@ async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> No
     for info in await soon(runtime.agents()):
         stored += json.dumps((await soon(runtime.export(info.id)))["records"])
     assert f'"{BY}"' in stored or acts_of == [verb.name], (verb.name, acts_of)
-    is_administration = (
-        verb.right == "admin"
-        or verb.name.startswith(("schedules.", "revoke"))
-        or verb.name in acts.OF_PEOPLE
-    )
+    logged_too = ("schedules.", "revoke", *NEED_PEOPLE)
+    is_administration = verb.right == "admin" or verb.name.startswith(logged_too)
     assert acts_of == ([verb.name] if is_administration else [])
     if verb.name == "delete":
         with pytest.raises(UnknownAgent, match=rf"by {BY}"):
@@ -67,7 +64,7 @@ def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
 async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, log: pytest.LogCaptureFixture
 ) -> None:
-    async with Runtime(acts.agents(), people=acts.PEOPLE) as runtime:
+    async with Runtime(acts.agents(), people=PEOPLE) as runtime:
         act = await PREPARED[verb.name](runtime)
         log.clear()
         await asked_by(runtime, verb, act)
@@ -102,8 +99,8 @@ async def test_an_author_arrives_by_a_row_of_another_host(
 
     here.shared.posted = posted  # type: ignore[method-assign]
     async with (
-        opened(here, *acts.immovable_agents(), people=acts.PEOPLE) as owner,
-        opened(there, *acts.immovable_agents(), people=acts.PEOPLE) as other,
+        opened(here, *acts.immovable_agents(), people=PEOPLE) as owner,
+        opened(there, *acts.immovable_agents(), people=PEOPLE) as other,
     ):
         act = await PREPARED[verb.name](owner)
         log.clear()
@@ -126,8 +123,8 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
         case "import_" | "recover":
             return await client.post(f"/api/{verb.name.strip('_')}", json=given)
         case "delegate":
-            body = {**given, "until": given["until"].isoformat()}
-            del body["from_"]  # of who is logged in
+            body = {name: given[name] for name in ("to", "roles", "reason")}
+            body["until"] = given["until"].isoformat()
             return await client.post("/api/delegations", json=body)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)
@@ -141,7 +138,7 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
 @by_verb("api")
 async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFixture) -> None:
     async with (
-        Runtime(acts.agents(), people=acts.PEOPLE) as runtime,
+        Runtime(acts.agents(), people=PEOPLE) as runtime,
         site_of(runtime, auth=logged_in(BY)) as client,
     ):
         act = await PREPARED[verb.name](runtime)

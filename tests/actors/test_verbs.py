@@ -24,7 +24,7 @@ from understudy.models.messages import user_message
 from understudy.run.waits.answers import resolved
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import Occurrence, RunChoices, Schedule
-from understudy.state.records import FilesChanged, MessageQueued, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, ReviewClosed, Revoked, Settled
 from understudy.web.api import AGENT, ENDPOINTS
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -196,6 +196,7 @@ MESSAGES: tuple[Any, ...] = (
     m.Delete(StopSignal.user_requested("deleted"), by="ann"),
     m.RecordFact(Settled(call_key="k", how="it came", happened=False, by="ann")),
     m.RecordFact(Revoked(grant_id="q-1", by="ann")),
+    m.RecordFact(ReviewClosed(review_id="q", person="7", by="ann", note="fine")),
     m.ChangeFiles(
         FilesChanged(files=(FileChange(path="a", file=FILE), FileChange(path="b"))),
         {FILE.hash: b"\x00\xff"},

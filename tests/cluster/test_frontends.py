@@ -49,7 +49,7 @@ async def test_who_has_called_by_a_token_is_kept_with_the_message(runtime: Runti
         ref = runtime.get(id)
         await soon(ref.outcome())
         assert (await soon(ref.state())).authors == (
-            Login(name="ann", issuer=idp.issuer, subject="1"),
+            Login(name="ann", issuer=idp.issuer, subject="1", assurance="idp"),
         )
 
 

@@ -15,7 +15,7 @@ from understudy.trust import approval
 
 __all__ = [
     "BY",
-    "OF_PEOPLE",
+    "NEED_PEOPLE",
     "PEOPLE",
     "PREPARED",
     "SIGNED",
@@ -27,13 +27,11 @@ __all__ = [
 
 BY = "ann"
 """Who asks for the act, and for nothing before it."""
-PEOPLE: Any = {"cy": ["ops"], "bob": ["ops"], BY: ["ops"]}
-OF_PEOPLE = ("close_review", "delegate", "end_delegation")
-"""The verbs that need people, which a cluster does not have."""
+PEOPLE: Mapping[str, Any] = {BY: ["ops"], "bob": [], "cy": ["ops"]}
+"""Who may vote, for what needs that."""
+NEED_PEOPLE = frozenset({"close_review", "delegate", "end_delegation"})
+"""The verbs of which nothing can be asked where no people are known."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
-
-
-VOTED = approval({"ops": 2}, break_glass={"ops": 1})
 
 
 @tool
@@ -50,12 +48,13 @@ def agents(**options: Any) -> list[Agent]:
     """What the acts are about; a cluster makes them by their name."""
     pays = by_turn(call("pay", {"amount": 5}))
     gated = [HumanInTheLoop({"pay": True})]
+    voted: Any = {"pay": {"approval": approval({"ops": 2}, break_glass={"ops": 1})}}
     return [
         desk("hello", **options),
+        Agent("voted", pays, tools=[pay], interrupt_on=voted, **options),
         Agent("gated", pays, tools=[pay], middleware=gated, **options),
         Agent("doubting", by_turn(call("pay", {"amount": 5})), tools=[pay], **options),
         Agent("broken", ScriptedModel(_broken), **options),
-        Agent("voted", pays, tools=[pay], interrupt_on={"pay": {"approval": VOTED}}, **options),
     ]
 
 
@@ -123,6 +122,11 @@ async def _scheduled(runtime: Runtime, *names: str) -> Act:
     return Act("a", {"schedule": "daily"})
 
 
+async def _import(runtime: Runtime) -> Act:
+    await _on_desk(runtime)
+    return Act("a", {"data": await soon(runtime.export("a")), "id": "copy"})
+
+
 async def _reviewed(runtime: Runtime) -> Act:
     ref = runtime.spawn("voted", id="v")
     [request] = interrupted(await soon(ref.run("go"))).requests
@@ -130,20 +134,18 @@ async def _reviewed(runtime: Runtime) -> Act:
     return Act("v", {"review_id": request.id})
 
 
-async def _delegated(runtime: Runtime) -> Act:
+async def _given(runtime: Runtime) -> dict[str, Any]:
     until = (await soon(runtime.now())).replace(year=2999)
-    given = {"from_": "cy", "to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
-    return Act("", given)
+    return {"from_": BY, "to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
 
 
-async def _delegation_ended(runtime: Runtime) -> Act:
-    made = await soon(runtime.delegate(**(await _delegated(runtime)).arguments))
-    return Act("", {"id": made.id})
+async def _delegate(runtime: Runtime) -> Act:
+    return Act("a", await _given(runtime))
 
 
-async def _import(runtime: Runtime) -> Act:
-    await _on_desk(runtime)
-    return Act("a", {"data": await soon(runtime.export("a")), "id": "copy"})
+async def _delegated(runtime: Runtime) -> Act:
+    made = await soon(runtime.delegate(**await _given(runtime), by="cy"))
+    return Act("a", {"id": made.id})
 
 
 PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
@@ -165,12 +167,12 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "schedules.pause": _scheduled,
     "schedules.resume": lambda runtime: _scheduled(runtime, "pause"),
     "schedules.remove": _scheduled,
-    "close_review": _reviewed,
-    "delegate": _delegated,
-    "end_delegation": _delegation_ended,
     "export": _on_desk,
     "import_": _import,
     "recover": _on_desk,
+    "close_review": _reviewed,
+    "delegate": _delegate,
+    "end_delegation": _delegated,
 }
 """By verb, what makes an agent of which it can be asked; nobody is named for that."""
 

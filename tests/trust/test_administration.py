@@ -363,6 +363,10 @@ async def test_the_api_asks_votes_and_does_it() -> None:
             assert "ann may do it now" in page
             done = await client.request("DELETE", "/api/agents/a", json=body, headers=ann)
             assert done.json() == {"id": "a", "deleted": True}
+            evil = {**ann, "sec-fetch-site": "cross-site"}
+            exported = await client.get("/api/agents/b/export", headers=evil)
+            assert (exported.status_code, exported.json()["error"]) == (403, "CrossSite")
+            assert await runtime.administration() == []
             exported = await client.get("/api/agents/b/export", headers=ann)
             assert exported.json()["error"] == "ApprovalNeeded"
             stale = {"request_id": id, "type": "approve"}

@@ -6,6 +6,7 @@ Rules: V40, V42, V43.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -205,7 +206,7 @@ async def test_a_call_at_another_host_keeps_who_has_called(hosts: Hosts, idp: Pr
         await soon(owner.spawn("desk", id="a").run("hello", by="cy by host"))
         row = await asked_by(other, client, idp, "ann")
         state = await other.get("a").state()
-        login = Login(name=EMAIL, issuer=idp.issuer, subject="ann")
+        login = Login(name=EMAIL, issuer=idp.issuer, subject="ann", assurance="idp")
         assert state.authors == ("cy by host", login)
         assert (await vote(client, row, of(idp, "ann@home"))).status_code == 403
         assert (await vote(client, row, of(idp, "bob"))).status_code == 200
@@ -418,3 +419,25 @@ def test_two_logins_that_look_the_same_are_not_of_two_persons() -> None:
     Runtime([agent], people={"ape": ape, alike: ape})
     with pytest.raises(UsageError, match="look the same"):
         Runtime([agent], people={"ape": ["finance"], alike: ["finance"]})
+
+
+async def test_a_vote_is_taken_from_a_provider_whose_login_is_new_enough(idp: Provider) -> None:
+    """V35."""
+    agent, paid = desk(approval({"finance": 1}, assurance="idp", max_auth_age=900))
+    async with Runtime([agent], people=people_of(idp)) as runtime, site(runtime, idp) as client:
+        row = await asked_by(runtime, client, idp, "cy")
+        with pytest.raises(VoteRefused, match="by an identity provider: log in by it"):
+            await soon(runtime.get("a").resume(approve(by="ann by host")))
+        now = int(time.time())
+        for auth_time, told in ((now - 1000, "log in again"), (None, "nobody knows when")):
+            since = {} if auth_time is None else {"auth_time": auth_time}
+            refused = await vote(client, row, of(idp, "ann", **since))
+            assert (refused.status_code, paid) == (403, [])
+            assert told in refused.json()["detail"]
+        await vote(client, row, of(idp, "ann", auth_time=now - 10))
+        await rest(runtime.get("a"))
+        [decided] = await runtime.get("a").decisions()
+    [cast] = decided.votes
+    assert cast.auth_at is not None
+    assert (cast.assurance, int(cast.auth_at.timestamp())) == ("idp", now - 10)
+    assert paid == [7]

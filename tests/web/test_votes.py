@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.agents import by_turn
+from tests.support.agents import by_turn, until_status
 from tests.support.loops import soon
 from tests.support.web_site import asked, logged_in, only_request, rest, site_of
-from understudy import Agent, Runtime, approve, call, tool
+from understudy import Agent, Runtime, Status, approve, call, tool
 from understudy.trust import Caller, Person, Rules, approval, ask
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance", "legal"], "cy": ["support"]}
@@ -290,5 +290,30 @@ async def test_a_login_is_enough_where_a_login_must_vouch() -> None:
         ref = await asked(runtime)
         async with clients(runtime, "ann") as (ann,):
             await vote(ann, await only_request(ann))
+            await rest(ref)
+    assert paid == [7]
+
+
+async def test_who_has_asked_by_a_login_is_looked_up_as_that_login() -> None:
+    """V35: `people` tells a name of the host from a login of the same name."""
+
+    def who(caller: Caller) -> Person | None:
+        if caller.assurance == "host":  # a customer of the shop
+            return Person(id=f"customer-{caller.name}")
+        return Person(id=f"employee-{caller.name}", roles=frozenset({"finance"}))
+
+    agent, paid = desk(approval({"finance": 1}, never=["requester"]))
+    async with Runtime([agent], people=who) as runtime:
+        runtime.spawn("desk", id="a1")
+        async with clients(runtime, "ann", "bob") as (ann, bob):
+            await ann.post("/api/agents/a1/messages", json={"text": "go"})
+            ref = runtime.get("a1")
+            await until_status(ref, Status.INTERRUPTED)
+            row = await only_request(ann)
+            assert row["requesters"] == ["employee-ann"]
+            refused = await vote(ann, row)
+            assert (refused.status_code, paid) == (403, [])
+            assert "has asked for the call" in refused.json()["detail"]
+            await vote(bob, row)
             await rest(ref)
     assert paid == [7]

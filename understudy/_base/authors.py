@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from understudy._base.confusables import odd_places
 from understudy._base.json_values import checked_text
@@ -29,6 +29,8 @@ class Login:
     """Whom the provider means."""
     acting_for: str = ""
     """The name in which they act, if it is not their own. They have done it themselves."""
+    assurance: Literal["host", "login", "idp"] = "login"
+    """Who says that it is them: by it the application is asked who they are."""
 
     @property
     def shown(self) -> str:

@@ -308,9 +308,9 @@ class Runtime(Opened):
         labels = checked_labels(labels, what="`labels`")
         known = None if people is None else People(people, self._clock)
         self._trust = Trust(known, checked_rules(rules))
+        self._protect = checked_protect(protect, has_people=known is not None)
         check_approvals(self._directory.definitions(), self._trust.rules, known)
         self._has_factory = has_factory
-        self._protect = checked_protect(protect, has_people=known is not None)
         runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,

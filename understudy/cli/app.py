@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from understudy.actors.verbs import VERBS
-from understudy.cli import acting, administering, deciding, demo, doctor, inspect, mcp, rules, serve
+from understudy.cli import (
+    acting,
+    administering,
+    deciding,
+    demo,
+    doctor,
+    inspect,
+    mcp,
+    rules,
+    serve,
+)
 from understudy.cli.exits import told
 from understudy.cli.options import spread
 

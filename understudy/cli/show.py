@@ -114,11 +114,10 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
-    if decision.get("break_glass"):
-        return f"glass broken{by}: {line(decision.get('note') or '')}"
+    why = f": {line(decision.get('note') or '')}" if decision.get("break_glass") else ""
     granted = decision.get("by_grant")
     grant = f", by grant {line(granted)}" if granted else ""
-    return f"{decision_word(decision) if decision else 'decided'}{by}{grant}"
+    return f"{decision_word(decision) if decision else 'decided'}{by}{grant}{why}"
 
 
 def request_text(request: Mapping[str, Any]) -> str:

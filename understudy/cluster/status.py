@@ -83,6 +83,11 @@ class ClusterStatus:
         return all(status.draining for status in self._answered)
 
     @property
+    def held(self) -> str:
+        """Why no call may start at a host; empty where calls may start at all of them."""
+        return next((status.held for status in self._answered if status.held), "")
+
+    @property
     def ready(self) -> bool:
         """Whether there is a host that takes agents."""
         return not self.draining

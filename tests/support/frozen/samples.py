@@ -421,7 +421,13 @@ REJECTED = Decision(
     type="reject", message="never", grant=ALWAYS, by="bob", note="policy", origin="executor"
 )
 EXPIRED = Decision(type="reject", origin="expiry")
-LOGIN = Login(name="ada", issuer="https://idp.example", subject="00u2", acting_for="bob")
+LOGIN = Login(
+    name="ada",
+    issuer="https://idp.example",
+    subject="00u2",
+    acting_for="bob",
+    assurance="idp",
+)
 TERMS = GrantTerms(until=at(90), uses=3, match=("n",), scope="agent")
 APPROVED = Decision(type="approve", grant=TERMS, by="ada", note="fine")
 BY_GRANT = Decision(type="approve", by="ada", by_grant="q-0")
@@ -571,6 +577,8 @@ def desk() -> Iterator[r.Record]:
     yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), by="ada")
     yield r.UserMessage(message=asked("and that", 8), message_ids=("m1b",), by=LOGIN)
     yield r.UserMessage(message=asked("and this", 8), by=Login(name="ada"))
+    by_host = Login(name="ada", acting_for="bob", assurance="host")
+    yield r.UserMessage(message=asked("and this, too", 8), by=by_host)
     yield r.TimeSpent(seconds=12.25)
     calls = [tool_call(0, id="tc", provider_details={"d": 4}), *map(tool_call, range(1, 12))]
     yield r.Reply(turn=0, response=reply(*calls))

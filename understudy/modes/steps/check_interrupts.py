@@ -43,7 +43,7 @@ from understudy.state.plans import PauseAsked
 from understudy.state.records import InterruptsChecked, PauseChecked, Paused
 from understudy.state.run_state import Call, Turn
 from understudy.state.waits import has_waits, is_woken
-from understudy.tools import InvalidArguments
+from understudy.tools import InvalidArguments, Tool
 
 if TYPE_CHECKING:
     from understudy.modes.steps.tool_call.call_keys import KeyLook
@@ -226,11 +226,15 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     for call in turn.calls.values():
         if call.result is not None or _is_doubt(run, call):
             continue  # a doubt is put to a person, or the model is told
-        if _was_asked_about(call) and not _may_be_asked_more(call):
+        was_asked = _was_asked_about(call)
+        if was_asked and not _may_be_asked_more(call):
             continue  # who was asked stays asked
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
-            if isinstance(ready, ReadyCall):
+            if not isinstance(ready, ReadyCall):
+                continue
+            # The gate of today may offer no grant such as has let the call through.
+            if not was_asked or has_grants(call) or _asks_several(run, ready.tool):
                 calls[call.key], ready_calls[call.key] = as_tool_call(run, ready), ready
     requests = await requests_about(run, list(calls.values())) if calls else []
     standing = await standing_grants(run, requests)
@@ -241,7 +245,7 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
         doubts = doubts_about(run, ready)
         today = [replace(each, doubts=doubts) for each in of_call]
         if _was_asked_about(ready.call):
-            by_grant = has_grants(ready.call)  # it holds where today's gate offers the same
+            by_grant = has_grants(ready.call)
             compared = [each for each in today if by_grant or each.approval is not None]
             more = await asked_now(run, calls[key], compared, why=ASKED_BY_NOW)
             record_asked_now(run, ready, more)
@@ -259,6 +263,11 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     }
     if seen:  # the call runs with what a gate has seen, not with what a new default makes next
         run.record(InterruptsChecked(turn=turn.index, arguments=seen, asked_by=run.asked_by))
+
+
+def _asks_several(run: Run, tool: Tool) -> bool:
+    """Whether a gate of today asks several persons about the tool. Others are not asked again."""
+    return any(gate.asks_several(tool) for gate in (*run.definition.gates, *run.gates))
 
 
 def _may_be_asked_more(call: Call) -> bool:

@@ -16,6 +16,8 @@ from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
 from understudy.interrupts import DecisionRecord
+from understudy.login.guard import is_same_origin
+from understudy.login.problems import refused
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
@@ -342,6 +344,11 @@ async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent, for whoever has the right `admin`."""
     visit.need("admin", changes=False)
     source = visit.runtime if isinstance(visit.source, Runtime) else visit.source
+    headers = visit.request.headers
+    # Where it is protected a GET asks persons: no page of another site makes somebody ask.
+    asks = isinstance(source, Runtime) and source.people is not None and source.trust.guard
+    if asks and not is_same_origin(headers, headers.get("host", "")):
+        raise refused(403, "CrossSite", "The request comes from a page of another site.")
     data = await visit.wait(source.export(visit.agent_id, by=visit.user.by))
     # In a thread: the records of years would hold the loop.
     if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
