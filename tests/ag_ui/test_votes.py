@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.support.ag_ui_client import Client, answer, by_header, events_in, said, types
 from tests.support.agents import by_turn
+from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, call, tool
 from understudy.ag_ui import ag_ui, vercel
 from understudy.trust import Approval, approval
@@ -100,6 +101,12 @@ async def test_a_vercel_client_is_asked_again_with_what_is_missing() -> None:
         assert paid == []
         assert only(await sent(bob, answered), "tool-output-available")["output"] == "paid"
     assert paid == [7]
+
+
+async def test_a_build_in_which_a_client_says_who_votes_is_found_out() -> None:
+    """Else what is sent above would prove nothing."""
+    attack = test_a_vote_that_completes_nothing_leaves_the_interrupt_with_what_is_missing
+    assert await is_found_out("a client says who votes", attack)
 
 
 async def test_a_client_sees_the_terms_and_breaks_the_glass_with_a_reason() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -34,6 +36,23 @@ async def test_two_of_finance_agree_to_a_large_payment_and_never_who_asks() -> N
         assert missing["trip-17"] == "1 more of finance"
         paid = completed(await large.resume(approve(by="bob")))
         assert paid.text == "700.00 euros for trip 17 are on their way to cy"
+
+
+async def test_one_of_finance_delegates_to_another_person_and_both_count_as_one() -> None:
+    async with desk_runtime() as runtime:
+        await hand_in(runtime)
+        large = runtime.get("trip-17")
+        tomorrow = await runtime.now() + timedelta(days=1)
+        await runtime.delegate(
+            from_="bob", to="dee", roles=["finance"], until=tomorrow, reason="on leave"
+        )
+        await large.resume(approve(by="dee"))
+        with pytest.raises(VoteRefused, match="both count as one"):
+            await large.resume(approve(by="bob"))
+        completed(await large.resume(approve(by="ann")))
+        [decided] = await large.decisions()
+        assert decided.decision.by is not None
+        assert decided.decision.by.startswith("Dee Arslan for Bob Lindqvist")
 
 
 def test_each_person_has_pages_of_their_own() -> None:

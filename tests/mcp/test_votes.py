@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.plans import outcome_of
+from tests.support.trust.broken import is_found_out
 from tests.support.web_server import served
 from understudy import Agent, Runtime, call, tool
 from understudy.login import User
@@ -76,3 +77,9 @@ async def test_a_vote_that_completes_nothing_says_what_is_missing() -> None:
             outcome = completed(await outcome_of(runtime.get("a")))
     assert paid == [3]
     assert {each.assurance for each in outcome.state.decisions[0].votes} == {"login"}
+
+
+async def test_a_build_in_which_a_login_counts_as_the_program_is_found_out() -> None:
+    """Else what is called above would prove nothing."""
+    attack = test_a_vote_that_completes_nothing_says_what_is_missing
+    assert await is_found_out("a login counts as the program", attack)

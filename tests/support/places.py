@@ -56,12 +56,21 @@ class SqlitePlace(Place):
         return DatabaseStore(self.backend())
 
     def after_crash(self) -> Store:
-        copy = SqlitePlace(self._folder / f"copy{next(self._copies)}")
-        copy.path.parent.mkdir()
+        return self.copied().store()
+
+    def copied(self) -> SqlitePlace:
+        """A copy of the files, as they are if this process ends now."""
+        copy = self.beside()
         for file in self._folder.glob(f"{self.path.name}*"):
             if not file.name.endswith((".lock", "-shm")):
                 shutil.copy(file, copy.path.parent)
-        return copy.store()
+        return copy
+
+    def beside(self) -> SqlitePlace:
+        """Another place, where no store is."""
+        other = SqlitePlace(self._folder / f"copy{next(self._copies)}")
+        other.path.parent.mkdir()
+        return other
 
 
 class PostgresPlace(Place):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted, results
+from tests.support.loops import soon
+from tests.support.plans import outcome_of
 from understudy import (
     Agent,
     Decision,
     DecisionError,
+    Interrupted,
     Runtime,
+    SimulatedClock,
     UsageError,
     approve,
     call,
@@ -34,7 +38,9 @@ def pays(customer: str = "ann", amount: int = 5) -> Any:
     return call("pay", {"customer": customer, "amount": amount})
 
 
-def paying(*turns: Any, gate: Any = True, **options: Any) -> tuple[Agent, list[tuple[str, int]]]:
+def paying(
+    *turns: Any, gate: Any = True, extra: Any = None, **options: Any
+) -> tuple[Agent, list[tuple[str, int]]]:
     """An agent that pays, and what it has paid; an amount of 0 has no known outcome."""
     paid: list[tuple[str, int]] = []
 
@@ -46,8 +52,11 @@ def paying(*turns: Any, gate: Any = True, **options: Any) -> tuple[Agent, list[t
             raise OutcomeUnknown("timeout")
         return "paid"
 
+    others = extra or {}
     gates = {} if gate is None else {"pay": gate}
-    return Agent("desk", by_turn(*turns), tools=[pay], interrupt_on=gates, **options), paid
+    gates |= {each.name: asked for each, asked in others.items()}
+    tools = [pay, *others]
+    return Agent("desk", by_turn(*turns), tools=tools, interrupt_on=gates, **options), paid
 
 
 @pytest.mark.parametrize(
@@ -470,6 +479,115 @@ async def test_a_grant_of_an_approval_holds_while_its_voters_might_agree_to_the_
             await ref.resume(approve(grant=grant(scope="agent"), by="ann"))
             await ref.run("again", by=by)
         assert (len(paid) == 2) is holds, by
+
+
+@pytest.mark.parametrize("given", [{"grant": grant()}, {"always": True}], ids=["terms", "always"])
+async def test_a_decision_that_breaks_the_glass_is_no_grant(given: Any) -> None:
+    """V20."""
+    asked = approval({"finance": 2}, break_glass={"support": 1})
+    agent, paid = paying(pays(), pays(), gate={"approval": asked, "grant": True})
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go", by="ann")
+        with pytest.raises(DecisionError, match="lets this call alone run"):
+            await ref.resume(approve(break_glass=True, note="fire", by="cy", **given))
+        assert paid == []
+        await ref.resume(approve(grant=grant(), by="ann"))  # nor does the vote of another person
+        after = interrupted(await ref.resume(approve(break_glass=True, note="fire", by="cy")))
+        assert after.state.grants == {}
+    assert len(paid) == 1
+
+
+async def test_a_grant_of_a_call_that_cools_off_begins_when_that_is_over() -> None:
+    """V20, V23: and the time in which a call must start is not for later calls."""
+    clock = SimulatedClock()
+    asked = approval({"finance": 1}, use_after=3_600, use_within=60)
+    agent, paid = paying(pays(), "over", pays(), gate={"approval": asked, "grant": True})
+    async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await soon(ref.run("go", by="cy"))
+        await soon(ref.resume(approve(grant=grant(until=600, scope="agent"), by="ann")))
+        assert (await ref.state()).grants == {}
+        await soon(clock.advance(3_600))
+        done = completed(await outcome_of(ref))
+        [granted] = done.state.grants.values()
+        assert granted.until == clock.now() + timedelta(seconds=600)
+        await soon(clock.advance(599))
+        completed(await soon(ref.run("again", by="cy")))
+    assert len(paid) == 2
+
+
+@pytest.mark.parametrize("when", ["before the call", "before its body"])
+async def test_a_grant_ends_with_the_delegation_by_which_it_was_given(when: str) -> None:
+    """V23, V44."""
+    held = Held()
+
+    class Holds(Middleware):
+        async def wrap_tool_call(self, run: Any, given: Any, next: Any) -> Any:
+            if given.arguments["amount"] == 6:
+                await held.wait()
+            return await next(given)
+
+    gate = {"approval": approval({"finance": 1}), "grant": True}
+    turns = (pays(), "over", pays("ann", 6))
+    agent, paid = paying(*turns, gate=gate, middleware=[Holds()])
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ends = datetime.now(UTC) + timedelta(hours=2)
+        given = {"from_": "ann", "to": "cy", "roles": ["finance"], "until": ends, "reason": "away"}
+        made = await runtime.delegate(**given)
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go", by="bob")
+        terms = grant(match=["customer"], scope="agent")
+        completed(await ref.resume(approve(grant=terms, by="cy")))
+        if when == "before the call":
+            await runtime.end_delegation(made.id)
+        running = ref.run("again", by="bob")
+        if when == "before its body":
+            await soon(held.entered.wait())
+            await runtime.end_delegation(made.id)
+            held.release.set()
+        [request] = interrupted(await soon(running)).requests
+        assert paid == [("ann", 5)]
+        held.release.set()
+        completed(await soon(ref.resume({request: approve(by="ann")})))
+    assert paid == [("ann", 5), ("ann", 6)]
+
+
+@pytest.mark.parametrize("asked", [None, approval({"finance": 1})], ids=["anybody", "finance"])
+async def test_a_gate_that_offers_another_grant_today_asks_before_the_call_starts(
+    asked: Any, tmp_path: Path
+) -> None:
+    """V23, V37: also about a call that a grant has let through, and that has not started."""
+
+    @tool
+    def ship() -> str:
+        """Ship."""
+        return "shipped"
+
+    async def asks_today(offered: Any) -> tuple[bool, int]:
+        store = f"sqlite:///{tmp_path}/{offered is True}.db"
+        then = {"grant": True} if asked is None else {"grant": True, "approval": asked}
+        turns = (pays(), [pays(), call("ship", {})])
+        agent, _ = paying(*turns, gate=then, extra={ship: True})
+        async with Runtime([agent], people=PEOPLE, store=store) as runtime:
+            ref = runtime.spawn("desk", id="a")
+            await ref.run("go", by="cy")
+            interrupted(await ref.resume(approve(grant=grant(), by="ann")))
+        agent, paid = paying(*turns, gate={**then, "grant": offered}, extra={ship: True})
+        async with Runtime([agent], people=PEOPLE, store=store) as runtime:
+            [pending] = await runtime.pending()
+            ref = runtime.get("a")
+            outcome = await soon(ref.resume({pending.request: approve(by="cy")}))
+            if not isinstance(outcome, Interrupted):
+                return False, len(paid)
+            assert paid == []
+            [request] = outcome.requests
+            assert request.tool_name == "pay"
+            completed(await soon(ref.resume({request: approve(by="ann")})))
+            return True, len(paid)
+
+    assert await asks_today(True) == (False, 1)
+    assert await asks_today(offer(uses=1)) == (True, 1)
 
 
 async def test_a_person_asked_beside_a_doubt_decides_for_that_call_alone() -> None:

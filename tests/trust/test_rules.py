@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import by_turn, completed, interrupted, results
+from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, UsageError, approve, call, edit, tool
 from understudy.middleware import Middleware, SubAgent
 from understudy.trust import CallView, Rules, allow, approval, ask, deny
@@ -105,6 +106,7 @@ async def test_a_call_runs_once_each_rule_that_asks_is_satisfied() -> None:
         assert [each.source for each in support.requests] == ["rule: support"]
         both = interrupted(await ref.resume(approve(by="cy")))
         assert paid == [10, 200]
+        assert len(both.requests) == 2
         of_finance, of_support = both.requests
         assert of_finance.source == "rule: two of finance"
         await ref.resume({of_support: approve(by="cy"), of_finance: approve(by="ann")})
@@ -191,3 +193,39 @@ def test_rules_that_could_not_hold_are_refused_where_they_are_made(make: Any, to
     """V5."""
     with pytest.raises(UsageError, match=told):
         make()
+
+
+async def test_a_denial_whose_when_raises_denies_in_a_runtime() -> None:
+    """V5."""
+    agent, paid = refunds(200)
+    rules = Rules(deny("refund", when=lambda arguments, view: arguments["currency"] == "EUR"))
+    async with Runtime([agent], rules=rules) as runtime:
+        completed(await runtime.spawn("desk", id="a").run("go"))
+    assert paid == []
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "a denial counts less than what asks or allows",
+        test_what_a_person_edits_or_a_middleware_changes_is_judged_anew,
+    ),
+    (
+        "one of the rules that ask is enough",
+        test_a_call_runs_once_each_rule_that_asks_is_satisfied,
+    ),
+    ("a `when` that raises matches nothing", test_a_denial_whose_when_raises_denies_in_a_runtime),
+    (
+        "agents inside have no rules",
+        test_rules_hold_for_agents_inside_and_a_gate_stays_stricter_than_an_allow,
+    ),
+    (
+        "the rules of then hold at the start",
+        test_the_rules_of_now_hold_for_a_call_that_was_approved_before,
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
+    """Else the attack would prove nothing."""
+    assert await is_found_out(broken, attack)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted
+from tests.support.trust.broken import is_found_out
 from understudy import (
     Agent,
     DecisionError,
@@ -371,3 +373,44 @@ async def test_people_may_be_found_by_an_object_whose_call_is_async() -> None:
         await ref.run("go")
         completed(await ref.resume(approve(by="ann")))
     assert paid == [7]
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "an equal vote is another one",
+        test_the_call_runs_once_enough_distinct_persons_have_approved_it,
+    ),
+    ("one rejection is always enough", test_a_person_may_change_their_vote_until_it_is_decided),
+    ("logins are counted, not persons", test_two_logins_of_one_person_are_one_vote),
+    (
+        "services vote",
+        partial(
+            test_who_may_not_vote_is_refused_and_nothing_is_recorded,
+            approve(by="robot"),
+            "'robot' is a service",
+        ),
+    ),
+    (
+        "an edit is a vote",
+        partial(
+            test_nobody_edits_or_answers_for_a_call_that_several_vote_on,
+            edit({"amount": 9}, by="ann"),
+        ),
+    ),
+    (
+        "roles are not looked up again",
+        test_who_has_lost_their_role_before_the_call_starts_has_not_agreed,
+    ),
+    ("who has asked may vote", partial(test_who_has_asked_for_a_call_does_not_vote_on_it, "run")),
+    ("who steers has not asked", test_who_has_steered_the_run_does_not_vote_on_its_calls),
+    (
+        "who is not known has not asked",
+        partial(test_where_a_sender_is_not_known_nobody_votes, [None]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
+    """Else the attack would prove nothing."""
+    assert await is_found_out(broken, attack)

@@ -127,7 +127,7 @@ async def test_the_page_says_who_must_agree_who_voted_and_what_is_missing() -> N
             assert "approved</span> ann" in theirs
             assert "as agreed" in theirs
             assert 'value="approve"' in theirs
-            assert "2 of finance must agree; ann voted, 1 more of finance is" in (
+            assert "Must agree: 2 of finance; ann voted, 1 more of finance is" in (
                 (await bob.get("/")).text
             )
             assert "approved</span> ann" in (await bob.get("/agents/a1")).text

@@ -99,6 +99,11 @@ class Visit:
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, if it is known."""
 
+    @property
+    def has_people(self) -> bool:
+        """Whether the application names persons who vote."""
+        return isinstance(self.source, Runtime) and self.source.people is not None
+
     # ---------------------------------------------------------------------- rights
 
     def why_not(self, right: Right, *, changes: bool = True) -> str | None:

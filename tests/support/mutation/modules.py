@@ -50,6 +50,8 @@ _FOLD = (
 )
 
 MODULES: Mapping[str, Sequence[str]] = {
+    "understudy/approvals.py": _TRUST,
+    "understudy/trust/people.py": _TRUST,
     "understudy/actors/agent/cron.py": (
         "tests/actors/test_cron.py",
         "tests/actors/test_schedules.py",
@@ -139,6 +141,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/tool_call/middleware.py": _TOOLS,
     "understudy/modes/steps/tool_call/results.py": _TOOLS,
     "understudy/modes/steps/tool_call/retry.py": _TOOLS,
+    "understudy/modes/steps/tool_call/rules.py": _TRUST,
+    "understudy/modes/steps/tool_call/votes.py": _TRUST,
     "understudy/run/child_calls.py": _NESTED,
     "understudy/run/ledger.py": ("tests/run", "tests/middleware/test_sub_agent.py", *_ACTORS),
     "understudy/run/waits/answers.py": _WAITS,

@@ -8,7 +8,7 @@ from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.files import changed
-from understudy.state.folds.queue import change_plans, note_authors
+from understudy.state.folds.queue import change_plans
 from understudy.state.run_state import Call, RunState, is_child_of
 from understudy.state.shared_empties import no_items, with_item
 
@@ -32,8 +32,9 @@ def imported(state: AgentState, record: r.Imported) -> None:
         schedules = state.plans.schedules
         paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
         change_plans(state, schedules=paused)
-    if state.authors:  # whoever wrote the file says who they are
-        note_authors(state, (None,))
+    # Whoever wrote the file says who they are, also where only its queue has messages.
+    if None not in state.authors and (state.authors or not state.messages):
+        state.authors = (*state.authors, None)
     state.grants = no_items()  # whoever wrote the file says who gave them
     for each in state.whole_tree:
         for key, doubt in each.doubts.items():

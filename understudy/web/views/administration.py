@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from understudy.actors import Runtime
 from understudy.errors import DecisionError, UsageError
 from understudy.interrupts import Decision
 from understudy.login.bodies import checked_as
@@ -50,13 +49,13 @@ class VoteBody(BaseModel):
 
 async def delegations(visit: Visit) -> dict[str, Any]:
     """The delegations that hold now."""
-    found = await visit.wait(visit.runtime.delegations()) if _has_people(visit) else []
+    found = await visit.wait(visit.runtime.delegations()) if visit.has_people else []
     return {"delegations": [each.to_dict() for each in found]}
 
 
 async def administration(visit: Visit) -> dict[str, Any]:
     """What persons are to agree to before it is done."""
-    found = await visit.wait(visit.runtime.administration()) if _has_people(visit) else []
+    found = await visit.wait(visit.runtime.administration()) if visit.has_people else []
     return {"requests": [each.to_dict() for each in found]}
 
 
@@ -95,7 +94,7 @@ async def end_delegation(visit: Visit) -> dict[str, Any]:
 
 
 async def _end(visit: Visit, body: EndBody) -> dict[str, Any]:
-    found = await visit.wait(visit.runtime.delegations()) if _has_people(visit) else []
+    found = await visit.wait(visit.runtime.delegations()) if visit.has_people else []
     of = next((each for each in found if each.id == body.id), None)
     if of is None:
         raise refused(404, "UnknownDelegation", "There is no such delegation any more.")
@@ -150,7 +149,3 @@ async def by_form(visit: Visit, action: str, form: Form) -> str:
         case _:
             raise UsageError("There is no such form.")
     return action
-
-
-def _has_people(visit: Visit) -> bool:
-    return isinstance(visit.source, Runtime) and visit.source.people is not None

@@ -103,7 +103,9 @@ def start_turn(
         last.occurrence,
         go_on=choices.go_on,
         by=authors_of(queued.by for queued in turn),
-        also_unnamed=any(queued.by is None for queued in turn),
+        # Who triggers an occurrence is named, and who wrote the text of its schedule is not
+        # (test_who_has_written_a_schedule_does_not_vote_on_what_another_person_triggers).
+        also_unnamed=any(each.by is None or each.occurrence is not None for each in turn),
     )
     _run(slot, Phase.BEGINNING, begun, callers)
 

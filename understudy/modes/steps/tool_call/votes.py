@@ -79,9 +79,10 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
         for record in state.decisions
         if record.decision.type in ("edit", "respond")
     )
-    asked = {*run.root.state.authors, *shaped}
+    # Where no message has a name, somebody without a name has asked.
+    asked = {*(run.root.state.authors or (None,)), *shaped}
     people, found = run.environment.trust.people, None
-    if people is not None and asked and None not in asked:
+    if people is not None and None not in asked:
         voters = await people.voters(caller_by(each) for each in asked if each is not None)
         ids = {voter.person for voter in voters.values()}
         found = None if "" in ids else tuple(sorted(ids))

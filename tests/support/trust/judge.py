@@ -1,0 +1,399 @@
+"""The judge of a story: whether each call that ran was allowed, by the records of its agent alone.
+
+It folds the records as JSON, and asks nothing of the library: neither its state, nor its tally, nor
+its rules. What it knows besides are the logs of the story: who had which role when, which rules
+held at which host, and which bodies were entered with which arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import permutations
+from typing import Any
+
+from tests.support.trust.specs import ApprovalSpec, RulesSpec
+
+__all__ = ["Entered", "Judge", "RoleLog"]
+
+KEPT = timedelta(seconds=60)
+"""For so long a runtime may keep what it was answered about a person."""
+RULE = "rule: "
+OF_DEFAULT = "whatever no rule names (ask)"
+AGREED = ("approve", "edit")
+
+
+class RoleLog:
+    """Who was known under which login, and who had which role, at each time."""
+
+    def __init__(self) -> None:
+        self._at: list[tuple[datetime, dict[str, tuple[str, str, frozenset[str]]]]] = []
+
+    def note(self, at: datetime, logins: Mapping[str, tuple[str, str, frozenset[str]]]) -> None:
+        """From now on these are known: by login the id, the kind and the roles."""
+        self._at.append((at, dict(logins)))
+
+    def _within(self, at: datetime) -> Iterator[dict[str, tuple[str, str, frozenset[str]]]]:
+        """What a runtime may take for true at a time: all that was true in the minute before."""
+        before = [each for since, each in self._at if since <= at - KEPT]
+        yield from before[-1:] or [self._at[0][1]]
+        yield from (each for since, each in self._at if at - KEPT < since <= at)
+
+    def person(self, login: str) -> str | None:
+        """The id of a person. A login is one person's for the whole story."""
+        return next((each[login][0] for _, each in self._at if login in each), None)
+
+    def may_have(self, login: str, role: str, at: datetime) -> bool:
+        """Whether a person can have counted for a role then."""
+        return any(
+            login in each and each[login][1] == "person" and role in each[login][2]
+            for each in self._within(at)
+        )
+
+    def surely_has(self, login: str, role: str, at: datetime) -> bool:
+        """Whether a person must have counted for a role then."""
+        return all(
+            login in each and each[login][1] == "person" and role in each[login][2]
+            for each in self._within(at)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A body that was entered."""
+
+    call_key: str
+    tool: str
+    agents: tuple[str, ...]
+    arguments: Mapping[str, Any]
+    rules: RulesSpec | None
+    """Those of its host, in this moment."""
+    number: int
+    """How many bodies of this call were entered before."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that stands."""
+
+    request: Mapping[str, Any]
+    requesters: frozenset[str] | None
+    """The ids of who had asked for the call as it is shown; None where somebody is not known."""
+    votes: list[Mapping[str, Any]] = field(default_factory=list)
+    decision: Mapping[str, Any] | None = None
+
+    @property
+    def approval(self) -> ApprovalSpec | None:
+        given = self.request.get("approval")
+        if given is None:
+            return None
+        never = "requester" in given.get("never", ())
+        return ApprovalSpec(tuple(given["ways"]), given.get("deny", 1), never)
+
+    @property
+    def source(self) -> str:
+        return str(self.request.get("source", ""))
+
+    @property
+    def kind(self) -> str:
+        return str(self.request.get("kind", "approval"))
+
+    @property
+    def what(self) -> str:
+        return f"{self.source or self.kind} about {self.request['call_key']}"
+
+
+@dataclass(slots=True)
+class _Call:
+    asked: dict[str, _Asked] = field(default_factory=dict)
+    started: datetime | None = None
+    ended: bool = False
+
+
+class Judge:
+    """Reads the records of one agent as they come, and says what is wrong.
+
+    Args:
+        roles: who had which role when.
+        gates: by the name of a tool who must agree to it, as the gate of the agent asks.
+        counts: what is counted is added there.
+
+    """
+
+    def __init__(
+        self,
+        roles: RoleLog,
+        gates: Mapping[str, ApprovalSpec | None],
+        counts: dict[str, int] | None = None,
+    ) -> None:
+        self.violations: list[str] = []
+        self._roles = roles
+        self._gates = gates
+        self._calls: dict[str, _Call] = {}
+        self._names: set[str | None] = set()
+        """Who has sent what stands in the conversation, edited, or answered; None for unnamed."""
+        self._is_open = False
+        self._status = ""
+        self.cursor = 0
+        """So many of the agent's records are read."""
+        self.counts: dict[str, int] = {} if counts is None else counts
+        """How often there was something to judge, by what it was."""
+
+    # ------------------------------------------------------------------------ records
+
+    def read(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Read what was recorded since."""
+        for record in records[self.cursor :]:
+            at = None if record.get("at") is None else _time(record["at"])
+            depth = 0
+            while record["kind"] == "child_record":
+                record, depth = record["record"], depth + 1
+            self._read(record, at, depth)
+        self.cursor = len(records)
+
+    def _read(self, record: Mapping[str, Any], at: datetime | None, depth: int) -> None:
+        match record["kind"]:
+            case "run_started" if depth == 0:
+                self._calls.clear()
+                self._is_open = True
+                if record.get("message") is not None:
+                    self._names |= {*(record.get("by") or (None,))}
+                    self._names |= {None} if record.get("also_unnamed") else set()
+            case "status_noted" if depth == 0:
+                self._status = record["status"]
+            case "user_message" if depth == 0:
+                self._names.add(record.get("by"))
+            case "run_ended" if depth == 0:
+                self._is_open = False
+            case "imported":
+                self._names.add(None)  # whoever wrote the file says who they are
+                for call in self._calls.values():
+                    if not call.ended:
+                        call.asked.clear()
+            case "interrupts_checked":
+                for request in record.get("requests", ()):
+                    self._ask(request, ())
+                for each in record.get("decided", ()):
+                    self._decide(each)
+            case "requested":
+                self._ask(record["request"], record.get("replaces", ()))
+            case "voted":
+                asked = self._of(record["request_id"])
+                if asked is None:
+                    self._note(f"{record['vote']['login']} votes on what does not stand")
+                else:
+                    asked.votes.append(record["vote"])
+            case "decided":
+                self._decide(record)
+            case "withdrawn":
+                for call in self._calls.values():
+                    for request_id in record["request_ids"]:
+                        call.asked.pop(request_id, None)
+            case "started":
+                self._call(record["call_key"]).started = at
+            case "result":
+                for key, call in self._calls.items():
+                    if key == record["call_key"] or key.startswith(record["call_key"] + "."):
+                        call.ended = True
+
+    def _call(self, key: str) -> _Call:
+        return self._calls.setdefault(key, _Call())
+
+    def _of(self, request_id: str) -> _Asked | None:
+        """The request, if it stands."""
+        found = (c.asked[request_id] for c in self._calls.values() if request_id in c.asked)
+        return next(found, None)
+
+    def _ask(self, request: Mapping[str, Any], replaces: Iterable[str]) -> None:
+        call = self._call(request["call_key"])
+        before = [call.asked.pop(each) for each in replaces if each in call.asked]
+        names = {None if name is None else self._roles.person(name) for name in self._names}
+        requesters = None if None in names else frozenset(filter(None, names))
+        for each in before:  # who asks for it as it is now had asked then
+            if each.request["arguments"] == request["arguments"]:
+                requesters = each.requesters
+        call.asked[request["id"]] = _Asked(request, requesters)
+
+    def _decide(self, record: Mapping[str, Any]) -> None:
+        asked, decision = self._of(record["request_id"]), record["decision"]
+        if asked is None:
+            self._note(f"{decision.get('by')} decides about what does not stand")
+            return
+        asked.decision = decision
+        if decision["type"] in ("edit", "respond"):
+            self._names.add(decision.get("by"))
+        if asked.approval is None or decision.get("expired"):
+            return
+        self._count(f"decided: {decision['type']}")
+        wrong = (
+            self._lacks_votes(asked, None)
+            if decision["type"] == "approve"
+            else self._lacks_rejections(asked)
+        )
+        for each in wrong:
+            self._note(f"{decision['type']} of {asked.what}: {each}")
+
+    # ------------------------------------------------------------------------ the votes
+
+    def _counted(self, asked: _Asked) -> list[Mapping[str, Any]]:
+        """The last vote of each person who may have had a role, and has not asked for it."""
+        approval = asked.approval
+        assert approval is not None, "only of what several vote on"
+        last = {self._roles.person(each["login"]): each for each in asked.votes}
+        if approval.never and asked.requesters is None:
+            return []
+        excluded = asked.requesters if approval.never and asked.requesters else frozenset()
+        return [each for person, each in last.items() if person and person not in excluded]
+
+    def _lacks_rejections(self, asked: _Asked) -> list[str]:
+        assert asked.approval is not None, "only of what several vote on"
+        roles = {role for way in asked.approval.ways for role in way}
+        rejected = [
+            each["login"]
+            for each in self._counted(asked)
+            if each["type"] == "reject" and any(self._had(each, role) for role in roles)
+        ]
+        few = len(rejected) < asked.approval.deny
+        return [f"{rejected} have rejected, {asked.approval.deny} must"] if few else []
+
+    def _lacks_votes(self, asked: _Asked, start: datetime | None) -> list[str]:
+        """Why nobody could say that the votes are enough; empty where they are.
+
+        Who has voted had the role then, and still has it at the start of the call.
+        """
+        approval = asked.approval
+        assert approval is not None, "only of what several vote on"
+        counted = self._counted(asked)
+        roles = {role for way in approval.ways for role in way}
+        against = [
+            each
+            for each in counted
+            if each["type"] == "reject" and any(self._surely_had(each, role) for role in roles)
+        ]
+        if len(against) >= approval.deny:
+            return [f"{len(against)} persons had rejected it"]
+        agreed = [each for each in counted if each["type"] == "approve"]
+
+        def may_stand(vote: Mapping[str, Any], role: str) -> bool:
+            still = start is None or self._roles.may_have(vote["login"], role, start)
+            return self._had(vote, role) and still
+
+        if _can_be_given(approval, agreed, may_stand):
+            return []
+        who = ", ".join(each["login"] for each in agreed) or "nobody"
+        return [f"{approval} must agree, and of persons who count {who} did"]
+
+    def _had(self, vote: Mapping[str, Any], role: str) -> bool:
+        return self._roles.may_have(vote["login"], role, _time(vote["at"]))
+
+    def _surely_had(self, vote: Mapping[str, Any], role: str) -> bool:
+        return self._roles.surely_has(vote["login"], role, _time(vote["at"]))
+
+    # ------------------------------------------------------------------------ the verdict
+
+    def entered(self, body: Entered) -> None:
+        """Judge a body that was entered, once all that was recorded before is read."""
+        call = self._calls.get(body.call_key)
+        if call is None or call.started is None:
+            self._note(f"{body.call_key} was entered, and no record says that it starts")
+            return
+        self._count("entered")
+        for each in self._lacks(body, call, call.started):
+            self._note(f"{body.call_key}, {body.tool}({dict(body.arguments)}): {each}")
+
+    def _lacks(self, body: Entered, call: _Call, at: datetime) -> Iterator[str]:
+        amount = int(body.arguments.get("amount", 0))
+        rules = body.rules or RulesSpec(())
+        matching = [each for each in rules.rules if each.matches(body.tool, amount, body.agents)]
+        for each in matching:
+            if each.kind == "deny":
+                yield f"the rule {each.name!r} denies it"
+        wanted = {each.name: each.approval for each in matching if each.kind == "ask"}
+        if not matching and rules.default == "ask":
+            wanted[OF_DEFAULT] = None
+        for name, approval in wanted.items():
+            if not any(
+                asked.source == RULE + name and asked.approval == approval
+                for asked in call.asked.values()
+            ):
+                yield f"the rule {name!r} has asked nobody"
+        own = [each for each in call.asked.values() if each.kind == "approval"]
+        if body.tool in self._gates and not any(
+            not each.source.startswith(RULE) and each.approval == self._gates[body.tool]
+            for each in own
+        ):
+            yield "its gate has asked nobody"
+        for asked in call.asked.values():
+            if asked.request.get("question_key") or asked.kind == "interrupt":
+                continue
+            decision = asked.decision
+            if decision is None or decision["type"] not in AGREED:
+                yield f"nobody has approved {asked.what}"
+                continue
+            self._count("entered after a decision")
+            shown = decision.get("arguments") or asked.request["arguments"]
+            if shown != body.arguments:
+                yield f"{asked.what} was decided about with {shown}"
+            if asked.approval is not None:
+                self._count("entered after votes")
+                for why in self._lacks_votes(asked, at):
+                    yield f"{asked.what}: {why}"
+
+    def at_rest(self) -> None:
+        """Judge an agent whose run waits for people: each request that is open lacks something."""
+        if self._status != "interrupted" or not self._is_open:
+            return
+        waiting = [
+            asked
+            for call in self._calls.values()
+            if not call.ended
+            for asked in call.asked.values()
+            if asked.decision is None
+        ]
+        if not waiting:
+            self._note("the run waits for people, and nobody is asked")
+        for asked in waiting:
+            if asked.approval is None:
+                continue
+            self._count("at rest with votes" if asked.votes else "at rest")
+            agreed = [each for each in self._counted(asked) if each["type"] == "approve"]
+            rejected = [each for each in self._counted(asked) if each["type"] == "reject"]
+
+            if not rejected and _can_be_given(asked.approval, agreed, self._surely_had):
+                who = ", ".join(each["login"] for each in agreed)
+                self._note(f"{asked.what} waits, and {who} are enough for {asked.approval}")
+
+    def refused(self, request_id: str, login: str, now: datetime) -> None:
+        """Judge that somebody was not let vote, where the directory answered."""
+        found = self._of(request_id)
+        if found is None or found.approval is None or found.decision is not None:
+            return
+        asked = replace(found, votes=[{"login": login}])
+        assert asked.approval is not None, "seen above"
+        roles = {role for way in asked.approval.ways for role in way}
+        has_role = any(self._roles.surely_has(login, role, now) for role in roles)
+        if has_role and self._counted(asked) and asked.request.get("requesters") is not None:
+            self._note(f"{login} may vote on {asked.what}, and was refused")
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _note(self, what: str) -> None:
+        self.violations.append(what)
+
+
+def _can_be_given(
+    approval: ApprovalSpec, votes: Sequence[Mapping[str, Any]], may_stand: Any
+) -> bool:
+    """Whether each place of one of the ways can be given to another vote: all are tried."""
+    for way in approval.ways:
+        places = [role for role, number in way.items() for _ in range(number)]
+        for chosen in permutations(votes, len(places)):
+            if all(may_stand(vote, role) for vote, role in zip(chosen, places, strict=True)):
+                return True
+    return False
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,91 @@
+"""Whatever happens, each call that starts was agreed to by the persons whom the rules of then ask.
+
+People gain and lose roles, rules change, hosts are killed, agents move. `tests.support.trust.story`
+tells it, and `tests.support.trust.judge` judges it by the records alone. Each build with one rule
+left out must be found out, or the story proves nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.postgres import Hosts
+from tests.support.trust.broken import OF_STORY, built
+from tests.support.trust.story import acts_of, shortened, told
+
+SHORT, LONG, OF_CONTROLS = 12, 72, 72
+"""Rounds."""
+
+
+async def counts_of(folder: Path, seed: int, rounds: int) -> dict[str, int]:
+    """How often there was something to judge in a story in which nothing is wrong."""
+    acts = acts_of(seed, rounds)
+    story = await told(folder, seed, acts)
+    if story.violations:
+        pytest.fail(await shortened(folder, seed, acts[: story.acts]))
+    return story.counts
+
+
+async def test_each_call_that_starts_was_agreed_to_and_each_that_waits_lacks_something(
+    tmp_path: Path,
+) -> None:
+    """V1-V7."""
+    counts = await counts_of(tmp_path, 1, SHORT)
+    for what in ("entered", "entered after votes", "at rest", "at rest with votes"):
+        assert counts[what] >= 5, what
+
+
+async def test_a_seed_tells_the_same_story_each_time(tmp_path: Path) -> None:
+    stories = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        stories.append(await told(folder, 2, acts_of(2, 4)))
+    assert stories[0] == stories[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 4])
+async def test_so_it_is_in_a_long_story(tmp_path: Path, seed: int) -> None:
+    """V1-V7."""
+    counts = await counts_of(tmp_path, seed, LONG)
+    assert counts["entered after votes"] >= 40
+    assert counts["decided: reject"] >= 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", [5, 6])
+async def test_so_it_is_on_two_hosts_that_have_other_rules(hosts: Hosts, seed: int) -> None:
+    """V1-V7."""
+    story = await told(hosts, seed, acts_of(seed, 40))
+    assert story.violations == [], "\n".join(story.lines[-50:])
+    assert story.counts["entered after votes"] >= 15
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("broken", OF_STORY)
+async def test_a_build_with_one_rule_left_out_is_found_out_by_each_seed(
+    tmp_path: Path, broken: str
+) -> None:
+    """V1-V7: else the stories above would prove nothing."""
+    missed = []
+    for seed in (1, 2, 3):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        with built(broken):
+            story = await told(folder, seed, acts_of(seed, OF_CONTROLS))
+        if not story.violations:
+            missed.append(seed)
+    assert missed == []
+
+
+async def test_a_story_in_which_something_is_wrong_is_told_with_few_acts(tmp_path: Path) -> None:
+    with built("who has asked may vote"):
+        acts = acts_of(3, SHORT)
+        story = await told(tmp_path, 3, acts)
+        text = await shortened(tmp_path, 3, acts[: story.acts])
+    assert text.startswith("seed 3:\nbegin")
+    assert "must agree, and of persons who count" in text
+    assert text.count("\nbegin") == 1
