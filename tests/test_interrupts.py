@@ -600,7 +600,7 @@ def test_a_finished_run_cannot_be_resumed(stage: Stage, shop: Shop) -> None:
         stage.resume(end, {"x": approve()})
 
 
-# ----------------------------------------------------------------------- sticky decisions (I3)
+# -------------------------------------------------------------------------- grants for all (I3)
 
 
 def test_an_approval_for_always_answers_later_requests(stage: Stage, shop: Shop) -> None:
@@ -610,10 +610,11 @@ def test_an_approval_for_always_answers_later_requests(stage: Stage, shop: Shop)
     outcome = interrupted(stage.start())
     end = completed(stage.resume(outcome, outcome.decide(approve(always=True, by="ann"))))
     assert shop.did == [("refund", "1", 5.0), ("refund", "2", 5.0)]
-    assert list(end.state.sticky) == ["refund"]
-    assert [(line.sticky, line.decision.type) for line in end.state.decisions] == [
-        (False, "approve"),
-        (True, "approve"),
+    (grant,) = end.state.grants.values()
+    assert (grant.tool_name, grant.type, grant.by, grant.used) == ("refund", "approve", "ann", 1)
+    assert [(line.decision.by_grant, line.decision.type) for line in end.state.decisions] == [
+        (None, "approve"),
+        (grant.id, "approve"),
     ]
     assert end.state.decisions[1].request.arguments == {"order": "2", "amount": 5.0}
     completed(stage.start("again", state=stage.carried(end.state)))
@@ -629,7 +630,7 @@ def test_a_rejection_for_always_answers_later_requests(stage: Stage, shop: Shop)
     assert ["closed" in str(part.content) for part in results(end.state)] == [True, True]
 
 
-def test_a_sticky_decision_holds_for_its_tool_alone(stage: Stage, shop: Shop) -> None:
+def test_a_grant_holds_for_its_tool_alone(stage: Stage, shop: Shop) -> None:
     """I3."""
     stage.cast(REFUND, MAIL, tools=shop.tools, interrupt_on=GATED)
     outcome = interrupted(stage.start())
@@ -637,7 +638,7 @@ def test_a_sticky_decision_holds_for_its_tool_alone(stage: Stage, shop: Shop) ->
     assert [request.tool_name for request in mail.requests] == ["mail"]
 
 
-def test_an_exact_decision_beats_a_sticky_one(stage: Stage, shop: Shop) -> None:
+def test_an_exact_decision_beats_a_grant(stage: Stage, shop: Shop) -> None:
     """I3: what is answered beside it, and before, is answered by itself."""
     stage.cast(
         [REFUND, call("refund", {"order": "2"})],
@@ -651,22 +652,23 @@ def test_an_exact_decision_beats_a_sticky_one(stage: Stage, shop: Shop) -> None:
     assert [part.outcome for part in results(end.state)] == ["success", "denied", "success"]
 
 
-def test_a_revoked_sticky_decision_answers_no_more(stage: Stage, shop: Shop) -> None:
+def test_a_revoked_grant_decides_no_more(stage: Stage, shop: Shop) -> None:
     """I3, I14."""
     stage.cast(REFUND, "over", REFUND, tools=shop.tools, interrupt_on=GATED)
     outcome = interrupted(stage.start())
     end = completed(stage.resume(outcome, outcome.decide(approve(always=True))))
-    state = stage.agent.revoke(stage.carried(end.state), "refund")
-    assert state.sticky == {}
-    assert list(end.state.sticky) == ["refund"], "the given state is left alone"
+    (granted,) = end.state.grants
+    state = stage.agent.revoke(stage.carried(end.state), granted)
+    assert state.grants == {}
+    assert list(end.state.grants) == [granted], "the given state is left alone"
     assert len(state.decisions) == 1, "the audit stays"
     interrupted(stage.start("again", state=stage.carried(state)))
     assert len(shop.did) == 1
-    with pytest.raises(UsageError, match="refund"):
-        stage.agent.revoke(state, "refund")
+    with pytest.raises(UsageError, match=f"no grant {granted!r}"):
+        stage.agent.revoke(state, granted)
 
 
-def test_a_sticky_decision_ends_with_the_tool_that_it_was_given_for(stage: Stage) -> None:
+def test_a_grant_ends_with_the_tool_that_it_was_given_for(stage: Stage) -> None:
     """I12: another version of the tool is another tool."""
     shop, changed = Shop(), Shop(version="2")
     stage.cast(REFUND, "over", REFUND, tools=shop.tools, interrupt_on=GATED)
@@ -677,7 +679,7 @@ def test_a_sticky_decision_ends_with_the_tool_that_it_was_given_for(stage: Stage
     assert changed.did == []
 
 
-def test_a_sticky_decision_that_the_gate_no_longer_allows_does_not_count(stage: Stage) -> None:
+def test_a_grant_that_the_gate_no_longer_allows_does_not_count(stage: Stage) -> None:
     """I3, I1."""
     shop = Shop()
     stage.cast(REFUND, "over", REFUND, tools=shop.tools, interrupt_on=GATED)
@@ -716,7 +718,7 @@ def test_the_audit_says_who_decided_what_when_and_why(stage: Stage, shop: Shop) 
     ]
     assert [(line.at - asked_at).total_seconds() for line in lines] == [30, 60, 60]
     assert [line.decision.note for line in lines] == ["typo", "secret", None]
-    assert not any(line.sticky for line in lines)
+    assert not any(line.decision.by_grant for line in lines)
     assert "secret" not in str(end.state.to_dict()["messages"])
 
 

@@ -1,4 +1,4 @@
-"""Sticky decisions and doubts of agents inside other ones are ended while those are open."""
+"""Grants and doubts of agents inside other ones are ended while those are open."""
 
 from __future__ import annotations
 
@@ -48,20 +48,19 @@ def inside(how: str, *turns: Any, tools: Sequence[Any], gates: Sequence[str]) ->
     return inner
 
 
-def nested(how: str) -> tuple[Agent, str]:
-    """The inner agent mails, looks and mails; the name of a sticky decision about its mails."""
+def nested(how: str) -> Agent:
+    """The inner agent mails, looks and mails."""
     turns = [call("mail", {"to": "ann"}), call("look"), call("mail", {"to": "bob"})]
-    top = inside(how, *turns, tools=[mail, look], gates=["mail", "look"])
-    return top, "rounds/a/mail"
+    return inside(how, *turns, tools=[mail, look], gates=["mail", "look"])
 
 
 @pytest.mark.parametrize("how", ["workflow", "sub-agent"])
 @pytest.mark.parametrize("as_actor", [False, True], ids=["state", "actor"])
-async def test_a_sticky_decision_of_an_agent_that_runs_inside_another_one_is_revoked_at_once(
+async def test_a_grant_of_an_agent_that_runs_inside_another_one_is_revoked_at_once(
     how: str, as_actor: bool
 ) -> None:
-    """I3: by its path, while that agent and those around it are open."""
-    top, name = nested(how)
+    """I3: while that agent and those around it are open."""
+    top = nested(how)
     async with Runtime([top]) as runtime:
         ref = runtime.spawn("top", "t")
         if as_actor:
@@ -72,16 +71,17 @@ async def test_a_sticky_decision_of_an_agent_that_runs_inside_another_one_is_rev
             answers = first.decide(approve(always=True))
             second = interrupted(await top.resume(first.state, answers))
         assert [each.tool_name for each in second.requests] == ["look"]
+        (name,) = second.state.grants
         if as_actor:
-            with pytest.raises(UsageError, match=f"'rounds/b/mail'; there are: {name!r}"):
-                await soon(ref.revoke("rounds/b/mail"))
+            with pytest.raises(UsageError, match=f"'none'; there are: {name!r}"):
+                await soon(ref.revoke("none"))
             await soon(ref.revoke(name))
             with pytest.raises(UsageError, match="there are: none"):
                 await soon(ref.revoke(name))
             third = interrupted(await soon(ref.resume(second.decide(approve()))))
         else:
-            with pytest.raises(UsageError, match=f"'rounds/b/mail'; there are: {name!r}"):
-                top.revoke(second.state, "rounds/b/mail")
+            with pytest.raises(UsageError, match=f"'none'; there are: {name!r}"):
+                top.revoke(second.state, "none")
             state = top.revoke(second.state, name)
             with pytest.raises(UsageError, match="there are: none"):
                 top.revoke(state, name)
@@ -89,14 +89,14 @@ async def test_a_sticky_decision_of_an_agent_that_runs_inside_another_one_is_rev
         assert [each.arguments for each in third.requests] == [{"to": "bob"}]
 
 
-async def test_a_sticky_decision_of_an_earlier_run_is_revoked_where_it_is_followed_now() -> None:
-    """I3: an open agent of a workflow has a copy of its own."""
-    top, name = nested("workflow")
+async def test_a_grant_of_an_earlier_run_is_revoked_where_it_is_followed_now() -> None:
+    """I3: a grant of an agent of a workflow holds in all runs."""
+    top = nested("workflow")
     outcome: Outcome = await top.execute("go")
     while isinstance(outcome, Interrupted):
         always = outcome.requests[0].tool_name == "mail"
         outcome = await top.resume(outcome.state, outcome.decide(approve(always=always)))
-    assert list(outcome.state.sticky) == [name]
+    (name,) = outcome.state.grants
     second = interrupted(await top.execute("again", state=outcome.state))
     assert [each.tool_name for each in second.requests] == ["look"]
     third = interrupted(await top.resume(top.revoke(second.state, name), second.decide(approve())))

@@ -4,6 +4,7 @@ import logging
 import typing
 
 from understudy._base.context_codecs import ContextCodec, ContextVarCodec
+from understudy._base.grant_terms import grant
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
 from understudy.errors import (
@@ -181,6 +182,7 @@ __all__ = [
     "costs_of",
     "dismiss",
     "edit",
+    "grant",
     "patch_history",
     "reject",
     "respond",

@@ -13,8 +13,9 @@ from itertools import product
 from typing import Any, Literal, TypeAlias, get_args
 
 from understudy._base.authors import By, Login
+from understudy._base.grant_terms import GrantTerms
 from understudy._base.json_values import checked_text, shown
-from understudy._base.request_timing import Seconds, checked_span
+from understudy._base.request_timing import Seconds, checked_span, span_text
 from understudy.errors import UsageError
 
 __all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
@@ -178,17 +179,6 @@ _BY_WHAT: Mapping[Assurance, str] = {
 }
 
 
-def span_text(seconds: float) -> str:
-    """A span of time in words, in its two largest units: "2 days", "1 hour 30 minutes"."""
-    parts, rest = [], seconds
-    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
-        number = int(rest // size) if size > 1 else round(rest, 3)
-        rest -= number * size
-        if number:
-            parts.append(f"{number:g} {unit}{'' if number == 1 else 's'}")
-    return " ".join(parts[:2]) or "0 seconds"
-
-
 def approval(
     by: Roles | None = None,
     *,
@@ -328,6 +318,8 @@ class Vote:
     """When the person has logged in; None where that is not known."""
     break_glass: bool = False
     """For `approve`: the person alone lets the call run, for the reason of `note`."""
+    grant: GrantTerms | None = None
+    """How far the person wants the decision to hold for later calls; None for this call alone."""
     at: datetime
     issuer: str = ""
     """The identity provider that has signed who they are; empty where none has."""
@@ -374,6 +366,7 @@ class Vote:
             "assurance": self.assurance,
             "auth_at": None if self.auth_at is None else self.auth_at.isoformat(),
             "break_glass": self.break_glass,
+            "grant": None if self.grant is None else self.grant.to_dict(),
             "at": self.at.isoformat(),
             "issuer": self.issuer,
             "subject": self.subject,
@@ -560,7 +553,7 @@ def equal_vote(votes: Iterable[Vote], vote: Vote) -> bool:
 
 
 def _said(vote: Vote) -> tuple[object, ...]:
-    return (vote.type, vote.message, vote.break_glass, vote.represents)
+    return (vote.type, vote.message, vote.grant, vote.break_glass, vote.represents)
 
 
 def starts_at(asked: Approval, votes: Sequence[Vote]) -> datetime | None:

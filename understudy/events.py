@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
 
 from understudy._base.quickly_made import quickly_made
 from understudy.approvals import Vote
-from understudy.interrupts import Request
+from understudy.interrupts import DecisionType, Request
 from understudy.state import records as r
 from understudy.state.files import FileChange
 from understudy.state.reviews import Review
@@ -27,6 +27,7 @@ __all__ = [
     "Event",
     "FilesUpdated",
     "GlassBroken",
+    "GrantUsed",
     "NativeToolCalled",
     "NativeToolReturned",
     "ReplyEnded",
@@ -161,6 +162,22 @@ class RequestMade:
     agent_path: tuple[str, ...]
     request: Request
     kind: Literal["request_made"] = "request_made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantUsed:
+    """A grant has decided a request about a call: no person is asked."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    request: Request | None = None
+    """None where its `RequestMade` came right before."""
+    grant_id: str
+    decision: DecisionType
+    by: str | None
+    """Who gave the grant."""
+    at: datetime
+    kind: Literal["grant_used"] = "grant_used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +395,7 @@ Event = (
     | NativeToolCalled
     | NativeToolReturned
     | RequestMade
+    | GrantUsed
     | RequestReminder
     | RequestEscalated
     | Voted
@@ -416,6 +434,22 @@ def _native_calls(record: r.Reply, agent_path: tuple[str, ...]) -> Iterator[Even
             )
 
 
+def _grant_used(
+    record: r.Decided, agent_path: tuple[str, ...], request: Request | None
+) -> Iterator[Event]:
+    decision = record.decision
+    if decision.by_grant is not None:
+        yield GrantUsed(
+            agent_path=agent_path,
+            request_id=record.request_id,
+            request=request,
+            grant_id=decision.by_grant,
+            decision=decision.type,
+            by=decision.by,
+            at=record.at,
+        )
+
+
 def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -> Iterator[Event]:
     """The events of a record. Live events and those of a replayed journal both come from here.
 
@@ -436,6 +470,11 @@ def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -
             for request in record.requests:
                 if request.id not in answered:
                     yield RequestMade(agent_path=agent_path, request=request)
+            requests = {request.id: request for request in record.requests}
+            for decided in record.decided:
+                yield from _grant_used(decided, agent_path, requests.get(decided.request_id))
+        case r.Decided():
+            yield from _grant_used(record, agent_path, None)
         case r.Requested():
             yield RequestMade(agent_path=agent_path, request=record.request)
         case r.Reminded():

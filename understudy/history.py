@@ -310,7 +310,7 @@ class HistoryReader:
     def _decision(self, record: r.Decided) -> tuple[What, dict[str, Any]]:
         decision: Decision = record.decision
         seconds = self._since(self._asked.pop(record.request_id, None), record.at)
-        detail = {"request_id": record.request_id, **decision.to_dict(), "sticky": record.sticky}
+        detail = {"request_id": record.request_id, **decision.to_dict()}
         detail |= _context(record.context)
         return "decision", {"who": decision.by, "seconds": seconds, "detail": detail}
 
@@ -545,7 +545,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Withdrawn():
             yield "withdrawn", {"detail": {"request_ids": list(record.request_ids)}}
         case r.Revoked():
-            yield "revoked", {"tool_name": record.tool_name, "who": record.by}
+            yield "revoked", {"who": record.by, "detail": {"grant_id": record.grant_id}}
         case r.Suspended():
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():

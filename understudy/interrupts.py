@@ -8,7 +8,7 @@ are in one flat list, whatever made them, and one `resume` may decide all of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Literal, cast
@@ -17,6 +17,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.authors import Login, checked_author
 from understudy._base.context_codecs import StoredContext
+from understudy._base.grant_terms import (
+    ALWAYS,
+    GrantOffer,
+    GrantScope,
+    GrantTerms,
+    fitting_terms,
+)
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.points_in_time import checked_time
@@ -42,10 +49,11 @@ __all__ = [
     "DoubtfulCall",
     "EarlierCall",
     "GivenDecisions",
+    "Grant",
+    "GrantType",
     "Halt",
     "Interrupt",
     "Request",
-    "Sticky",
     "approve",
     "dismiss",
     "edit",
@@ -76,8 +84,11 @@ class Decision:
     """For `reject`: a text for the model."""
     value: Any = None
     """For `respond`: the result of the call, or the answer to a tool's own question."""
-    always: bool = False
-    """Holds for this tool and agent until revoked. Only for approve and reject."""
+    grant: GrantTerms | None = None
+    """How far it holds for later calls; None for this call alone. Only for approve and reject."""
+    by_grant: str | None = None
+    """The id of the grant by which it was decided; None where somebody decided. The library says
+    so, and nobody else."""
     by: str | None = None
     """Who decided, for the audit."""
     note: str | None = None
@@ -102,7 +113,9 @@ class Decision:
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
-        told = [self.type, self.arguments, self.message, self.value, self.always, self.origin]
+        told = [self.type, self.arguments, self.message, self.value, self.origin]
+        if self.grant is not None:
+            told.append(self.grant.to_dict())
         return digest(told)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,31 +127,56 @@ class Decision:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Decision:
-        """Read `{"type": "approve"}` and the like.
+        """Read `{"type": "approve"}` and the like. `always` stands for a grant without an end.
 
         Raises:
             DecisionError: if it is not a decision; the message names the field.
 
         """
-        unknown = [key for key in data if key not in Decision.__dataclass_fields__]
+        known = {"always", *Decision.__dataclass_fields__}
+        unknown = [key for key in data if key not in known]
         if unknown:
             raise DecisionError(
                 f"{shown(dict(data))} is not a decision: unknown field {unknown[0]!r}"
             )
         try:
-            if not isinstance(data.get("always", False), bool):
-                raise DecisionError(
-                    f"{shown(dict(data))} is not a decision: `always` must be a bool"
-                )
-            return _decision_adapter().validate_python(dict(data))
+            return _decision_adapter().validate_python(_without_always(data))
         except ValidationError as error:
             why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise DecisionError(f"{shown(dict(data))} is not a decision: {why}") from error
 
 
+def _without_always(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain form of a decision, with the terms that `always` stands for."""
+    given = dict(data)
+    always = given.pop("always", False)
+    if not isinstance(always, bool):
+        raise DecisionError(f"{shown(dict(data))} is not a decision: `always` must be a bool")
+    if always and given.get("grant") is not None:
+        raise DecisionError(f"{shown(dict(data))} is not a decision: give `always` or `grant`")
+    return {**given, "grant": ALWAYS} if always else given
+
+
+def _terms(always: bool, grant: GrantTerms | None) -> GrantTerms | None:
+    """The terms of a decision.
+
+    Raises:
+        DecisionError: if it has two, or what is no such thing.
+
+    """
+    if not isinstance(always, bool):
+        raise DecisionError(f"`always` must be a bool, got {shown(always)}")
+    if grant is not None and not isinstance(grant, GrantTerms):
+        raise DecisionError(f"`grant` must be what grant(...) makes, got {shown(grant)}")
+    if always and grant is not None:
+        raise DecisionError("A decision takes `always` or `grant`, not both")
+    return ALWAYS if always else grant
+
+
 def approve(
     *,
     always: bool = False,
+    grant: GrantTerms | None = None,
     by: str | None = None,
     note: str | None = None,
     break_glass: bool = False,
@@ -146,14 +184,20 @@ def approve(
     """Run the call exactly as it was shown.
 
     Args:
-        always: approve all calls of the tool from now on.
-        by: who approves.
+        always: and so all later calls of this tool by this agent, until that is revoked. Short for
+            a grant without an end, for all arguments.
+        grant: and so later calls, as far as these terms say: see `understudy.grant`.
+        by: who decides.
         note: why, for the audit.
         break_glass: in an emergency, approve alone what several must agree to, where the approval
             of the request says who may. A `note` is needed, and somebody else reviews it.
 
+    Raises:
+        DecisionError: if `always` and `grant` are given, or not what they must be.
+
     """
-    return Decision(type="approve", always=always, by=by, note=note, break_glass=break_glass)
+    terms = _terms(always, grant)
+    return Decision(type="approve", grant=terms, by=by, note=note, break_glass=break_glass)
 
 
 def edit(
@@ -174,11 +218,15 @@ def reject(
     message: str | None = None,
     *,
     always: bool = False,
+    grant: GrantTerms | None = None,
     by: str | None = None,
     note: str | None = None,
 ) -> Decision:
-    """Do not run the call; the model gets a result that says so, with `message`."""
-    return Decision(type="reject", message=message, always=always, by=by, note=note)
+    """Do not run the call; the model gets a result that says so, with `message`.
+
+    `always` and `grant` are as of `approve`: later calls are rejected.
+    """
+    return Decision(type="reject", message=message, grant=_terms(always, grant), by=by, note=note)
 
 
 def respond(value: Any, *, by: str | None = None, note: str | None = None) -> Decision:
@@ -281,7 +329,8 @@ class Request:
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
     """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
-    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`. Also of `salt`."""
+    shown besides: `kind`, `display`, `payload`, `allowed`, `schema`, `approval` and `offer`. Also
+    of `salt`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
@@ -303,6 +352,8 @@ class Request:
     requesters: tuple[str, ...] | None = None
     """Where `approval` excludes those who have asked for the call: the ids of these persons. None
     where one of them is not known, and where nobody is excluded."""
+    offer: GrantOffer | None = None
+    """How far a decision may hold for later calls; None where it holds for this call alone."""
     salt: str = field(default="", repr=False)
     """Random, and kept with the request alone: no form that is shown has it. Without it the digest
     would tell a hidden argument to whoever guesses: they would compute the digest of each guess."""
@@ -512,8 +563,6 @@ class DecisionRecord:
     request: Request
     decision: Decision
     at: datetime
-    sticky: bool = False
-    """The decision comes from an earlier `always=True`."""
     context: StoredContext = field(default_factory=dict)
     """That of who decided."""
     votes: tuple[Vote, ...] = ()
@@ -522,17 +571,74 @@ class DecisionRecord:
     """The login of who decided, where more is known of it than the name in the decision."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sticky:
-    """A decision that holds for a tool until it is revoked or the tool changes."""
+GrantType = Literal["approve", "reject"]
+"""What a grant decides: the call runs, or it does not."""
 
-    agent_id: str
-    source: str
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A decision that holds for later calls of a tool, as far as its terms say."""
+
+    id: str
+    """That of the request by whose decision it was given."""
+    type: GrantType
     tool_name: str
     fingerprint: str
-    decision: Decision
+    """Of the tool: a grant ends where the tool is another one."""
+    agent_id: str
+    """Of the outermost agent."""
+    agent_path: tuple[str, ...]
+    """The names of the agents from the outermost to the agent that makes the calls."""
+    source: str
+    """The gate or rule that asked."""
+    approval: Approval | None = None
+    """Who had to agree. A grant ends where it is another approval today."""
+    offer: GrantOffer | None = None
+    """What was offered. A grant ends where it is another offer today."""
+    scope: GrantScope
+    run_id: str
+    """The run that it is for, where its scope is a run."""
+    arguments: dict[str, Any]
+    """The arguments that a call must have to be let through."""
+    free: tuple[str, ...] | None = None
+    """The names of the other arguments that a call may have; None for any."""
+    until: datetime | None = None
+    """When it ends; None for never."""
+    uses: int | None = None
+    """The number of calls that it lets through; None for any number."""
+    used: int = 0
+    """The number of calls that it has let through, without those that did nothing."""
+    open: tuple[str, ...] = ()
+    """The keys of calls among these that may still turn out to have done nothing."""
+    by: str | None = None
+    """Who gave it."""
+    message: str | None = None
+    """Of a rejection: a text for the model."""
     at: datetime
-    request_id: str = field(default="")
+    votes: tuple[Vote, ...] = ()
+    """The votes by which it was given, where several persons had to agree."""
+
+    @property
+    def left(self) -> int | None:
+        """The number of uses that are left; None for any number."""
+        return None if self.uses is None else max(0, self.uses - self.used)
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether its time is over."""
+        return self.until is not None and self.until <= now
+
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments is one that it was given for."""
+        others = arguments.keys() - self.arguments.keys()
+        if self.free is not None and not others <= set(self.free):
+            return False
+        given = {name: arguments[name] for name in self.arguments if name in arguments}
+        return digest(given) == digest(self.arguments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The grant as plain data, with its `left`."""
+        data = _grant_adapter().dump_python(self, mode="json")
+        return {**data, "left": self.left, "votes": [vote.to_dict() for vote in self.votes]}
 
 
 GivenDecisions = (
@@ -547,6 +653,11 @@ GivenDecisions = (
 @cache
 def _decision_adapter() -> TypeAdapter[Decision]:
     return TypeAdapter(Decision)
+
+
+@cache
+def _grant_adapter() -> TypeAdapter[Grant]:
+    return TypeAdapter(Grant)
 
 
 @cache
@@ -565,7 +676,8 @@ def approved_at(request: Request, votes: Sequence[Vote]) -> datetime | None:
 def decision_by_votes(request: Request, votes: Sequence[Vote], now: datetime) -> Decision | None:
     """The decision that these votes come to by now.
 
-    None where more persons must vote, or enough have agreed and the call is not to start yet.
+    None where more persons must vote, or enough have agreed and the call is not to start yet. It is
+    a grant only where all of them want the same terms.
     """
     assert request.approval is not None, "only called for a request that asks several persons"
     result = tally(request.approval, votes)
@@ -580,8 +692,10 @@ def decision_by_votes(request: Request, votes: Sequence[Vote], now: datetime) ->
         if each.type == result.result and (each.break_glass or not result.is_broken)
     ]
     messages = [each.message for each in said if each.message]
+    terms = {each.grant for each in said}
     return Decision(
         type=result.result,
+        grant=terms.pop() if len(terms) == 1 else None,
         by=", ".join(each.shown_name for each in said),
         message="\n".join(messages) or None,
         note=said[0].note if result.is_broken else None,
@@ -675,8 +789,13 @@ def decision_word(decision: Mapping[str, Any]) -> str:
     return words.get(decision.get("origin", ""), str(decision["type"]))
 
 
-def checked_decision(request: Request, decision: object) -> Decision:
+def checked_decision(request: Request, decision: object, now: datetime | None = None) -> Decision:
     """The decision, if it is well-formed and `request` allows it.
+
+    Args:
+        request: that it is on.
+        decision: or its plain form.
+        now: the time; None where a time at which a grant ends is checked later.
 
     Raises:
         DecisionError: if not; it names the request.
@@ -699,10 +818,6 @@ def checked_decision(request: Request, decision: object) -> Decision:
             f"{where} does not allow {decision.type!r}; allowed: {', '.join(request.allowed)}",
             request_id=request.id,
         )
-    if not isinstance(decision.always, bool):
-        raise DecisionError(
-            f"{where}: `always` must be a bool, got {shown(decision.always)}", request_id=request.id
-        )
     try:
         checked_author(decision.by, what="`by`")
     except UsageError as error:
@@ -718,24 +833,23 @@ def checked_decision(request: Request, decision: object) -> Decision:
             f"{where}: `origin` is of the library: a person rejects by reject(message)",
             request_id=request.id,
         )
+    if decision.by_grant is not None:
+        raise DecisionError(
+            f"{where}: `by_grant` is of the library: a person approves by approve(), and rejects "
+            "by reject(message)",
+            request_id=request.id,
+        )
     if (decision.type == "edit") is not (decision.arguments is not None):
         raise DecisionError(
             f"{where}: `arguments` go with 'edit' only, and 'edit' needs them",
             request_id=request.id,
         )
-    if decision.always and request.approval is not None:
-        raise DecisionError(
-            f"{where}: {request.approval.text} must agree each time, so no decision can hold for "
-            "later calls: leave `always` out",
-            request_id=request.id,
-        )
-    if decision.always and (
-        decision.type not in ("approve", "reject") or request.kind != "approval"
-    ):
-        raise DecisionError(
-            f"{where}: `always=True` goes with approve or reject of an approval only",
-            request_id=request.id,
-        )
+    if decision.grant is not None:
+        try:
+            terms = _checked_grant(request, decision, now)
+        except UsageError as error:
+            raise DecisionError(f"{where}: {error}", request_id=request.id) from error
+        decision = replace(decision, grant=terms)
     if not isinstance(decision.break_glass, bool):
         raise DecisionError(
             f"{where}: `break_glass` must be a bool, got {shown(decision.break_glass)}",
@@ -744,7 +858,7 @@ def checked_decision(request: Request, decision: object) -> Decision:
     if decision.break_glass:
         _check_glass(request, decision, where)
     if decision.origin == "executor" and (
-        decision.type != "reject" or request.kind != "interrupt" or decision.always
+        decision.type != "reject" or request.kind != "interrupt" or decision.grant is not None
     ):
         raise DecisionError(
             f"{where}: `origin` is of the library, and an executor says only that a call failed "
@@ -781,3 +895,17 @@ def _check_glass(request: Request, decision: Decision, where: str) -> None:
             f"{where}: who breaks the glass says why: approve(break_glass=True, note=...)",
             request_id=request.id,
         )
+    if decision.grant is not None:
+        raise DecisionError(
+            f"{where}: who breaks the glass lets this call alone run: leave `grant` and `always` "
+            "out",
+            request_id=request.id,
+        )
+
+
+def _checked_grant(request: Request, decision: Decision, now: datetime | None) -> GrantTerms:
+    if not isinstance(decision.grant, GrantTerms):
+        raise UsageError(f"`grant` must be what grant(...) makes, got {shown(decision.grant)}")
+    if decision.type not in ("approve", "reject") or request.kind != "approval":
+        raise UsageError("`grant` and `always` go with approve or reject of an approval only")
+    return fitting_terms(decision.grant, request.offer, request.arguments.keys(), now)

@@ -195,7 +195,7 @@ def whole(state: AgentState) -> dict[str, Any]:
 
 @pytest.mark.quick
 async def test_a_compacted_agent_is_the_same_agent(place: Place, ran: list[str]) -> None:
-    """J17: requests, doubts, sticky answers, message ids and counts survive."""
+    """J17: requests, doubts, grants, message ids and counts survive."""
 
     @tool
     async def wobbles() -> str:

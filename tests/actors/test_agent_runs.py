@@ -685,7 +685,7 @@ async def test_a_message_to_itself_does_not_withdraw_what_was_asked() -> None:
         assert said(await soon(ref.state())) == [["go"], ["at once", "later"]]
 
 
-async def test_a_sticky_answer_holds_until_it_is_revoked() -> None:
+async def test_a_grant_holds_until_it_is_revoked() -> None:
     """I3, I14."""
     model = ScriptedModel([call("refund"), "1", call("refund"), "2", call("refund"), "3"])
     agent = Agent("gated", model, tools=[refund], interrupt_on={"refund": True})
@@ -694,7 +694,8 @@ async def test_a_sticky_answer_holds_until_it_is_revoked() -> None:
         outcome = interrupted(await soon(ref.run("one")))
         await soon(ref.resume(outcome.decide(approve(always=True))))
         assert completed(await soon(ref.run("two"))).text == "2"
-        await soon(ref.revoke("refund"))
+        (granted,) = (await soon(ref.state())).grants
+        await soon(ref.revoke(granted))
         asked = interrupted(await soon(ref.run("three")))
         assert completed(await soon(ref.resume(asked.decide(respond("no"))))).text == "3"
 

@@ -325,7 +325,7 @@ async def revoke(stage: Stage) -> Begin:
     ref, asked = await stage.asked()
     completed(await soon(ref.resume(asked.decide(approve(always=True)))))
     await soon(ref.state())
-    return lambda: ref.revoke("pay")
+    return lambda: ref.revoke(asked.requests[0].id)
 
 
 @operation

@@ -419,8 +419,8 @@ async def test_a_refusal_of_the_owner_is_raised_with_its_own_type(hosts: Hosts) 
         there = second.get("t")
         with pytest.raises(NotInterrupted):
             await soon(there.retry())
-        with pytest.raises(UsageError, match="no sticky decision"):
-            await soon(there.revoke("pay"))
+        with pytest.raises(UsageError, match="no grant 'none'"):
+            await soon(there.revoke("none"))
         held.release.set()
         await soon(run)
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -42,13 +43,13 @@ from understudy.errors import StoreBroken
 from understudy.journal import DatabaseStore, IndexEntry, IndexStatus, MemoryStore, agent_journal
 from understudy.journal.backend import Backend
 from understudy.journal.chunks import Chunks
-from understudy.journal.codec import encode
+from understudy.journal.codec import EncodedRecord, encode
 from understudy.journal.contracts import Batch, FeedRow, Owned
 from understudy.journal.feed import FeedKey, FeedPage, feed_row
 from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
-from understudy.state.records import StatusNoted
+from understudy.state.records import InterruptsChecked, StatusNoted
 
 
 @tool
@@ -201,6 +202,22 @@ async def test_a_loop_until_now_ends_behind_what_is_there_when_it_begins(
             assert await asyncio.to_thread(list, until_now) == []
 
 
+class TellsNothing(MemoryStore):
+    """A store in which the rows of calls that a grant has decided cannot be read."""
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        page = await super().read_feed(after, limit)
+        if page is None:
+            return None
+        damaged = EncodedRecord("interrupts_checked", 1, b"{")
+        rows = []
+        for row in page.rows:
+            told = row.record()
+            is_silent = isinstance(told, InterruptsChecked) and told.decided
+            rows.append(replace(row, kept=damaged) if is_silent else row)
+        return replace(page, rows=rows)
+
+
 @pytest.mark.slow
 async def test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing() -> None:
     @tool
@@ -210,7 +227,7 @@ async def test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing() -> None:
     model = by_turn(*[call("look", {}) for _ in range(510)])
     gate = HumanInTheLoop({"look": True})
     agent = Agent("desk", model, tools=[look], middleware=[gate], max_runs=600)
-    async with Runtime([agent], feed=True) as runtime:
+    async with Runtime([agent], feed=True, store=TellsNothing()) as runtime:
         ref = runtime.spawn("desk", id="a1")
         asked = interrupted(await soon(ref.run("Go.")))
         completed(await soon(ref.resume(asked.decide(approve(always=True)))))

@@ -195,7 +195,7 @@ MESSAGES: tuple[Any, ...] = (
     m.Compact(by="ann"),
     m.Delete(StopSignal.user_requested("deleted"), by="ann"),
     m.RecordFact(Settled(call_key="k", how="it came", happened=False, by="ann")),
-    m.RecordFact(Revoked(tool_name="refund", by="ann")),
+    m.RecordFact(Revoked(grant_id="q-1", by="ann")),
     m.RecordFact(ReviewClosed(review_id="q", person="7", by="ann", note="fine")),
     m.ChangeFiles(
         FilesChanged(files=(FileChange(path="a", file=FILE), FileChange(path="b"))),

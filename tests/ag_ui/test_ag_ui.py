@@ -51,6 +51,7 @@ from understudy import (
 from understudy.ag_ui import User, ag_ui
 from understudy.journal import DatabaseStore
 from understudy.middleware import AskUser, Haltable, HumanInTheLoop, Middleware, SubAgent
+from understudy.trust import offer
 
 
 class Desk:
@@ -251,10 +252,28 @@ async def test_editing_is_offered_only_where_it_is_allowed(desk: Desk) -> None:
     async with Runtime([agent]) as runtime:
         client = client_of(runtime)
         (asked,) = await client.interrupts(said("hello"))
-        assert set(asked["responseSchema"]["properties"]) == {"approved", "reason"}
+        assert set(asked["responseSchema"]["properties"]) == {"approved", "reason", "grant"}
         payload = {"approved": True, "editedArgs": {"order_id": "18", "amount": 1}}
         assert code(await client.events(resume=[answer(asked, payload)])) == "BadAnswer"
     assert desk.done == []
+
+
+async def test_an_approval_may_hold_for_later_calls_as_far_as_is_offered(desk: Desk) -> None:
+    agent = desk.agent(refund(), refund(), gate={"grant": offer(for_at_most=3_600)})
+    async with Runtime([agent]) as runtime:
+        client = client_of(runtime)
+        (asked,) = await client.interrupts(said("hello"))
+        assert asked["metadata"]["understudy"]["offer"]["seconds"] == 3_600
+        terms = asked["responseSchema"]["properties"]["grant"]
+        assert terms["properties"]["seconds"]["maximum"] == 3_600
+        assert terms["required"] == ["seconds"]
+        for beyond in ({"seconds": 3_601}, {}, {"seconds": 60, "scope": "agent"}, {"hours": 1}):
+            payload = {"approved": True, "grant": beyond}
+            assert code(await client.events(resume=[answer(asked, payload)])) == "BadAnswer"
+        assert desk.done == []
+        payload = {"approved": True, "grant": {"seconds": 60}}
+        await client.events(resume=[answer(asked, payload)])
+    assert len(desk.done) == 2
 
 
 @pytest.mark.parametrize(

@@ -521,7 +521,7 @@ def test_an_action_that_has_nothing_to_do_says_so(desk: Desk) -> None:
     assert "Hello." in run("show", "t-1").stdout
     run("retry", "t-1", code=4)
     assert run("settle", "t-1", "no.such.call", "--how", "it came", code=2).stdout == ""
-    assert "no sticky decision" in run("revoke", "t-1", "refund", code=2).stderr
+    assert "no grant" in run("revoke", "t-1", "q-1", code=2).stderr
     assert desk.json("recover") == {"continued": []}
 
 

@@ -398,10 +398,8 @@ def test_a_gated_tool_shows_the_doubt_in_its_own_request(stage: Stage, bank: Ban
     assert [doubt.arguments for doubt in request.doubts] == [{"x": "1"}]
 
 
-@pytest.mark.parametrize("sticky", [approve(always=True), reject(always=True)])
-def test_sticky_answers_do_not_count_while_a_doubt_stands(
-    stage: Stage, bank: Bank, sticky: Any
-) -> None:
+@pytest.mark.parametrize("grant", [approve(always=True), reject(always=True)])
+def test_grants_do_not_count_while_a_doubt_stands(stage: Stage, bank: Bank, grant: Any) -> None:
     """J4: an answer given before the doubt was none about it."""
     stage.cast(
         pay("pay_telling", "1"),
@@ -413,19 +411,19 @@ def test_sticky_answers_do_not_count_while_a_doubt_stands(
     )
     outcome = interrupted(stage.start())
     disk = Disk()
-    if sticky.type == "approve":
+    if grant.type == "approve":
         bank.dies_in = {"2"}  # the first is approved for always; the second dies
         with pytest.raises(Crash):
-            stage.resume(outcome, outcome.decide(sticky), journal=disk)
+            stage.resume(outcome, outcome.decide(grant), journal=disk)
         end = completed(stage.resume(disk.load()))
-        assert list(end.state.sticky) == ["pay_telling"]
+        assert [each.tool_name for each in end.state.grants.values()] == ["pay_telling"]
         ran = 2
     else:
         bank.dies_in = {"1"}
         with pytest.raises(Crash):
             stage.resume(outcome, outcome.decide(approve()), journal=disk)
         again = interrupted(stage.resume(disk.load()))
-        end = completed(stage.resume(again, again.decide(sticky)))
+        end = completed(stage.resume(again, again.decide(grant)))
         ran = 1
     after = interrupted(stage.start("again", state=stage.carried(end.state)))
     assert len(after.requests[0].doubts) == 1
@@ -526,12 +524,12 @@ def test_a_person_says_that_it_did_not_happen_and_shall_not(stage: Stage, bank: 
     assert end.state.doubts == {}
 
 
-@pytest.mark.parametrize("sticky", [approve(always=True), reject(always=True)])
-def test_the_answer_to_a_doubt_cannot_stick(stage: Stage, bank: Bank, sticky: Any) -> None:
+@pytest.mark.parametrize("grant", [approve(always=True), reject(always=True)])
+def test_the_answer_to_a_doubt_is_no_grant(stage: Stage, bank: Bank, grant: Any) -> None:
     """J4, I3."""
     outcome = interrupted(gated_doubt(stage, bank))
     with pytest.raises(DecisionError, match="always"):
-        stage.resume(outcome, {outcome.requests[0].id: sticky})
+        stage.resume(outcome, {outcome.requests[0].id: grant})
     assert bank.did == [("pay", "1")]
 
 

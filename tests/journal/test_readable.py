@@ -209,7 +209,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.GlassBroken(review=Review.of(replace(request, approval=asked), vote)),
         r.ReviewClosed(review_id="q", person=text, by=text, note=text, at=NOW),
         decided,
-        r.Revoked(tool_name=text),
+        r.Revoked(grant_id=text),
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),
         result,
         r.Suspended(call_key="k"),

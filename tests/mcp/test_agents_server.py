@@ -23,7 +23,7 @@ from tests.support.plans import outcome_of
 from tests.support.programs import PIPE, started
 from tests.support.served_desk import APP, desk, pay, who
 from tests.support.web_server import served
-from understudy import Agent, Runtime, UsageError, call
+from understudy import Agent, Runtime, UsageError, call, grant
 from understudy.cli.app import app as command
 from understudy.login import User
 from understudy.mcp.agents_server import agents_app, agents_server
@@ -176,11 +176,16 @@ async def test_a_person_who_is_logged_in_decides_in_their_name(site: Site) -> No
         assert "'respond' needs a `value`" in short.content[0].text
         (still,) = await site.runtime.pending()
         assert still.request.id == request["id"]
-        done = await client.call_tool("decide", given)
+        terms: dict[str, Any] = {"seconds": 60, "hours": 1}
+        odd = await client.call_tool("decide", {**given, "grant": terms}, raise_on_error=False)
+        assert "hours" in odd.content[0].text
+        terms = {"seconds": 60, "match": []}
+        done = await client.call_tool("decide", {**given, "grant": terms})
         assert json.loads(done.content[0].text)["by"] == "ann"
     outcome = completed(await outcome_of(site.runtime.get("a")))
     (audit,) = outcome.state.decisions
     assert (audit.decision.type, audit.decision.by) == ("approve", "ann")
+    assert audit.decision.grant == grant(until=60, match=[])
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ from understudy.state.fold import apply
 from understudy.state.records import Decided, InterruptsChecked, Record, Reply, Revoked
 
 
-def sticky() -> Iterator[Record]:
+def granted() -> Iterator[Record]:
     yield bare_run("desk")
     yield Reply(turn=0, response=reply(tool_call(0)))
     yield InterruptsChecked(turn=0, requests=(bare_request("q-1", "run-1.0.0"),))
     yield Decided(request_id="q-1", decision=approve(always=True), at=START)
-    yield Revoked(tool_name="pay")
+    yield Revoked(grant_id="q-1")
 
 
-LIVES = {**AGENTS, "sticky": sticky}
+LIVES = {**AGENTS, "granted": granted}
 
 
 def stored(state: AgentState) -> str:

@@ -49,7 +49,7 @@ def _shared(state: AgentState) -> set[str]:
 
 
 _MOSTLY_EMPTY = {
-    *("sticky", "doubts", "queue", "message_ids", "children", "left", "decisions", "_values"),
+    *("grants", "doubts", "queue", "message_ids", "children", "left", "decisions", "_values"),
     "held_keys",
     "refused",
     "reviews",

@@ -110,7 +110,7 @@ async def _revoke(runtime: Runtime) -> Act:
     ref = runtime.spawn("gated", id="g")
     outcome = interrupted(await soon(ref.run("go")))
     await soon(ref.resume(outcome.decide(approve(always=True))))
-    return Act("g", {"tool": "pay"})
+    return Act("g", {"grant_id": outcome.requests[0].id})
 
 
 async def _scheduled(runtime: Runtime, *names: str) -> Act:

@@ -110,7 +110,7 @@ def test_a_gate_that_names_other_tools_leaves_it_alone(stage: Stage) -> None:
     assert {r.tool_name for r in interrupted(stage.start()).requests} == {"pay", "other"}
 
 
-def test_a_sticky_decision_holds_whichever_gate_asked(stage: Stage) -> None:
+def test_a_grant_holds_whichever_gate_asked(stage: Stage) -> None:
     did: list[int] = []
     stage.cast(*[call("pay", {"amount": n}) for n in (1, 2)], tools=[payment(did)])
     outcome = interrupted(stage.start())

@@ -326,7 +326,7 @@ def test_a_gate_asks_once_about_a_repetition(stage: Stage, till: Till) -> None:
     assert till.paid == [("17", 5), ("17", 6)]
 
 
-def test_a_sticky_approval_covers_no_repetition(stage: Stage, till: Till) -> None:
+def test_a_grant_covers_no_repetition(stage: Stage, till: Till) -> None:
     """T14, J4."""
     stage.cast(refund(5), refund(5, "18"), refund(6), tools=[till.refund(ask=True)])
     outcome = interrupted(stage.start())
@@ -389,9 +389,7 @@ def test_a_call_in_doubt_holds_up_whatever_is_equal(
     assert till.paid == [("17", 5), ("17", 6)]
 
 
-def test_a_sticky_approval_covers_no_call_while_an_equal_one_is_in_doubt(
-    stage: Stage, till: Till
-) -> None:
+def test_a_grant_covers_no_call_while_an_equal_one_is_in_doubt(stage: Stage, till: Till) -> None:
     till.raises = {5: TimeoutError()}
     tool = till.refund(ask=True, on_unknown="tell")
     stage.cast(refund(1, "1"), refund(5), refund(6), tools=[tool])

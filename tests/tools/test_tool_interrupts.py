@@ -19,7 +19,6 @@ from tests.support.agents import (
 from understudy import (
     AgentState,
     Completed,
-    Decision,
     DecisionError,
     Interrupt,
     NotInterrupted,
@@ -544,7 +543,7 @@ def test_a_dict_with_the_words_of_a_decision_is_just_a_value(stage: Stage, offic
     """I13: an answer's value decides nothing."""
     stage.cast(ASK, tools=office.tools)
     outcome = interrupted(stage.start())
-    value = Decision(type="approve", always=True).to_dict()
+    value = approve(always=True).to_dict()
     end = completed(stage.resume(outcome, outcome.decide(respond(value))))
     assert office.did[-1] == ("ask", "who?", value)
-    assert end.state.sticky == {}
+    assert end.state.grants == {}

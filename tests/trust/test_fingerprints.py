@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from understudy import UsageError
-from understudy.trust import Rule, Rules, allow, approval, ask, deny
+from understudy.trust import Rule, Rules, allow, approval, ask, deny, offer
 
 
 def of(*rules: Rule, **options: Any) -> str:
@@ -41,6 +41,9 @@ def test_all_that_a_rule_says_counts_and_the_order_of_rules_does_not() -> None:
         of(ask("refund", name="x")),
         of(ask("refund", approval({"finance": 2}), name="x")),
         of(ask("refund", approval({"finance": 2}, deny=2), name="x")),
+        of(ask("refund", name="x", grant=True)),
+        of(ask("refund", name="x", grant=offer(uses=5))),
+        of(ask("refund", name="x", grant=offer(uses=6))),
         of(deny("refund", name="x"), default="ask"),
         of(deny("refund", name="x", when=lambda arguments, view: True)),
     ]

@@ -77,14 +77,19 @@ async def test_a_form_without_a_decision_decides_nothing_and_keeps_what_was_type
         async with site_of(runtime) as client:
             row = await only_request(client)
             page = f"/agents/a1/requests/{row['id']}"
-            typed = {"digest": row["digest"], "message": "why not", "note": "seen", "always": "yes"}
+            typed = {
+                "digest": row["digest"],
+                "message": "why not",
+                "note": "seen",
+                "grant": "no end",
+            }
             typed["value"] = ""
             for decision, said in (("", "Nothing is decided yet"), ("respond", "A reason for the")):
                 shown = await client.post(page, data={**typed, "decision": decision})
                 assert (shown.status_code, said in shown.text) == (422, True)
                 assert "why not</textarea>" in shown.text
                 assert "seen</textarea>" in shown.text
-                assert 'value="yes" checked' in shown.text
+                assert 'value="no end" selected' in shown.text
         assert ref.status() is Status.INTERRUPTED
 
 
@@ -411,7 +416,7 @@ async def test_every_kind_of_request_is_shown_with_its_decisions_alone() -> None
         ("respond", {"value": "x", "message": "too much"}, "A reason for the model is written"),
         ("approve", {"value": "refunded by hand"}, "An answer is written"),
         ("reject", {"value": "refunded by hand"}, "An answer is written"),
-        ("respond", {"value": "x", "always": "yes"}, "“Always” is for"),
+        ("respond", {"value": "x", "grant": "no end"}, "Later calls can be approved"),
     ],
 )
 async def test_what_was_filled_in_for_another_decision_is_not_dropped_without_a_word(

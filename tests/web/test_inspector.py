@@ -436,22 +436,28 @@ async def test_the_address_of_a_page_cannot_make_it_say_what_it_likes() -> None:
             assert "The message is recorded." in page.text
 
 
-async def test_a_sticky_decision_is_shown_and_revoked() -> None:
+async def test_a_grant_is_shown_and_revoked() -> None:
     done = Done()
     async with Runtime([desk(done, refund("1"), "ok", refund("2"), "ok")]) as runtime:
         ref = await asked(runtime)
         async with site_of(runtime) as client:
             row = (await client.get("/api/pending")).json()["requests"][0]
-            form = {"decision": "approve", "digest": row["digest"], "always": "yes"}
+            form = {
+                "decision": "approve",
+                "digest": row["digest"],
+                "grant": "no end",
+                "scope": "agent",
+            }
             page = f"/agents/a1/requests/{row['id']}"
             assert (await client.post(page, data=form)).status_code == 303
             await rest(ref)
             about = (await client.get("/api/agents/a1")).json()
-            assert about["sticky"]["refund"]["decision"]["type"] == "approve"
+            (grant,) = about["grants"]
+            assert (grant["type"], grant["tool_name"], grant["left"]) == ("approve", "refund", None)
             assert "Ask again about refund" in (await client.get("/agents/a1")).text
-            sent = await client.post("/agents/a1/do/revoke", data={"tool": "refund"})
+            sent = await client.post("/agents/a1/do/revoke", data={"grant_id": grant["id"]})
             assert sent.status_code == 303
-            assert (await client.get("/api/agents/a1")).json()["sticky"] == {}
+            assert (await client.get("/api/agents/a1")).json()["grants"] == []
 
 
 async def test_the_document_of_the_api_has_every_route_and_every_page_has_its_json() -> None:

@@ -815,7 +815,7 @@ async def test_an_import_over_http_brings_no_decision_that_holds() -> None:
             body = {"data": data}
             assert (await client.post("/api/import", json=body)).json() == {"id": "a1"}
             about = (await client.get("/api/agents/a1")).json()
-            assert about["sticky"] == {}
+            assert about["grants"] == []
             await client.post("/api/agents/a1/messages", json={"text": "again"})
             await rest(ref, Status.INTERRUPTED)
             assert len(done.calls) == 1, "a person is asked again"
@@ -830,22 +830,21 @@ async def test_an_import_over_http_brings_no_decision_that_holds() -> None:
             assert [e["who"] for e in entries if e["what"] == "imported"] == ["mallory"]
 
 
-async def test_a_program_imports_decisions_and_those_of_another_id_are_shown_without_effect() -> (
-    None
-):
+async def test_a_program_imports_no_grant_either() -> None:
+    """I17, V24: not under the same id, and not under another one."""
     done = Done()
     async with Runtime([desk(done, refund("17"), "ok")]) as runtime:
         ref = await asked(runtime)
         (pending,) = await soon(runtime.pending())
         await soon(ref.resume({pending.request.id: approve(always=True, by="carol")}))
         data = await soon(runtime.export("a1"))
-        await soon(runtime.import_(data, "a2"))
-        async with site_of(runtime) as client:
-            for id, holds in (("a1", True), ("a2", False)):
-                (sticky,) = (await client.get(f"/api/agents/{id}")).json()["sticky"].values()
-                assert (sticky["given_to"], sticky["holds"]) == ("a1", holds)
-                page = (await client.get(f"/agents/{id}")).text
-                assert ("without effect" in page) is not holds
+        assert (await soon(ref.state())).grants != {}
+        await soon(runtime.delete("a1"))
+        for id in ("a1", "a2"):
+            imported = await soon(runtime.import_(data, id))
+            assert (await soon(imported.state())).grants == {}
+            (decided,) = await soon(imported.decisions())
+            assert decided.decision.grant is not None, "what was granted stays in the audit"
         with pytest.raises(UsageError, match="import_"):
             runtime.import_(data, "a3", by=17)  # type: ignore[arg-type]
 

@@ -97,7 +97,7 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         await ask("POST", "/import", data=exported, id="copy")
         await ask("DELETE", agent, "/agents/copy", confirm="copy")
         await ask("POST", "/recover")
-    # These need a decision that always holds, and a broken glass; both answer as `cancel`.
+    # These need a grant, and a broken glass; both answer as `cancel`.
     assert left == {("POST", f"{agent}/revoke"), ("POST", f"{agent}/close_review")}
 
 

@@ -117,7 +117,7 @@ async def test_the_page_says_who_must_agree_who_voted_and_what_is_missing() -> N
             before = (await ann.get(path)).text
             assert "<strong>Must agree:</strong> 2 of finance" in before
             assert "2 more of finance is missing." in before
-            assert "always" not in before  # such a decision does not exist for votes
+            assert "later calls" not in before  # no grant is offered
             form = {"decision": "approve", "digest": row["digest"], "note": "as agreed"}
             await ann.post(path, data=form)
             after = (await ann.get(path)).text

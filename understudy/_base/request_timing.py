@@ -176,3 +176,14 @@ def checked_delay(given: object, *, what: str) -> timedelta:
             f"{shown(given)}"
         )
     return timedelta(seconds=seconds)  # type: ignore[arg-type]  # it is a number
+
+
+def span_text(seconds: float) -> str:
+    """A span of time in words: "2 days", "1 hour 30 minutes". Nothing of it is left out."""
+    parts, rest = [], round(seconds, 3)
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        number = int(rest // size) if size > 1 else round(rest, 3)
+        rest -= number * size
+        if number:
+            parts.append(f"{number:g} {unit}{'' if number == 1 else 's'}")
+    return " ".join(parts) or f"{seconds:g} seconds"

@@ -139,7 +139,11 @@ class Administration:
             PeopleUnavailable: if nobody can say now who it is.
 
         """
-        if decision.type not in ("approve", "reject") or decision.always or decision.break_glass:
+        if (
+            decision.type not in ("approve", "reject")
+            or decision.grant is not None
+            or decision.break_glass
+        ):
             raise DecisionError(f"Request {id!r} takes approve() or reject()", request_id=id)
         now = self._services.clock.now()
         self._follow()

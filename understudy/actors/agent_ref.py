@@ -636,17 +636,22 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self._refuse_in_fork()
         return self._slot.subscribe(after)
 
-    def revoke(self, tool: str, *, by: str | None = None) -> Future[None]:
-        """Revoke the sticky decision about a tool, which was given with `always=True`.
+    def revoke(self, grant_id: str, *, by: str | None = None) -> Future[None]:
+        """Revoke a grant: a decision that holds for later calls. Persons are asked again.
 
-        The future raises `UsageError` if there is none.
+        A call that it let through, and whose body is not entered yet, does not run. The future
+        raises `UsageError` if there is no such grant.
 
         Args:
-            tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
+            grant_id: of the grant; `state.grants` lists them.
             by: the person who revokes it, for the record.
 
+        Raises:
+            UsageError: if `grant_id` is no text.
+
         """
-        revoked = Revoked(tool_name=tool, by=checked_author(by, what="revoke(by=...)"))
+        checked_text(grant_id, what="revoke(grant_id)")
+        revoked = Revoked(grant_id=grant_id, by=checked_author(by, what="revoke(by=...)"))
         security_log.note("act", "revoke", who=by, agent=self.id)
         return self._ask(RecordFact(revoked))
 

@@ -818,12 +818,12 @@ class Runtime(Opened):
 
         An open run in it may have continued elsewhere: every call that was started and is not
         finished is in doubt, and people are asked their requests anew. Its schedules are paused.
+        None of its grants holds: whoever wrote the data says who gave them.
 
         Args:
             data: what `export` returned.
             id: another id than the one in the data.
-            by: the person who imports it, for the record. No decision in the data holds then, for
-                a person can have changed it: people are asked again what was to hold always.
+            by: the person who imports it, for the record.
 
         Raises:
             UsageError: for a bad id, or a `by` that is no text. The future raises it if there is an

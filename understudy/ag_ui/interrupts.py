@@ -8,9 +8,11 @@ from typing import Any, cast
 
 from ag_ui.core import Interrupt, ResumeEntry
 
+from understudy._base.grant_terms import GrantOffer, GrantTerms, grant
 from understudy._base.json_schema import fault_text, faults_of
 from understudy._base.request_summary import summary
 from understudy.approvals import Vote, tally
+from understudy.errors import UsageError
 from understudy.interrupts import Decision, DecisionType, Request, approved_at
 from understudy.login.problems import refused
 
@@ -68,6 +70,8 @@ def interrupt_of(
                 for vote in votes
             ],
         }
+    if request.offer is not None:
+        about |= {"offer": request.offer.to_dict()}
     return Interrupt(
         id=request.id,
         reason=REASONS.get(request.kind, f"understudy:{request.kind}"),
@@ -83,9 +87,9 @@ def interrupt_of(
 def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """The schema of the payload that answers a request.
 
-    Of an approval it is `{approved, editedArgs, reason, value}`, as far as these are allowed; of a
-    question its own schema, where that is one of an object, else `{value}`; of anything else
-    `{decision, editedArgs, reason, value}`.
+    Of an approval it is `{approved, editedArgs, reason, value, grant}`, as far as these are allowed
+    and a grant for later calls is offered; of a question its own schema, where that is one of an
+    object, else `{value}`; of anything else `{decision, editedArgs, reason, value}`.
     """
     allowed = request.allowed
     if request.kind == "interrupt" and "respond" in allowed:
@@ -112,6 +116,8 @@ def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> d
         properties["reason"] = {"type": "string"}
     if request.approval is not None and request.approval.break_glass:
         properties["breakGlass"] = {"type": "boolean"}
+    if request.offer is not None and {"approve", "reject"} & set(allowed):
+        properties["grant"] = _grant_schema(request.offer, list(request.arguments))
     if "respond" in allowed:
         properties["value"] = {}
         if "approved" in ways:
@@ -123,6 +129,25 @@ def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> d
         **(needed if ways else {}),
         "additionalProperties": False,
         **definitions,
+    }
+
+
+def _grant_schema(offered: GrantOffer, arguments: list[str]) -> dict[str, Any]:
+    """The schema of how far a decision holds for later calls."""
+    most = {} if offered.seconds is None else {"maximum": offered.seconds}
+    uses = {} if offered.uses is None else {"maximum": offered.uses}
+    scopes = ["run"] if offered.scope == "run" else ["run", "agent"]
+    needed = [name for name, cap in (("seconds", most), ("uses", uses)) if cap]
+    return {
+        "type": "object",
+        "properties": {
+            "seconds": {"type": "number", "exclusiveMinimum": 0, **most},
+            "uses": {"type": "integer", "minimum": 1, **uses},
+            "match": {"type": "array", "items": {"type": "string", "enum": arguments}},
+            "scope": {"type": "string", "enum": scopes},
+        },
+        **({"required": needed} if needed else {}),
+        "additionalProperties": False,
     }
 
 
@@ -172,6 +197,8 @@ def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
         chosen = "reject" if not given["approved"] else "approve" if edited is None else "edit"
     else:
         chosen = "respond"
+    if given.get("grant") is not None and chosen not in ("approve", "reject"):
+        raise _bad(request, "`grant` goes with an approval or a rejection only")
     if edited is not None and chosen != "edit":
         raise _bad(request, "`editedArgs` go with an approval only")
     if "value" in given and chosen != "respond":
@@ -180,6 +207,7 @@ def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
         raise _bad(request, "'respond' needs a `value`; write null where the answer is none")
     return Decision(
         type=chosen,
+        grant=_terms(request, given),
         arguments=edited,
         message=reason if chosen == "reject" else None,
         value=given.get("value"),
@@ -187,6 +215,21 @@ def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
         by=by,
         break_glass=bool(given.get("breakGlass", False)),
     )
+
+
+def _terms(request: Request, given: Mapping[str, Any]) -> GrantTerms | None:
+    terms = given.get("grant")
+    if terms is None:
+        return None
+    try:
+        return grant(
+            until=terms.get("seconds"),
+            uses=terms.get("uses"),
+            match=terms.get("match"),
+            scope=terms.get("scope", "run"),
+        )
+    except UsageError as error:
+        raise _bad(request, str(error)) from error
 
 
 def _checked_schema(request: Request) -> dict[str, Any]:

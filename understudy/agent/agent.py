@@ -599,22 +599,22 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         refuse_until(tool, options)
         return value_of(tool, await self.execute(input, **options, until_tool_success=tool))
 
-    def revoke(self, state: AgentState, tool: str) -> AgentState:
-        """The state without the decision that was made with `always=True` for this tool.
+    def revoke(self, state: AgentState, grant_id: str) -> AgentState:
+        """The state without a grant: a decision that holds for later calls.
 
         Args:
-            state: with the decision.
-            tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
+            state: with the grant.
+            grant_id: of the grant; `state.grants` lists them.
 
         Raises:
             UsageError: if there is none.
 
         """
-        if tool not in (sticky := state.sticky_in_tree):
-            known = ", ".join(map(repr, sticky)) or "none"
-            raise UsageError(f"No decision with always=True for {tool!r}; there are: {known}")
+        if grant_id not in state.grants:
+            known = ", ".join(map(repr, state.grants)) or "none"
+            raise UsageError(f"There is no grant {grant_id!r}; there are: {known}")
         ledger = Ledger(state.copied())
-        ledger.record(Revoked(tool_name=tool))
+        ledger.record(Revoked(grant_id=grant_id))
         return ledger.state
 
     def settle(

@@ -52,6 +52,8 @@ from understudy.tools import InvalidArguments
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
+MAX_GRANTS = 100
+"""The largest number of grants that an agent has at once."""
 RESULT_BYTES = 1024
 """The size of a call's result without the value that a person gives for it, rounded up."""
 
@@ -127,7 +129,25 @@ def check_decisions(
                 f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
                 request_id=str(request_id),
             )
+    _check_room(state, new, clock)
     return new
+
+
+def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Clock) -> None:
+    """Refuse grants where the agent has as many as it may have.
+
+    Raises:
+        DecisionError: if it has.
+
+    """
+    given = [request_id for request_id, each in new.items() if each.grant is not None]
+    there = [each for each in state.grants.values() if not each.is_over(clock.now())]
+    if given and len(there) + len(given) > MAX_GRANTS:
+        raise DecisionError(
+            f"The agent has {len(there)} grants, and {MAX_GRANTS} are the most: revoke some, or "
+            "decide without `grant`",
+            request_id=given[0],
+        )
 
 
 def _vote(
@@ -198,6 +218,7 @@ def vote_of(
         assurance=voter.assurance,
         auth_at=voter.auth_at,
         break_glass=decision.break_glass,
+        grant=decision.grant,
         at=now,
         issuer=voter.issuer,
         subject=voter.subject,
@@ -314,12 +335,14 @@ def _in_time(
     is_over = request.expires_at is not None and request.expires_at <= clock.now()
     if is_over and approved_at(request, votes) is None:
         raise _expired(request)
-    return _checked(definition, request, given)
+    return _checked(definition, request, given, clock.now())
 
 
-def _checked(definition: AgentDefinition, request: Request, given: object) -> Decision:
+def _checked(
+    definition: AgentDefinition, request: Request, given: object, now: datetime | None = None
+) -> Decision:
     """The decision as plain JSON data, with arguments that the tool accepts."""
-    decision = checked_decision(request, given)
+    decision = checked_decision(request, given, now)
     try:
         checked_json(
             {"message": decision.message, "by": decision.by, "note": decision.note},

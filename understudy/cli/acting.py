@@ -113,7 +113,7 @@ _SPELT: Mapping[str, Any] = {
     "reason": typer.Option("--reason", help="Why."),
     "review_id": typer.Argument(metavar="REVIEW", help="Its whole id: `reviews` lists it."),
     "run_id": typer.Option("--run", metavar="RUN", help="Only this run, and once."),
-    "tool": typer.Argument(metavar="TOOL", help="Its name."),
+    "grant_id": typer.Argument(metavar="GRANT", help="Its id; `show` has it."),
 }
 """How the command line spells arguments of verbs. Any other is an option of its name."""
 _ASKS: Mapping[str, tuple[str, str, str]] = {

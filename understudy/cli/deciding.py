@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy._base.grant_terms import SCOPES
 from understudy._base.request_summary import LEFT_OUT, why_alone
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
@@ -40,6 +41,30 @@ NoteOption = Annotated[str | None, typer.Option("--note", help="Why, for the aud
 AlwaysOption = Annotated[
     bool, typer.Option("--always", help="And so for later calls of this tool, until revoked.")
 ]
+GrantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--grant",
+        metavar="SPAN",
+        help="And so for later calls, for a time: 90s, 15m, 1h or 2d.",
+    ),
+]
+UsesOption = Annotated[
+    int | None, typer.Option("--uses", min=1, help="And so for this number of later calls.")
+]
+MatchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--match",
+        metavar="ARGUMENT",
+        help="And so for later calls with the same value of it; for several, give it again.",
+    ),
+]
+ScopeOption = Annotated[
+    str | None,
+    typer.Option("--scope", help="Of later calls: `run` (this run) or `agent` (all its runs)."),
+]
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def approve(
@@ -47,6 +72,10 @@ def approve(
     all: Annotated[bool, typer.Option("--all", help="All that wait; with --tool.")] = False,
     tool: ToolOption = None,
     always: AlwaysOption = False,
+    grant: GrantOption = None,
+    uses: UsesOption = None,
+    match: MatchOption = None,
+    scope: ScopeOption = None,
     note: NoteOption = None,
     break_glass: Annotated[
         bool,
@@ -60,7 +89,8 @@ def approve(
     """Let a call run exactly as it is shown."""
     if break_glass and not note:
         refuse(USAGE, "--break-glass goes with --note, which says why")
-    decision = {"type": "approve", "always": always, "note": note, "break_glass": break_glass}
+    later = _later(always, grant, uses, match, scope)
+    decision = {"type": "approve", **later, "note": note, "break_glass": break_glass}
     _decide(request, all, tool, decision, yes, where.changing(), out)
 
 
@@ -70,6 +100,10 @@ def reject(
     all: Annotated[bool, typer.Option("--all", help="All that wait; with --tool.")] = False,
     tool: ToolOption = None,
     always: AlwaysOption = False,
+    grant: GrantOption = None,
+    uses: UsesOption = None,
+    match: MatchOption = None,
+    scope: ScopeOption = None,
     note: NoteOption = None,
     yes: YesOption = False,
     *,
@@ -77,7 +111,8 @@ def reject(
     out: Output,
 ) -> None:
     """Do not let a call run; the model is told why."""
-    decision = {"type": "reject", "message": message, "always": always, "note": note}
+    later = _later(always, grant, uses, match, scope)
+    decision = {"type": "reject", "message": message, **later, "note": note}
     _decide(request, all, tool, decision, yes, where.changing(), out)
 
 
@@ -140,6 +175,34 @@ def dismiss(
     """Acknowledge a halt: the run ends."""
     api = where.changing()
     _decide_one(find(api, request), {"type": "dismiss", "note": note}, yes, api, out)
+
+
+def _later(
+    always: bool, span: str | None, uses: int | None, match: list[str] | None, scope: str | None
+) -> dict[str, Any]:
+    """How far it holds for later calls, as the API takes it; empty for this call alone."""
+    given = {
+        "seconds": None if span is None else _seconds(span),
+        "uses": uses,
+        "match": match or None,
+        "scope": scope,
+    }
+    terms = {name: value for name, value in given.items() if value is not None}
+    if scope not in (None, *SCOPES):
+        refuse(USAGE, f"--scope must be {' or '.join(SCOPES)}, got {scope}")
+    if always and terms:
+        refuse(USAGE, "--always has no end: give it alone, or --grant, --uses, --match, --scope")
+    if always:
+        return {"always": True}
+    return {"grant": terms} if terms else {}
+
+
+def _seconds(span: str) -> float:
+    """A span of time such as `90s`, `15m`, `1h` or `2d`, in seconds."""
+    number, unit = span[:-1], span[-1:]
+    if unit not in _UNITS or not number.isascii() or not number.isdecimal() or len(number) > 9:
+        refuse(USAGE, f"--grant must be a span such as 90s, 15m, 1h or 2d, got {span!r}")
+    return float(int(number) * _UNITS[unit])
 
 
 # ------------------------------------------------------------------------------ one

@@ -17,7 +17,7 @@ from understudy.cli.api import agent_path
 from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
-from understudy.cli.show import indented, row_lines, tree_rows
+from understudy.cli.show import grant_text, indented, row_lines, tree_rows
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.interrupts import Request, approved_at
@@ -92,6 +92,7 @@ def show(
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
         "reviews": [review.to_dict() for review in state.reviews.values()],
+        "grants": [grant.to_dict() for grant in state.grants.values()],
         "queue": queue_of(state),
         "next_due": utc(state.next_due),
         "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
@@ -120,6 +121,8 @@ def show(
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")
+    for grant in state.grants.values():
+        out.say(f"grant {line(grant.id)}: {grant_text(grant)}", "dim")
     for doubt in state.doubts_in_tree.values():
         out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
     for review in state.reviews.values():

@@ -6,11 +6,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from understudy.cli.text import clean, line, shown_json, told_apart
-from understudy.interrupts import decision_word
+from understudy._base.grant_terms import GrantOffer, GrantTerms
+from understudy.cli.text import as_json, clean, line, shown_json, told_apart, utc
+from understudy.interrupts import Grant, decision_word
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import is_child_of
 
@@ -113,7 +115,9 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
     why = f": {line(decision.get('note') or '')}" if decision.get("break_glass") else ""
-    return f"{decision_word(decision) if decision else 'decided'}{by}{why}"
+    granted = decision.get("by_grant")
+    grant = f", by grant {line(granted)}" if granted else ""
+    return f"{decision_word(decision) if decision else 'decided'}{by}{grant}{why}"
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -142,6 +146,9 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines += [f"missing   {line(request['missing'])}"] if request["missing"] else []
         if request["approved_at"]:
             lines.append(f"agreed    it starts at {request['approved_at']}")
+    offered = request.get("offer")
+    if offered is not None:
+        lines.append(f"later calls may be decided too, {_offer(offered)}")
     lines += _block("arguments", request["arguments"])
     for name in ("payload", "display", "schema"):
         if request.get(name) is not None:
@@ -167,7 +174,41 @@ def _vote(vote: Mapping[str, Any]) -> str:
     said = {"approve": "approved", "reject": "rejected"}.get(vote["type"], line(vote["type"]))
     why = f": {line(vote['note'])}" if vote["break_glass"] else ""
     said = "glass broken" if vote["break_glass"] else said
-    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}{why}"
+    terms = vote.get("grant")
+    later = f", also for later calls {_terms(terms)}" if terms else ""
+    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}{later}{why}"
+
+
+def _offer(offered: Mapping[str, Any]) -> str:
+    """The largest grant that a request offers, in words."""
+    try:
+        return line(TypeAdapter(GrantOffer).validate_python(offered).text)
+    except ValidationError:  # some of it is hidden
+        return line(as_json(offered))
+
+
+def _terms(terms: Any) -> str:
+    """How far a decision holds for later calls, in words."""
+    try:
+        return line(TypeAdapter(GrantTerms).validate_python(terms).text)
+    except ValidationError:  # as above
+        return line(as_json(terms))
+
+
+def grant_text(grant: Grant) -> str:
+    """A grant: which later calls it decides, who gave it, and what is left of it."""
+    others = "any" if grant.free is None else ", ".join(map(_name, grant.free)) or "no other"
+    path = " / ".join(_name(name) for name in grant.agent_path)
+    parts = [
+        f"{grant.type} {_name(grant.tool_name)} of {path}",
+        *([f"with {line(shown_json(grant.arguments))}"] if grant.arguments else []),
+        f"and {others} arguments" if grant.arguments else f"with {others} arguments",
+        *(["in this run"] if grant.scope == "run" else []),
+        *([f"until {utc(grant.until)}"] if grant.until is not None else []),
+        f"used {grant.used} times" if grant.left is None else f"{grant.left} uses left",
+        *([f"by {_name(grant.by)}"] if grant.by is not None else []),
+    ]
+    return ", ".join(parts)
 
 
 def _earlier(call: Mapping[str, Any]) -> str:

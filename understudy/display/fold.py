@@ -431,9 +431,7 @@ class Display:
 
     def _decided(self, place: Place, record: r.Decided) -> None:
         id, decision = request_id(record.request_id), record.decision
-        self._table.change(
-            id, "decided", **decision_detail(decision, record.at, sticky=record.sticky)
-        )
+        self._table.change(id, "decided", **decision_detail(decision, record.at))
         row = self._table.by_id.get(id)
         call = self._table.by_id.get(row.parent or "") if row is not None else None
         if call is not None and call.state == "asked":

@@ -336,7 +336,7 @@ class Table:
 
     def add_decided(self, place: Place, record: DecisionRecord) -> None:
         """The row of a request of an earlier turn, with the decision on it."""
-        told = decision_detail(record.decision, record.at, sticky=record.sticky)
+        told = decision_detail(record.decision, record.at)
         self.add_request(place, record.request, state="decided", **told)
 
     def add_notice(
@@ -377,13 +377,12 @@ def by_detail(by: object, name: str = "by") -> dict[str, Any]:
     return {name: by} if isinstance(by, str) else {}
 
 
-def decision_detail(decision: Decision, at: datetime, *, sticky: bool) -> dict[str, Any]:
+def decision_detail(decision: Decision, at: datetime) -> dict[str, Any]:
     """What the row of a request tells of the decision on it."""
     return {
         "decision": decision.to_dict(),
         "by": decision.by,
         "decided_at": time_text(at),
-        "sticky": sticky,
     }
 
 

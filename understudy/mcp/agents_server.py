@@ -267,6 +267,7 @@ class _Tools:
         value: Any = _VALUE,
         note: str | None = None,
         break_glass: bool = False,
+        grant: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Answer a request of an agent, as `list_pending` has it.
 
@@ -274,7 +275,9 @@ class _Tools:
         is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
         and `message` is for `reject`. Where several persons must agree, it is the vote of one of
         them: `open` says what it waits for, and the request stays. `break_glass` approves it alone,
-        where that is offered, for the reason of `note`.
+        where that is offered, for the reason of `note`. `grant` lets it hold for later calls,
+        within the `offer` of the request: `{"seconds": 3600, "uses": 5, "match": ["customer"],
+        "scope": "run"}`, each of which may be left out.
         """
         user = self._need(context, "decide", agent_id)
         with _tool_errors():
@@ -285,6 +288,7 @@ class _Tools:
                 "note": note,
                 "break_glass": break_glass,
                 "by": user.by,
+                "grant": grant,
                 **({} if value is _NOT_GIVEN else {"value": value}),
             }
             ref = self._runtime().get(agent_id)

@@ -40,8 +40,10 @@ class HumanInTheLoop(Middleware, Gate):
             `False` for no request. `when(arguments, ctx)` returns whether this call needs a
             decision; if it raises, the call needs one. `display(arguments, ctx)` returns a text or
             a dict to show in addition to the arguments. Both may be async. `"approval"` says which
-            persons must agree: see `understudy.trust.approval`. The dict may also hold the four
-            options below, in place of those for all tools.
+            persons must agree: see `understudy.trust.approval`. `"grant"` says how far a decision
+            may hold for later calls: what `understudy.trust.offer` makes, True for any, or False.
+            By default any, and with `"approval"` none. The dict may also hold the four options
+            below, in place of those for all tools.
         remind_after: seconds after which the person is reminded of an unanswered request; one
             number or several.
         escalate_after: who else is told of it, by the seconds after which.
@@ -130,6 +132,7 @@ class HumanInTheLoop(Middleware, Gate):
                         display=display,
                         timing=gate.timing,
                         approval=gate.approval,
+                        grant=gate.offer or False,
                     )
                 )
         return requests
@@ -141,7 +144,7 @@ class GatesOfTools(HumanInTheLoop):
     A `HumanInTheLoop` of the agent, or of one above it, that names the tool decides instead.
     """
 
-    name: str = HumanInTheLoop.__name__  # sticky decisions hold whichever of them asked
+    name: str = HumanInTheLoop.__name__  # a grant holds whichever of them asked
 
     def __init__(self, rules: Mapping[str, GateRule]) -> None:
         super().__init__({})

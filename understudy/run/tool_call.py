@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
+from understudy._base.grant_terms import EVERY_GRANT, GivenOffer, checked_offer
 from understudy._base.json_values import checked_json, checked_text, digest
 from understudy._base.quickly_made import quickly_made
 from understudy._base.request_timing import (
@@ -67,6 +68,7 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
             request.schema,
             *((request.rule,) if request.rule else ()),
             *(() if request.approval is None else (request.approval.to_dict(),)),
+            *(() if request.offer is None else ({"offer": request.offer.to_dict()},)),
         ]
     )
 
@@ -115,6 +117,7 @@ class ToolCall:
         on_expiry: OnExpiry = "reject",
         timing: RequestTiming | None = None,
         approval: Approval | None = None,
+        grant: GivenOffer | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
         asked_again: str = "",
         source: str = "",
@@ -122,8 +125,8 @@ class ToolCall:
         """A request for a decision about this call, for `check_tool_calls` to return.
 
         Args:
-            kind: tells requests apart. Only a decision about an `approval` can be
-                kept for later calls (`always=True`).
+            kind: tells requests apart. Only a decision about an `approval` can be a grant for
+                later calls.
             allowed: the types of decision that may answer it.
             display: shown in addition to the arguments; JSON-able.
             payload: the content of a tool's own question; JSON-able.
@@ -135,6 +138,8 @@ class ToolCall:
             on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
             timing: these four, checked already.
             approval: who must agree; None: anybody with the right to decide is enough.
+            grant: the largest grant that it offers, as `offer(...)` makes it; True for any, False
+                for none. None: any, where it is an approval by one person.
             doubts: calls of this tool whose outcome is unknown.
             asked_again: why a person is asked once more; empty where that is not so.
             source: the name of the middleware; the pipeline sets it for returned requests.
@@ -146,6 +151,9 @@ class ToolCall:
         """
         checked_text(kind, what="request(kind=...)")
         checked_text(source, what="request(source=...)", may_be_empty=True)
+        offered = EVERY_GRANT if approval is None else None
+        if grant is not None:
+            offered = checked_offer(grant, what="request(grant=...)")
         run = self.run
         now: datetime = run.clock.now()
         # A call that was made under an earlier name of the tool keeps that name.
@@ -187,6 +195,7 @@ class ToolCall:
             question_key=question_key,
             approval=approval,
             salt=run.new_id(),
+            offer=offered if kind == "approval" else None,
         )
         bound = binding(request, run=run, call=self.call, fingerprint=fingerprint)
         return replace(request, digest=bound)
@@ -198,6 +207,7 @@ class ToolCall:
         asked_again: str = "",
         doubts: tuple[DoubtfulCall, ...] | None = None,
         approval: Approval | None = None,
+        grant: GivenOffer | None = None,
     ) -> Request:
         """A request that asks what an earlier one asked, as the call is now, and the same persons.
 
@@ -206,6 +216,7 @@ class ToolCall:
             asked_again: why a person is asked once more; empty where that is not said.
             doubts: the calls in doubt that it shows; None for those of `old`.
             approval: who must agree; None for those of `old`.
+            grant: the largest grant that it offers; None for that of `old`.
 
         """
         request = self.request(
@@ -216,9 +227,10 @@ class ToolCall:
             schema=old.schema,
             timing=old.timing,
             approval=approval or old.approval,
+            grant=(old.offer or False) if grant is None else grant,
             doubts=old.doubts if doubts is None else doubts,
             asked_again=asked_again,
-            source=old.source if is_of_trust(old) else "",
+            source=old.source,
         )
         return replace(request, requesters=old.requesters)
 

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.authors import By
 from understudy._base.json_values import checked_json, first_difference, reason, shown
 from understudy.errors import SchemaVersionError, UsageError
-from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
+from understudy.interrupts import DecisionRecord, DoubtfulCall, Grant, Request
 from understudy.models.messages import (
     Messages,
     messages_from_dicts,
@@ -36,13 +36,13 @@ from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.reviews import Review
 from understudy.state.run_state import RunState, is_child_of
-from understudy.state.shared_empties import no_items, no_list, with_item
+from understudy.state.shared_empties import no_items, no_list
 from understudy.state.state_tree import StateTree
 from understudy.state.stored_names import PYDANTIC_NAMES, is_pydantics
 from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
-_STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
+_STORED_KEYS = ("run", "decisions", "grants", "doubts", "queue", "message_ids", "status", "plans")
 _RARE_KEYS = (
     "files",
     "blobs",
@@ -64,7 +64,7 @@ class StoredState:
 
     run: RunState | None
     decisions: list[DecisionRecord]
-    sticky: dict[str, Sticky]
+    grants: dict[str, Grant]
     doubts: dict[str, DoubtfulCall]
     queue: dict[str, QueuedMessage]
     message_ids: dict[str, TakenMessage | None]
@@ -109,6 +109,7 @@ class AgentState(StateTree):
         "doubts",
         "earlier_costs",
         "files",
+        "grants",
         "has_archive",
         "held_keys",
         "left",
@@ -120,7 +121,6 @@ class AgentState(StateTree):
         "reviews",
         "run",
         "status",
-        "sticky",
     )
 
     run: RunState | None
@@ -132,10 +132,10 @@ class AgentState(StateTree):
     """The conversation. The system prompt is not part of it."""
     decisions: list[DecisionRecord]
     """The audit: all decisions, oldest first."""
-    sticky: dict[str, Sticky]
-    """Decisions with `always=True`, by tool name; by `agent/tool` in a workflow.
+    grants: dict[str, Grant]
+    """The grants that hold for calls of this agent, and of all agents that it runs, by their ids.
 
-    Those of an agent that runs now are in its own state.
+    The states of agents that it runs have none.
     """
     authors: tuple[By | None, ...]
     """Those who sent what stands in the conversation, each once; None among them for a message
@@ -182,7 +182,7 @@ class AgentState(StateTree):
         )
         self.run = None
         self.decisions = no_list()
-        self.sticky = self.doubts = self.queue = self.message_ids = no_items()
+        self.grants = self.doubts = self.queue = self.message_ids = no_items()
         self.held_keys = self.refused = self.reviews = no_items()
         self.status = "idle"
         self.plans = None
@@ -272,16 +272,6 @@ class AgentState(StateTree):
         return lines
 
     @property
-    def sticky_in_tree(self) -> dict[str, Sticky]:
-        """The sticky decisions of this agent and of all that it runs now, by `agent/.../tool`."""
-        found = dict(self.sticky)
-        for child in self.children.values():
-            if child.run is not None:
-                for name, sticky in child.sticky_in_tree.items():
-                    found[f"{child.run.agent}/{name}"] = sticky
-        return found
-
-    @property
     def held_keys_in_tree(self) -> dict[str, HeldKey]:
         """The keys of all calls of this agent, and of the agents that it runs now, by call key."""
         return {call_key: held for each in self.tree for call_key, held in each.held_keys.items()}
@@ -319,7 +309,7 @@ class AgentState(StateTree):
         twin.run = self.run.copied() if self.run is not None else None
         # What is empty is shared: what adds to it makes a new one.
         twin.decisions = self.decisions and list(self.decisions)
-        twin.sticky = self.sticky and dict(self.sticky)
+        twin.grants = self.grants and dict(self.grants)
         twin.doubts = self.doubts and dict(self.doubts)
         twin.held_keys = self.held_keys and dict(self.held_keys)
         twin.queue = self.queue and dict(self.queue)
@@ -349,17 +339,11 @@ class AgentState(StateTree):
             self.run.shared.changes.append((how, dict(values)))
 
     @classmethod
-    def sharing(
-        cls, parent: AgentState, messages: Iterable[ModelMessage], agent: str
-    ) -> AgentState:
-        """The state with which an agent of a workflow starts: it shares values and decisions."""
+    def sharing(cls, parent: AgentState, messages: Iterable[ModelMessage]) -> AgentState:
+        """The state with which an agent of a workflow starts: it shares values."""
         state = cls()
         state.messages = Messages(messages)
         state._values = parent._values
-        prefix = f"{agent}/"
-        for name, sticky in parent.sticky.items():
-            if name.startswith(prefix):
-                state.sticky = with_item(state.sticky, name.removeprefix(prefix), sticky)
         return state
 
     def __eq__(self, other: object) -> bool:
@@ -405,7 +389,7 @@ class AgentState(StateTree):
         stored = StoredState(
             self.run,
             self.decisions,
-            self.sticky,
+            self.grants,
             self.doubts,
             self.queue,
             self.message_ids,
@@ -521,7 +505,7 @@ class AgentState(StateTree):
         state.run, state.decisions = stored.run, stored.decisions or no_list()
         if state.run is not None:
             state.run.share_empties()
-        state.sticky, state.doubts = stored.sticky or no_items(), stored.doubts or no_items()
+        state.grants, state.doubts = stored.grants or no_items(), stored.doubts or no_items()
         state.held_keys = stored.held_keys or no_items()
         state.queue = stored.queue or no_items()
         state.refused = stored.refused or no_items()

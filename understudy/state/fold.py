@@ -11,7 +11,17 @@ from typing import Any, cast
 
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
-from understudy.state.folds import agents, calls, ends, places, queue, replies, requests, runs
+from understudy.state.folds import (
+    agents,
+    calls,
+    ends,
+    grants,
+    places,
+    queue,
+    replies,
+    requests,
+    runs,
+)
 from understudy.state.records import ChildRecord
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import new_child
@@ -24,16 +34,17 @@ Raise it where the same records fold to another state, or where a state has anot
 _WITH_FILES = frozenset({r.Result, r.FilesChanged})
 
 
-def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> None:
+def apply(state: AgentState, record: r.Record, *, is_inside: bool = False) -> None:
     """Change `state` in place by one record.
 
     Args:
         state: of an agent.
         record: of that agent, or of one inside it.
-        with_files: False where an agent above applies the record, and changes the files.
+        is_inside: whether an agent above applies the record: it changes the files, and the grants.
 
     """
     inner, kind = record, type(record)
+    used = grants.calls_with_uses(state) if state.grants and not is_inside else None
     _APPLY[kind](state, record)
     while kind is ChildRecord:
         inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
@@ -42,8 +53,12 @@ def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> No
         state.run.fruitless = 0
         if state.run.continues is not None and _gets_further(inner):
             state.run.continues.retries = 0
-    if kind in _WITH_FILES and inner.files and with_files:  # type: ignore[union-attr]  # by its kind
+    if is_inside:
+        return
+    if kind in _WITH_FILES and inner.files:  # type: ignore[union-attr]  # by its kind
         agents.change_files(state, record, cast("agents.WithFiles", inner))
+    if used is not None or (kind is r.Decided and inner.decision.grant is not None):  # type: ignore[union-attr]  # as above
+        grants.change_grants(state, record, inner, used or {})
 
 
 def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
@@ -59,7 +74,7 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     if child is None:
         child = new_child(state, record)
         state.children = with_item(state.children, record.child, child)
-    apply(child, record.record, with_files=False)
+    apply(child, record.record, is_inside=True)
     run = child.run
     if run is None:
         return
@@ -141,7 +156,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.GlassBroken: requests.glass_broken,
     r.ReviewClosed: requests.review_closed,
     r.Decided: requests.decided,
-    r.Revoked: requests.revoked,
+    r.Revoked: grants.revoked,
     r.Started: calls.started,
     r.Result: calls.result,
     r.FilesChanged: agents.files_changed,

@@ -30,7 +30,7 @@ def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
         latest=start.contents == "none",
         raw=start.workflow is not None,
     )
-    return AgentState.sharing(state, messages, start.agent)
+    return AgentState.sharing(state, messages)
 
 
 def add_result(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
@@ -74,8 +74,6 @@ def merge_child(state: AgentState, child: AgentState) -> None:
     state.run.costs = adding(state.run.costs, below(state.run.agent, run.costs))
     state.run.add_done_of(run)
     add_decisions_and_doubts(state, child)
-    for name, sticky in child.sticky.items():
-        state.sticky = with_item(state.sticky, f"{run.agent}/{name}", sticky)
 
 
 def add_decisions_and_doubts(state: AgentState, child: AgentState) -> None:

@@ -177,8 +177,8 @@ class RecordMetrics:
 
     def _decided(self, record: r.Decided, path: tuple[str, ...]) -> None:
         request, decision = self._request(record.request_id), record.decision
-        if request is None or record.sticky:
-            return  # for a sticky decision nobody has waited
+        if request is None or decision.by_grant is not None:
+            return  # for a decision by a grant nobody has waited
         seconds = max((record.at - request.created_at).total_seconds(), 0.0)
         told = {
             c.TOOL_NAME: request.tool_name,

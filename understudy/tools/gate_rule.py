@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from understudy._base.grant_terms import EVERY_GRANT, GrantOffer, checked_offer
 from understudy._base.json_values import is_time_span, shown
 from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing, seconds_of
 from understudy.approvals import VOTE_TYPES, Approval
@@ -18,7 +19,7 @@ Display = Callable[[dict[str, Any], ToolContext], Any]
 Rule = bool | Sequence[str] | Mapping[str, Any]
 """True, False, the decisions that are allowed, or a dict of options."""
 _TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
-_RULE_KEYS = ("allowed", "when", "display", "approval", *_TIMING_KEYS)
+_RULE_KEYS = ("allowed", "when", "display", "approval", "grant", *_TIMING_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class GateRule:
     display: Display | None = None
     timing: RequestTiming = NO_TIMING
     approval: Approval | None = None
+    offer: GrantOffer | None = EVERY_GRANT
 
 
 def checked_rule(
@@ -85,7 +87,8 @@ def checked_rule(
             own = {**own, "expires_after": _earlier(expiry, asked.within)}
         if own:
             timing = request_timing(what, **{**(options or {}), **own})
-        return GateRule(allowed, rule.get("when"), rule.get("display"), timing, asked)
+        offered = checked_offer(rule.get("grant", asked is None), what=f"{what}['grant']")
+        return GateRule(allowed, rule.get("when"), rule.get("display"), timing, asked, offered)
     if isinstance(rule, Sequence):
         return GateRule(checked_allowed(rule, what=what), timing=timing)
     hint = ': write {"when": function}' if callable(rule) else ""

@@ -8,7 +8,15 @@ with Runtime([agent], rules=rules, people=people) as runtime: ...
 """
 
 from understudy._base.authors import Login
+from understudy._base.grant_terms import (
+    GrantOffer,
+    GrantScope,
+    GrantTerms,
+    grant,
+    offer,
+)
 from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
+from understudy.interrupts import Grant
 from understudy.trust.check import ReachableTool, RuleCheck, check_rules
 from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
@@ -19,6 +27,10 @@ __all__ = [
     "Assurance",
     "CallView",
     "Caller",
+    "Grant",
+    "GrantOffer",
+    "GrantScope",
+    "GrantTerms",
     "Login",
     "People",
     "Person",
@@ -36,5 +48,7 @@ __all__ = [
     "ask",
     "check_rules",
     "deny",
+    "grant",
+    "offer",
     "tally",
 ]

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
 from understudy._base.error_texts import error_text
+from understudy._base.grant_terms import GivenOffer, GrantOffer, checked_offer
 from understudy._base.json_values import checked_text, digest, shown
 from understudy.approvals import Approval
 from understudy.errors import UsageError
@@ -74,6 +75,8 @@ class Rule:
     agent: str = "*"
     when: When | None = None
     approval: Approval | None = None
+    offer: GrantOffer | None = None
+    """The largest grant that an answer to its question may be; None where it may be none."""
     code: str | None = None
     """Which code `when` is, where it is not read from it: see `Rules(version=...)`."""
 
@@ -165,6 +168,7 @@ def ask(
     name: str | None = None,
     when: When | None = None,
     agent: str = "*",
+    grant: GivenOffer = False,
     code: str | None = None,
 ) -> Rule:
     """A rule by which persons are asked before a call runs.
@@ -172,6 +176,8 @@ def ask(
     Args:
         tool: as of `deny`.
         approval: who must agree; None: anybody with the right to decide.
+        grant: the largest grant that it offers, as `offer(...)` makes it: then persons may decide
+            for later calls, too. True for any, False for none.
         name, when, agent, code: as of `deny`.
 
     Raises:
@@ -183,7 +189,8 @@ def ask(
             f"ask({tool!r}, ...) takes what approval(...) makes, such as approval({{'finance': 2}})"
             f", got {shown(approval)}"
         )
-    return _rule("ask", tool, name, when, agent, approval, code=code)
+    offered = checked_offer(grant, what=f"ask({tool!r}, grant=...)")
+    return _rule("ask", tool, name, when, agent, approval, offered, code=code)
 
 
 def allow(
@@ -213,6 +220,7 @@ def _rule(
     when: object,
     agent: object,
     approval: Approval | None = None,
+    offered: GrantOffer | None = None,
     code: str | None = None,
 ) -> Rule:
     pattern = checked_text(tool, what=f"{kind}(...): the name of a tool")
@@ -237,6 +245,7 @@ def _rule(
         agent=of_agent,
         when=when,
         approval=approval,
+        offer=offered,
         code=None if code is None else checked_text(code, what=f"{kind}({pattern!r}, code=...)"),
     )
 
@@ -358,7 +367,8 @@ def _described(rule: Rule) -> list[Any]:
         what = f"the rule {rule.name!r}"
         when = ["code", rule.code] if rule.code is not None else parts_of(rule.when, what)
     approval = None if rule.approval is None else rule.approval.to_dict()
-    return [rule.kind, rule.tool, rule.name, rule.agent, approval, when]
+    offered = None if rule.offer is None else rule.offer.to_dict()
+    return [rule.kind, rule.tool, rule.name, rule.agent, approval, offered, when]
 
 
 def _names_of(tool: object) -> tuple[str, ...]:

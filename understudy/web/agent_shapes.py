@@ -6,9 +6,17 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from understudy.interrupts import Decision
 from understudy.state.waits import Wait
-from understudy.web.shapes import Filters, RequestShape, ReviewShape, RowShape, Time, exactly
+from understudy.web.shapes import (
+    Filters,
+    OfferShape,
+    RequestShape,
+    ReviewShape,
+    RowShape,
+    Time,
+    VoteShape,
+    exactly,
+)
 
 
 @exactly
@@ -64,13 +72,36 @@ class CostShape(TypedDict):
 
 
 @exactly
-class StickyShape(TypedDict):
-    """A decision that always holds; without effect where it was given to an agent of another id."""
+class GrantShape(TypedDict):
+    """A decision that holds for later calls.
 
-    decision: Decision
-    at: Time | None
-    given_to: str
-    holds: bool
+    They must have these `arguments`, and others of the names in `free`: null for any. `left` is the
+    number of uses that are left, null for any number.
+    """
+
+    id: str
+    type: Literal["approve", "reject"]
+    tool_name: str
+    fingerprint: str
+    agent_id: str
+    agent_path: list[str]
+    source: str
+    approval: dict[str, Any] | None
+    offer: OfferShape | None
+    scope: Literal["run", "agent"]
+    run_id: str
+    arguments: dict[str, Any]
+    free: list[str] | None
+    until: Time | None
+    uses: int | None
+    used: int
+    open: list[str]
+    by: str | None
+    message: str | None
+    at: Time
+    votes: list[VoteShape]
+    left: int | None
+    is_over: bool
 
 
 @exactly
@@ -96,7 +127,7 @@ class AgentPage(AgentRow):
     waits: list[Wait]
     doubts: list[dict[str, Any]]
     reviews: list[ReviewShape]
-    sticky: dict[str, StickyShape]
+    grants: list[GrantShape]
     queue: list[QueuedShape]
     next_due: Time | None
     files: int
@@ -180,7 +211,6 @@ class DecisionRow(TypedDict):
     waited_seconds: float | None
     agent_path: list[str]
     decision: dict[str, Any]
-    sticky: bool
     tool_name: str | None
     imported_by: str | None
     votes: list[dict[str, Any]]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from understudy._base.grant_terms import GrantTerms
 from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.errors import (
     AlreadyDecided,
@@ -45,6 +46,7 @@ class DecisionBody(BaseModel):
     message: str | None = None
     value: Any = None
     always: bool = False
+    grant: GrantTerms | None = None
     note: str | None = None
     break_glass: bool = False
 
@@ -55,7 +57,10 @@ class DecisionBody(BaseModel):
             DecisionError: if it lacks what its type needs.
 
         """
-        return decision_from_outside({**self.model_dump(exclude_unset=True), "by": by})
+        given = self.model_dump(exclude_unset=True, exclude={"grant"})
+        if self.grant is not None:
+            given["grant"] = self.grant
+        return decision_from_outside({**given, "by": by})
 
 
 class DecisionsBody(BaseModel):
@@ -255,7 +260,7 @@ def told(story: Mapping[str, Any]) -> str:
             decision = story["decision"] or {}
             done = SAYS.get(decision.get("type", ""), "answered it")
             done = BROKE if decision.get("break_glass") else done
-            before = " by an earlier decision that always holds" if story.get("sticky") else ""
+            before = " by a grant for such calls" if decision.get("by_grant") else ""
             return f"{who} {done}{before}."
         case "withdrawn":
             return "A new message to the agent withdrew it: nobody needs to answer it any more."

@@ -13,7 +13,9 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
+from pydantic import TypeAdapter, ValidationError
 
+from understudy._base.grant_terms import GrantTerms
 from understudy._base.json_values import digest
 from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.interrupts import decision_word
@@ -44,7 +46,7 @@ def _templates() -> Environment:
     environment.filters.update(
         text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
-        took=took,
+        took=took, terms=terms_text,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several
@@ -163,6 +165,19 @@ def took(detail: Mapping[str, Any]) -> float | None:
 def hexed(text: str) -> str:
     """A text as a part of an element's id."""
     return digest(text)[:16]
+
+
+def terms_text(terms: Any) -> str:
+    """How far a decision holds for later calls, in words."""
+    try:
+        return _terms_adapter().validate_python(terms).text
+    except ValidationError:  # some of it is hidden
+        return as_plain_json(terms)
+
+
+@cache
+def _terms_adapter() -> TypeAdapter[GrantTerms]:
+    return TypeAdapter(GrantTerms)
 
 
 def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:

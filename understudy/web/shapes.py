@@ -60,6 +60,27 @@ class Filters(TypedDict):
 
 
 @exactly
+class OfferShape(TypedDict):
+    """The largest grant that a decision may be. Null stands for no limit, of `free` for all."""
+
+    seconds: float | None
+    uses: int | None
+    free: list[str] | None
+    scope: Literal["run", "agent"]
+
+
+@exactly
+class TermsShape(TypedDict):
+    """How far a decision holds for later calls."""
+
+    until: Time | None
+    seconds: float | None
+    uses: int | None
+    match: list[str] | None
+    scope: Literal["run", "agent"] | None
+
+
+@exactly
 class RequestShape(TypedDict):
     """A request, as it was asked."""
 
@@ -90,6 +111,7 @@ class RequestShape(TypedDict):
     question_key: str
     approval: dict[str, Any] | None
     requesters: list[str] | None
+    offer: OfferShape | None
 
 
 @exactly
@@ -105,6 +127,7 @@ class VoteShape(TypedDict):
     assurance: Literal["host", "login", "idp"]
     auth_at: Time | None
     break_glass: bool
+    grant: TermsShape | None
     at: Time
     issuer: str
     subject: str
@@ -293,7 +316,6 @@ class Story(TypedDict):
     at: Time | None
     by: str | None
     decision: Decision | None
-    sticky: NotRequired[bool]
     votes: NotRequired[list[VoteShape]]
 
 

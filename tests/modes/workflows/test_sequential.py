@@ -413,7 +413,7 @@ def test_a_gate_of_the_workflow_holds_in_its_agents_and_it_goes_on_at_the_same_o
     assert [d.decision.type for d in done.state.decisions] == ["approve"]
 
 
-def test_an_answer_that_sticks_holds_for_that_agent_in_later_rounds_and_runs() -> None:
+def test_a_grant_holds_for_that_agent_in_later_rounds_and_runs() -> None:
     """I3: and for no other agent with such a tool; it can be taken back."""
 
     def flow() -> Agent:
@@ -429,11 +429,11 @@ def test_an_answer_that_sticks_holds_for_that_agent_in_later_rounds_and_runs() -
         answers = outcome.decide(approve(always=asked[-1] == "a"))
         outcome = first.resume_sync(reloaded(outcome.state), answers)
     assert asked == ["a", "b", "b"]
-    assert list(outcome.state.sticky) == ["rounds/a/mail"]
+    (grant,) = outcome.state.grants.values()
+    assert (grant.agent_path[-2:], grant.tool_name) == (("rounds", "a"), "mail")
     again = interrupted(flow().execute_sync("again", state=outcome.state))
     assert again.requests[0].agent_path[-1] == "b"
-    revoked = first.revoke(outcome.state, "rounds/a/mail")
-    assert revoked.sticky == {}
+    assert first.revoke(outcome.state, grant.id).grants == {}
 
 
 def test_a_new_message_takes_back_what_an_agent_of_a_workflow_asked() -> None:

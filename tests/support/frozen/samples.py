@@ -35,6 +35,7 @@ from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
 from understudy._base.authors import Login
+from understudy._base.grant_terms import ALWAYS, GrantOffer, GrantTerms
 from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied, RuntimeStopped
 from understudy.actors.agent.activation import RunAbandoned
@@ -46,8 +47,8 @@ from understudy.interrupts import (
     DecisionRecord,
     DoubtfulCall,
     EarlierCall,
+    Grant,
     Request,
-    Sticky,
 )
 from understudy.loop_actors.supervisor import (
     ChildNotRunning,
@@ -286,7 +287,7 @@ def voted_on(id: str, key: str) -> Request:
         assurance="login",
         max_auth_age=900.0,
     )
-    return request(id, key, approval=asked, requesters=("ada",))
+    return request(id, key, approval=asked, requesters=("ada",), offer=SMALL_OFFER)
 
 
 def votes() -> tuple[Vote, ...]:
@@ -301,6 +302,7 @@ def votes() -> tuple[Vote, ...]:
             message="too much",
             note="no",
             assurance="login",
+            grant=GrantTerms(seconds=3_600.0, match=(), scope=None),
             at=at(11),
         ),
         Vote(
@@ -314,6 +316,7 @@ def votes() -> tuple[Vote, ...]:
             at=at(11),
             issuer="https://idp.example",
             subject="00u1",
+            grant=GrantTerms(seconds=60.0),
             acting_for="dee",
             represents=Represented(
                 delegation="d1", person="9", name="Eva", roles=("ceo",), until=at(99)
@@ -330,6 +333,10 @@ def votes() -> tuple[Vote, ...]:
             at=at(11),
         ),
     )
+
+
+OFFER = GrantOffer(seconds=3_600.0, uses=5, free=("n",), scope="agent")
+SMALL_OFFER = GrantOffer()
 
 
 def reviews() -> tuple[Review, ...]:
@@ -398,6 +405,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         ),
         "asked_again": "Its tool is not what was decided about.",
         "context": {"tenant": "acme"},
+        "offer": OFFER,
     }
     return Request(**{**given, **fields})
 
@@ -410,7 +418,7 @@ EDITED = Decision(
     type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
 )
 REJECTED = Decision(
-    type="reject", message="never", always=True, by="bob", note="policy", origin="executor"
+    type="reject", message="never", grant=ALWAYS, by="bob", note="policy", origin="executor"
 )
 EXPIRED = Decision(type="reject", origin="expiry")
 LOGIN = Login(
@@ -420,7 +428,9 @@ LOGIN = Login(
     acting_for="bob",
     assurance="idp",
 )
-APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
+TERMS = GrantTerms(until=at(90), uses=3, match=("n",), scope="agent")
+APPROVED = Decision(type="approve", grant=TERMS, by="ada", note="fine")
+BY_GRANT = Decision(type="approve", by="ada", by_grant="q-0")
 GLASS = Decision(type="approve", by="Oz", note="on fire", break_glass=True)
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
 DISMISSED = Decision(type="dismiss", by="ada", note="seen")
@@ -611,7 +621,7 @@ def _questions() -> Iterator[r.Record]:
         requests=tuple(asked_first),
         arguments={"run-1.0.0": {"n": 0, "key": "k0"}},
         asked_by="p1 d1",
-        decided=(r.Decided(request_id="q1", decision=APPROVED, at=at(9), sticky=True),),
+        decided=(r.Decided(request_id="q1", decision=BY_GRANT, at=at(9)),),
     )
     yield r.Reminded(request_id="q0", number=2, at=at(27))
     yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
@@ -629,8 +639,8 @@ def _questions() -> Iterator[r.Record]:
     yield r.Decided(request_id="q2", decision=REJECTED, at=at(10))
     yield r.Decided(request_id="q2", decision=EXPIRED, at=at(10))
     yield r.Decided(request_id="q3", decision=RESPONDED, at=at(10))
-    yield r.Revoked(tool_name="pay", by="ada")
-    yield r.Revoked(tool_name="pay")
+    yield r.Revoked(grant_id="q0b", by="ada")
+    yield r.Revoked(grant_id="q0b")
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
     voted, cast = voted_on("q4b", "run-1.0.4"), votes()
     yield r.Requested(request=voted, votes=cast[:1])
@@ -1098,23 +1108,49 @@ def _state(run: RunState) -> AgentState:
         request=request("q1", "k"),
         decision=EDITED,
         at=at(40),
-        sticky=True,
         context={"tenant": "acme"},
     )
     simple = request("q1", "k", approval=Approval(ways=({"ceo": 1},)))
     by_votes = replace(record, request=simple, decision=GLASS, votes=votes(), login=LOGIN)
-    state.decisions = [record, replace(record, decision=EXPIRED), by_votes]
-    state.sticky = {
-        "member0/pay": Sticky(
-            agent_id="desk",
-            source="HumanInTheLoop",
-            tool_name="pay",
-            fingerprint=FINGERPRINT,
-            decision=REJECTED,
-            at=at(41),
-            request_id="q2",
-        )
-    }
+    others = (EXPIRED, REJECTED, APPROVED, BY_GRANT)
+    state.decisions = [record, *(replace(record, decision=each) for each in others), by_votes]
+    granted = Grant(
+        id="q2",
+        type="reject",
+        tool_name="pay",
+        fingerprint=FINGERPRINT,
+        agent_id="desk",
+        agent_path=("desk", "member0"),
+        source="HumanInTheLoop",
+        approval=Approval(ways=({"ceo": 1},)),
+        offer=OFFER,
+        scope="run",
+        run_id="run-0",
+        arguments={"n": 2},
+        free=("key",),
+        until=at(90),
+        uses=3,
+        used=1,
+        open=("run-0.0.0",),
+        by="bob",
+        message="never",
+        at=at(41),
+        votes=votes(),
+    )
+    bare = Grant(
+        id="q3",
+        type="approve",
+        tool_name="pay",
+        fingerprint=FINGERPRINT,
+        agent_id="desk",
+        agent_path=("desk",),
+        source="HumanInTheLoop",
+        scope="agent",
+        run_id="run-0",
+        arguments={},
+        at=at(41),
+    )
+    state.grants = {granted.id: granted, bare.id: bare}
     state.doubts = {
         "run-0.0.0": doubt("run-0.0.0"),
         "run-0.0.1": doubt("run-0.0.1", ends_at=None, checks_at=at(70)),

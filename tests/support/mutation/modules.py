@@ -160,6 +160,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/state/folds/agents.py": _FOLD,
     "understudy/state/folds/calls.py": _FOLD,
     "understudy/state/folds/ends.py": _FOLD,
+    "understudy/state/folds/grants.py": (*_FOLD, "tests/trust"),
     "understudy/state/folds/places.py": _FOLD,
     "understudy/state/folds/queue.py": _FOLD,
     "understudy/state/folds/replies.py": _FOLD,

@@ -158,8 +158,8 @@ def _services(patch: Patch) -> None:
 @_broken("an edit is a vote", story=False)
 def _edits(patch: Patch) -> None:
     def checking(inner: Any) -> Any:
-        def check(request: Any, decision: Any) -> Any:
-            return inner(replace(request, allowed=DECISION_TYPES, approval=None), decision)
+        def check(request: Any, decision: Any, *rest: Any) -> Any:
+            return inner(replace(request, allowed=DECISION_TYPES, approval=None), decision, *rest)
 
         return check
 

@@ -558,7 +558,7 @@ class _Story:
         is_away, now = self.people.is_away, self.clock.now()
         self._say(f"    {decision.by} {decision.type} {request.source} {request.call_key[-9:]}")
         error = await self._rests(host.ref.resume({request.id: decision}))
-        is_vote = decision.type in ("approve", "reject") and not decision.always
+        is_vote = decision.type in ("approve", "reject") and decision.grant is None
         if isinstance(error, VoteRefused) and is_vote and not is_away:
             self.judge.refused(request.id, str(decision.by), now)
         elif error is not None and not isinstance(

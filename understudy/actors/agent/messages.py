@@ -237,7 +237,7 @@ class Delete(AgentMessage):
 
 @dataclass(frozen=True, slots=True)
 class RecordFact(AgentMessage):
-    """Record that a sticky decision is revoked, a doubt settled, or a review closed."""
+    """Record that a grant is revoked, a doubt settled, or a review closed."""
 
     fact: Revoked | Settled | ReviewClosed
 

@@ -188,7 +188,7 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled | Revi
     if isinstance(fact, ReviewClosed):
         known, wanted, what = state.reviews, fact.review_id, "open review"
     elif isinstance(fact, Revoked):
-        known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
+        known, wanted, what = state.grants, fact.grant_id, "grant"
     else:
         known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
         why = why_not_settled(state.requests, wanted)

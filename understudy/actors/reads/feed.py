@@ -91,6 +91,8 @@ class RequestDecided:
     by: str | None
     origin: DecisionOrigin = "person"
     """What the decision comes from: `expiry` where nobody decided in time."""
+    by_grant: str | None = None
+    """The id of the grant by which it was decided."""
     kind: Literal["request_decided"] = "request_decided"
 
 
@@ -393,6 +395,7 @@ def _read(row: StoredFeedRow) -> Iterator[FedEvent]:
             decision=inner.decision.type,
             by=inner.decision.by,
             origin=inner.decision.origin,
+            by_grant=inner.decision.by_grant,
         )
     elif isinstance(inner, r.Withdrawn):
         yield RequestsWithdrawn(agent_path=path, request_ids=inner.request_ids)

@@ -2,7 +2,7 @@
 
 - `check_pause`, after each reply: `pause_when`.
 - `check_interrupts`, before the tools of a reply start: the requests of the agent's middleware and
-  of the gates of the agents above, answered by earlier decisions with `always=True` where one fits.
+  of the gates of the agents above, decided by a grant where one covers the call.
 - `check_tool_interrupts`, after the tools ran: the questions that they raised themselves.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +31,16 @@ from understudy.modes.steps.tool_call.arguments import (
     with_earlier,
 )
 from understudy.modes.steps.tool_call.gates import requests_about
+from understudy.modes.steps.tool_call.grants import decided_by_grants, has_grants
 from understudy.modes.steps.tool_call.results import denied_by_rule, failed_result
 from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
-from understudy.modes.steps.tool_call.votes import asked_now
+from understudy.modes.steps.tool_call.votes import asked_now, standing_grants
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.plans import PauseAsked
-from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
+from understudy.state.records import InterruptsChecked, PauseChecked, Paused
 from understudy.state.run_state import Call, Turn
 from understudy.state.waits import has_waits, is_woken
 from understudy.tools import InvalidArguments, Tool
@@ -170,8 +170,9 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
                 del calls[key]
                 run.record(failed_result(run, all_ready[key].call, look.refusal))
     requests = await requests_about(run, list(calls.values())) if calls else []
+    standing = await standing_grants(run, requests)
     recorded: list[Request] = []
-    decided: list[Decided] = []
+    grantable: list[Request] = []
     for key, tool_call in calls.items():
         doubts = doubts_about(run, all_ready[key])
         if key in looks:
@@ -186,12 +187,15 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             shown = with_earlier(run, all_ready[key], own[0])
             recorded += [replace(each, doubts=doubts, earlier=shown.earlier) for each in own]
         if not doubts:  # beside a doubt the call needs a decision of its own
-            decided.extend(_kept_decisions(run, own))
+            grantable += own
     run.record(
         InterruptsChecked(
             turn=turn.index,
             requests=tuple(recorded),
-            decided=tuple(decided),
+            # Race: nothing is awaited between this and the record, or a call of another agent
+            # inside would take the same use
+            # (test_no_call_runs_that_a_grant_does_not_cover).
+            decided=tuple(decided_by_grants(run, grantable, standing)),
             arguments=made or None,
             asked_by=run.asked_by,
         )
@@ -227,9 +231,13 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
             continue  # who was asked stays asked
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
-            if isinstance(ready, ReadyCall) and (not was_asked or _asks_several(run, ready.tool)):
+            if not isinstance(ready, ReadyCall):
+                continue
+            # The gate of today may offer no grant such as has let the call through.
+            if not was_asked or has_grants(call) or _asks_several(run, ready.tool):
                 calls[call.key], ready_calls[call.key] = as_tool_call(run, ready), ready
     requests = await requests_about(run, list(calls.values())) if calls else []
+    standing = await standing_grants(run, requests)
     for key, ready in ready_calls.items():
         of_call = [each for each in requests if each.call_key == key]
         if not of_call:
@@ -237,14 +245,15 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
         doubts = doubts_about(run, ready)
         today = [replace(each, doubts=doubts) for each in of_call]
         if _was_asked_about(ready.call):
-            several = [each for each in today if each.approval is not None]
-            more = await asked_now(run, calls[key], several, why=ASKED_BY_NOW)
+            by_grant = has_grants(ready.call)
+            compared = [each for each in today if by_grant or each.approval is not None]
+            more = await asked_now(run, calls[key], compared, why=ASKED_BY_NOW)
             record_asked_now(run, ready, more)
             continue
         for request in today:
             again = replace(request, asked_again=ASKED_BY_NOW)
             record_request(run, with_earlier(run, ready, again), made=ready.made)
-            for decision in () if doubts else _kept_decisions(run, [again]):
+            for decision in () if doubts else decided_by_grants(run, [again], standing):
                 run.record(decision)
     requested = {request.call_key for request in requests}
     seen = {
@@ -284,38 +293,6 @@ def _is_doubt(run: Run, call: Call) -> bool:
     if call.check is not None:
         return True
     return call.running and must_not_repeat(run, call)
-
-
-def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
-    """Earlier decisions with `always=True` about the same tool, agent and middleware.
-
-    A decision does not fit if the tool has changed since, or if the request does not allow it.
-    """
-    decided = []
-    for request in requests:
-        tool = run.definition.tool_of(request.tool_name)
-        names = tool.names if tool is not None else ()
-        kept = [run.state.sticky[name] for name in names if name in run.state.sticky]
-        sticky = kept[0] if kept else None
-        if (
-            sticky is not None
-            and tool is not None
-            and request.kind == "approval"
-            and request.approval is None  # a decision of one person is not that of several
-            and sticky.agent_id == request.agent_id
-            and sticky.source == request.source
-            and sticky.fingerprint == tool.fingerprint_as(sticky.tool_name)
-            and sticky.decision.type in request.allowed
-        ):
-            decided.append(
-                Decided(
-                    request_id=request.id,
-                    decision=sticky.decision,
-                    at=run.clock.now(),
-                    sticky=True,
-                )
-            )
-    return decided
 
 
 async def _request_changed_again(run: Run, turn: Turn) -> None:

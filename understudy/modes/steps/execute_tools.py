@@ -20,6 +20,7 @@ from understudy.modes.steps.tool_call.arguments import (
     record_asked_now,
 )
 from understudy.modes.steps.tool_call.body import record_started
+from understudy.modes.steps.tool_call.grants import has_grants
 from understudy.modes.steps.tool_call.invocation import invoke, note_not_begun
 from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
@@ -100,7 +101,8 @@ async def execute_tools(run: Run) -> Outcome | None:
             group = [
                 item
                 for item in group
-                if not item.call.votes or await still_agreed(run, as_tool_call(run, item))
+                if not (item.call.votes or has_grants(item.call))
+                or await still_agreed(run, as_tool_call(run, item))
             ]
         _end_if_held(run)  # once more: it was waited for persons meanwhile
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)

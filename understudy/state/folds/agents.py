@@ -38,9 +38,8 @@ def imported(state: AgentState, record: r.Imported) -> None:
     # Whoever wrote the file says who they are, also where only its queue has messages.
     if None not in state.authors and (state.authors or not state.messages):
         state.authors = (*state.authors, None)
+    state.grants = no_items()  # whoever wrote the file says who gave them
     for each in state.whole_tree:
-        if record.by is not None:
-            each.sticky = no_items()
         for key, doubt in each.doubts.items():
             each.doubts[key] = replace(doubt, token_hashes=())
         for key, held in each.held_keys.items():

@@ -80,14 +80,14 @@ def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:
         return False
     if record.part.outcome == "failed" and not record.ran:
         return False
-    if record.part.outcome == "denied" and _was_found_undone(call):
+    if record.part.outcome == "denied" and was_found_undone(call):
         return False
     if record.part.outcome == "success" or record.ran or record.signal or record.halt:
         return True  # what raises `StopAgent` or `Halt` has run
     return ran_in_part(state, call)
 
 
-def _was_found_undone(call: Call) -> bool:
+def was_found_undone(call: Call) -> bool:
     """Whether a person has found that the call, which was in doubt, took no effect."""
     return any(
         request.kind == "doubt" and decision.type == "reject"

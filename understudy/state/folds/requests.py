@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from understudy.interrupts import Decision, DecisionRecord, Request, Sticky
+from understudy.interrupts import Decision, DecisionRecord, Request
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import MOVED_ON
@@ -102,23 +102,11 @@ def decided(state: AgentState, record: r.Decided) -> None:
         request=request,
         decision=decision,
         at=record.at,
-        sticky=record.sticky,
         context=record.context,
         votes=call.votes.get(record.request_id, ()),
         login=record.login,
     )
     state.decisions = with_added(state.decisions, decided)
-    if decision.always and not record.sticky:
-        sticky = Sticky(
-            agent_id=request.agent_id,
-            source=request.source,
-            tool_name=request.tool_name,
-            fingerprint=request.fingerprint,
-            decision=decision,
-            at=record.at,
-            request_id=request.id,
-        )
-        state.sticky = with_item(state.sticky, request.tool_name, sticky)
 
 
 def _answered(run: RunState, request: Request, decision: Decision) -> None:
@@ -128,14 +116,6 @@ def _answered(run: RunState, request: Request, decision: Decision) -> None:
 
 def _answer_key(request: Request) -> str:
     return own_key(request.source, request.question_key)
-
-
-def revoked(state: AgentState, record: r.Revoked) -> None:
-    state.sticky.pop(record.tool_name, None)
-    agent, _, inner = record.tool_name.partition("/")
-    for child in (*state.children.values(), *state.left.values()) if inner else ():
-        if child.run is not None and child.run.agent == agent:
-            revoked(child, r.Revoked(tool_name=inner))
 
 
 def withdrawn(state: AgentState, record: r.Withdrawn) -> None:

@@ -65,8 +65,6 @@ class Decided:
     request_id: str
     decision: Decision
     at: datetime
-    sticky: bool = False
-    """It comes from an earlier `always=True`."""
     context: StoredContext = field(default_factory=dict)
     """That of who decided."""
     login: Login | None = None
@@ -146,7 +144,7 @@ class InterruptsChecked(Timed):
     turn: int
     requests: tuple[Request, ...] = ()
     decided: tuple[Decided, ...] = ()
-    """Decisions that follow at once from earlier ones with `always=True`."""
+    """Decisions by grants that cover such a request: each takes a use."""
     arguments: dict[str, dict[str, Any]] | None = None
     """By call key, the arguments of the call where they are not as the model wrote them: with the
     values of defaults, converted by the tool's types."""
@@ -157,9 +155,9 @@ class InterruptsChecked(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked(Timed):
-    """A decision with `always=True` holds no longer."""
+    """A grant holds no longer."""
 
-    tool_name: str
+    grant_id: str
     by: str | None = None
     """The person who revoked it; None where nobody was named."""
     kind: Literal["revoked"] = "revoked"

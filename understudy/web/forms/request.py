@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
-from understudy.errors import DecisionError
+from understudy._base.grant_terms import GrantTerms, checked_terms
+from understudy._base.request_timing import span_text
+from understudy.errors import DecisionError, UsageError
 from understudy.interrupts import Decision
 from understudy.login.problems import Refused, refused
 from understudy.login.redaction import HIDDEN
@@ -18,6 +21,10 @@ from understudy.web.views.asks import request_page
 from understudy.web.visit import Form, Visit
 
 NOTHING = "Nothing is decided yet: press the button of a decision."
+NO_END = "no end"
+"""The value of a form for a grant without an end."""
+TIMES = (900.0, 3_600.0, 8 * 3_600.0, 24 * 3_600.0, 7 * 24 * 3_600.0)
+"""The seconds that a form offers for a grant, as far as the request offers them."""
 ANY_OBJECT: dict[str, Any] = {}
 """The schema where the tool is not known here: one field for JSON."""
 
@@ -36,11 +43,38 @@ def form_values(
     return {
         "edit": edit,
         "answer": answer,
+        "offer": _offer(request, typed or Form([])),
         "is_editing": typed is not None and typed.get("decision") == "edit",
         "typed": typed or Form([]),
         "error": error,
         "hidden": HIDDEN if _hides_arguments(visit) else "",
         "why_not": visit.why_not("decide") or data["why_no_vote"],
+    }
+
+
+def _offer(request: dict[str, Any], typed: Form) -> dict[str, Any] | None:
+    """What may be chosen of a grant for later calls, and what was; None where nothing is."""
+    offered, arguments = request["offer"], request["arguments"]
+    if not isinstance(offered, Mapping):
+        return None  # or it is hidden
+    names = list(arguments) if isinstance(arguments, Mapping) else []
+    most, free = offered["seconds"], offered["free"]
+    times = [each for each in TIMES if most is None or each <= most]
+    if most is not None and most not in times:
+        times.append(most)
+    choices = [(f"{each:g}", f"for {span_text(each)}") for each in times]
+    if most is None:
+        choices.append((NO_END, "until revoked"))
+    named = typed.all("match") if typed.get("grant") else names
+    return {
+        "choices": [(value, text, value == typed.get("grant")) for value, text in choices],
+        "arguments": [(name, name in named, free is None or name in free) for name in names],
+        "uses": typed.get("uses"),
+        "most_uses": offered["uses"],
+        "scopes": [("run", "in this run"), ("agent", "in all runs of the agent")]
+        if offered["scope"] == "agent"
+        else [],
+        "scope": typed.get("scope"),
     }
 
 
@@ -103,8 +137,8 @@ async def _unused(visit: Visit, form: Form, given: str) -> str:
         return ""
     if given != "reject" and form.get("message").strip():
         return "A reason for the model is written, which goes with a rejection alone: empty it."
-    if given in ("respond", "dismiss") and form.has("always"):
-        return "“Always” is for an approval or a rejection: take the mark away."
+    if given in ("respond", "dismiss") and form.get("grant"):
+        return "Later calls can be approved or rejected as well, nothing else: choose “this call”."
     if given != "respond":
         is_written = bool(form.get("value").strip())
         if not is_written and form.starting(f"v:/{ANSWER}"):
@@ -137,16 +171,16 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
         ValueError: if there is none, or the answer is no JSON.
 
     """
-    always = form.get("always") == "yes" and given in ("approve", "reject")
+    grant = _terms(form) if given in ("approve", "reject") else None
     who = _who(visit, form)
     match given:
         case "approve":
-            return Decision(type="approve", always=always, **who)
+            return Decision(type="approve", grant=grant, **who)
         case "break_glass":
             return Decision(type="approve", break_glass=True, **who)
         case "reject":
             message = form.get("message").strip() or None
-            return Decision(type="reject", message=message, always=always, **who)
+            return Decision(type="reject", message=message, grant=grant, **who)
         case "respond":
             text = form.get("value")
             if not text:
@@ -164,6 +198,35 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
             raise ValueError(NOTHING)
         case _:
             raise refused(400, "UsageError", "Choose one of the decisions.")
+
+
+def _terms(form: Form) -> GrantTerms | None:
+    """The terms of the form for later calls; None for this call alone.
+
+    Raises:
+        ValueError: if a number is none.
+
+    """
+    chosen = form.get("grant")
+    if not chosen:
+        return None
+    uses = form.get("uses").strip()
+    if uses and not (uses.isascii() and uses.isdecimal() and len(uses) < 10):
+        raise ValueError("The number of later calls is a number, or empty.")
+    try:
+        seconds = None if chosen == NO_END else float(chosen)
+        return checked_terms(
+            GrantTerms(
+                seconds=seconds,
+                uses=int(uses) if uses else None,
+                match=tuple(form.all("match")) if form.has("named") else None,
+                scope="agent" if form.get("scope") == "agent" else "run",
+            )
+        )
+    except ValueError as error:
+        raise refused(400, "UsageError", "Choose one of the times.") from error
+    except UsageError as error:
+        raise ValueError(str(error)) from error
 
 
 def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:

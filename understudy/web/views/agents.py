@@ -75,21 +75,21 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
         "reviews": [review.to_dict() for review in state.reviews.values()],
-        "sticky": {
-            name: {
-                "decision": sticky.decision.to_dict(),
-                "at": time_text(sticky.at),
-                "given_to": sticky.agent_id,
-                "holds": sticky.agent_id == visit.agent_id,
-            }
-            for name, sticky in state.sticky_in_tree.items()
-        },
+        "grants": await _grants(visit, state),
         "queue": queue_of(state),
         "next_due": time_text(state.next_due),
         "files": len(listed(state.files)),
         "cost": _recorded(state.total_cost),
         "actions": [action.to_dict() for action in actions_of(visit, state)],
     }
+
+
+async def _grants(visit: Visit, state: AgentState) -> list[dict[str, Any]]:
+    """The grants, oldest first, each with whether its time is over."""
+    if not state.grants:
+        return []
+    now = await visit.time()
+    return [{**each.to_dict(), "is_over": each.is_over(now)} for each in state.grants.values()]
 
 
 def _recorded(cost: Cost) -> dict[str, Any] | None:
@@ -230,8 +230,7 @@ def _decided(entry: HistoryEntry, imported_by: str | None) -> dict[str, Any]:
         "by": entry.who,
         "waited_seconds": entry.seconds,
         "agent_path": list(entry.agent_path),
-        "decision": {k: v for k, v in detail.items() if k not in ("request_id", "sticky")},
-        "sticky": detail["sticky"],
+        "decision": {k: v for k, v in detail.items() if k != "request_id"},
         "tool_name": None,
         "imported_by": imported_by,
         "votes": [],
@@ -252,7 +251,6 @@ def _from_before(
                 "waited_seconds": (each.at - request.created_at).total_seconds(),
                 "agent_path": list(request.agent_path),
                 "decision": decision.to_dict(),
-                "sticky": each.sticky,
                 "tool_name": None,
                 "imported_by": imported_by,
                 "votes": [vote.to_dict() for vote in each.votes],

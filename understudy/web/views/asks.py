@@ -358,7 +358,7 @@ async def story_of(
         return {"what": "deleted", "at": None, "by": None, "decision": None}, None
     if decided is not None and story is None:
         story = _decision_story(
-            decided.decision.to_dict(), decided.decision.by, time_text(decided.at), decided.sticky
+            decided.decision.to_dict(), decided.decision.by, time_text(decided.at)
         )
         votes = [each.to_dict() for each in decided.votes]
     if story is None and made is None:
@@ -388,8 +388,8 @@ async def _history_of(
         elif detail.get("request_id") != request_id:
             continue
         elif entry.what == "decision":
-            given = {k: v for k, v in detail.items() if k not in ("request_id", "sticky")}
-            told = _decision_story(given, entry.who, time_text(entry.at), bool(detail["sticky"]))
+            given = {k: v for k, v in detail.items() if k != "request_id"}
+            told = _decision_story(given, entry.who, time_text(entry.at))
             story = story or told
         elif entry.what == "request":
             return entry, ended, story, votes
@@ -398,14 +398,11 @@ async def _history_of(
     return None, ended, story, votes
 
 
-def _decision_story(
-    decision: dict[str, Any], by: str | None, at: str | None, sticky: bool
-) -> dict[str, Any]:
+def _decision_story(decision: dict[str, Any], by: str | None, at: str | None) -> dict[str, Any]:
     word = decision_word(decision)
     return {
         "what": word if word in ("expired", "failed") else "decided",
         "at": at,
         "by": by,
         "decision": decision,
-        "sticky": sticky,
     }

@@ -158,19 +158,25 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
 
 
 async def request_again(
-    run: Run, ready: ReadyCall, *, not_entered: bool = False, why: str | None = None
+    run: Run,
+    ready: ReadyCall,
+    which: Sequence[Request] | None = None,
+    *,
+    why: str | None = None,
+    not_entered: bool = False,
 ) -> None:
-    """Replace each request about a call by a new one, which shows what would run now.
+    """Replace requests about a call by new ones, which show what would run now.
 
     Args:
         run: of the call.
         ready: the call.
+        which: of its requests; None for all.
+        why: a person is asked once more; None: something else would run.
         not_entered: as of `Requested`.
-        why: it is asked again; None: something else would run.
 
     """
     call = as_tool_call(run, ready)
-    for request in list(ready.call.requests.values()):
+    for request in list(ready.call.requests.values() if which is None else which):
         if request.question_key:
             continue
         fresh = call.request_in_place_of(request, asked_again=why or CHANGED)
@@ -364,6 +370,7 @@ def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, 
         allowed=first.allowed if first is not None else DECISION_TYPES,
         display=first.display if first is not None else None,
         timing=first.timing if first is not None else None,
+        grant=False,  # beside a doubt a decision is about this call alone
         doubts=doubts,
     )
     request = with_earlier(run, ready, request)

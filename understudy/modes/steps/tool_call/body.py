@@ -38,7 +38,12 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.modes.steps.tool_call.votes import asked_now, why_ended, with_requesters
+from understudy.modes.steps.tool_call.votes import (
+    asked_now,
+    requests_of_ended_grants,
+    why_ended,
+    with_requesters,
+)
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
@@ -191,6 +196,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     entry = _Entry(run.environment.trust)
     if entry.trust.stamp is not None:
         await _judge(run, ready, entry, waited=waited)
+    _check_grants(run, ready)
     if run.not_begun:  # a hook has caught the cancellation, and calls it once more
         run.not_begun -= {call.key}
     try:
@@ -264,6 +270,18 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
         if not trust.is_behind and entry.judged is trust.stamp:
             return
         waited = False
+
+
+def _check_grants(run: Run, ready: ReadyCall) -> None:
+    """Raise what ends the call where a grant has let it through which does not hold any more."""
+    call = ready.call
+    # Race: a grant may be revoked, or its time or a delegation behind it be over, while the call
+    # waits for its start to be durable, or in a middleware
+    # (test_no_call_runs_that_a_grant_does_not_cover).
+    if call.requests and call.attempts - 1 <= call.not_entered:
+        ended = requests_of_ended_grants(run, call)
+        if ended:
+            raise NeedsDecision(ready, ended=ended)
 
 
 async def _check_rules(run: Run, ready: ReadyCall) -> None:

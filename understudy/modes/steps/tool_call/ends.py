@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import text_of
 from understudy.errors import JournalFailed, MiddlewareError
-from understudy.interrupts import Halt, Interrupt
+from understudy.interrupts import Halt, Interrupt, Request
 from understudy.modes.steps.tool_call.arguments import ReadyCall
 from understudy.modes.steps.tool_call.votes import AskedNow
 from understudy.run.child_calls import CallSuspended
@@ -30,7 +30,11 @@ class NeedsDecision(CallEnded):
     """What is about to run is not what was approved, or needs an approval now."""
 
     def __init__(
-        self, ready: ReadyCall, asked: Sequence[AskedNow] = (), why: str | None = None
+        self,
+        ready: ReadyCall,
+        asked: Sequence[AskedNow] = (),
+        why: str | None = None,
+        ended: Sequence[Request] = (),
     ) -> None:
         super().__init__()
         self.ready = ready
@@ -38,6 +42,9 @@ class NeedsDecision(CallEnded):
         """What is asked besides; without any all that was asked is asked again."""
         self.why = why
         """Why that is so, if it is not that something else is about to run."""
+        self.ended = ended
+        """Those of its requests that were decided by grants which do not hold any more. They alone
+        are asked again."""
 
 
 class ToolInterrupt(CallEnded):

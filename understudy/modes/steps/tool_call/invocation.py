@@ -30,6 +30,7 @@ from understudy.modes.steps.tool_call.ends import (
     ToolInterrupt,
     ToolStop,
 )
+from understudy.modes.steps.tool_call.grants import GRANT_OVER
 from understudy.modes.steps.tool_call.middleware import call_through_hooks, record_not_run
 from understudy.modes.steps.tool_call.results import (
     as_edited,
@@ -151,7 +152,9 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return halt_result(run, ready, ended.halt, _doubt_beside(run, ready, ended.doubt))
     except NeedsDecision as ended:
         record_asked_now(run, ended.ready, ended.asked, not_entered=True)
-        if not ended.asked:
+        if ended.ended:
+            await request_again(run, ended.ready, ended.ended, why=GRANT_OVER, not_entered=True)
+        elif not ended.asked:
             await request_again(run, ended.ready, not_entered=True, why=ended.why)
         return None
     except HookAsks as ended:

@@ -62,5 +62,6 @@ def _request(call: ToolCall, rule: Rule) -> Request:
     return call.request(
         allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
         approval=rule.approval,
+        grant=rule.offer or False,
         source=RULE + rule.name,
     )

@@ -1,6 +1,7 @@
 """Requests that ask several persons: who has asked for the call, and whether those who agreed may.
 
-Rights are looked at twice: where a vote is cast, and again right before the call starts. Of what is
+Rights are looked at twice: where a vote is cast, and again right before the call starts. So are the
+rights of those who gave a grant: where it decides a request, and right before the start. Of what is
 asked then and now the stricter counts, whether a gate or a rule asks it.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
+from understudy._base.request_timing import span_text
 from understudy.approvals import (
     Approval,
     Caller,
@@ -18,13 +20,19 @@ from understudy.approvals import (
     Voter,
     caller_by,
     roles_now,
-    span_text,
     still_counts,
     stricter,
     tally,
     why_not_vouched,
 )
-from understudy.interrupts import Request, decision_by_votes
+from understudy.interrupts import Grant, Request, decision_by_votes
+from understudy.modes.steps.tool_call.grants import (
+    GRANT_OVER,
+    Standing,
+    covers_request,
+    has_grants,
+    holding_grant,
+)
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import Record, Requested, voted_on
@@ -85,7 +93,7 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
 
 
 async def still_agreed(run: Run, call: ToolCall) -> bool:
-    """Whether enough of those who agreed to the call may still vote, and it is not too late.
+    """Whether enough of those who agreed may still vote, its grants hold, and it is not too late.
 
     Where that is not so, persons are asked once more, and the votes that still count are kept. A
     call whose body was entered continues: it was approved when it started.
@@ -94,6 +102,9 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
         return True
     asked_again: list[Record] = []
     for request in list(call.call.requests.values()):
+        if await _is_by_ended_grant(run, call, request):
+            asked_again += _again(call, request, GRANT_OVER, ())
+            continue
         votes = call.call.votes.get(request.id, ())
         if request.approval is None or not votes:
             continue
@@ -118,6 +129,59 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
     return not asked_again
 
 
+async def standing_grants(run: Run, requests: Sequence[Request]) -> Standing:
+    """The grants that may decide one of these requests by the roles that persons have now.
+
+    Args:
+        run: of the calls.
+        requests: about calls.
+
+    """
+    found: set[tuple[str, str]] = set()
+    # Race: while people are asked for, a grant may be revoked, or given in an agent inside.
+    for grant in list(run.root.state.grants.values()):
+        covered = [each for each in requests if covers_request(grant, each, run.root.agent_id)]
+        if covered:
+            found |= {(grant.id, r.id) for r in covered if await has_standing(run, grant, r)}
+    return frozenset(found)
+
+
+async def has_standing(run: Run, grant: Grant, request: Request) -> bool:
+    """Whether those who gave the grant might agree to this request now."""
+    asked = request.approval
+    if asked is None or grant.approval is None:
+        return asked is grant.approval
+    if asked != grant.approval or ("requester" in asked.never and request.requesters is None):
+        return False
+    standing = await _standing(run, grant.votes, request)
+    decision = decision_by_votes(request, standing, run.clock.now())
+    return decision is not None and decision.type == grant.type
+
+
+async def _is_by_ended_grant(run: Run, call: ToolCall, request: Request) -> bool:
+    """Whether a grant has decided the request that does not hold any more."""
+    decision = call.call.decisions.get(request.id)
+    if decision is None or decision.by_grant is None:
+        return False
+    grant = holding_grant(run, call.call, request)
+    return grant is None or not await has_standing(run, grant, request)
+
+
+def requests_of_ended_grants(run: Run, call: Call) -> list[Request]:
+    """The requests about the call that a grant has decided which does not hold any more.
+
+    It awaits nothing, and asks nobody: it is for the moment before the body is entered.
+    """
+    ended = []
+    for request in call.requests.values() if has_grants(call) else ():
+        decision = call.decisions.get(request.id)
+        if decision is not None and decision.by_grant is not None:
+            grant = holding_grant(run, call, request)
+            if grant is None or any(_has_lost_delegation(run, vote) for vote in grant.votes):
+                ended.append(request)
+    return ended
+
+
 async def asked_now(
     run: Run, call: ToolCall, today: Sequence[Request], why: str = ASKED_BY_RULE_NOW
 ) -> list[AskedNow]:
@@ -137,7 +201,7 @@ async def asked_now(
         before = [each for each in call.call.requests.values() if each.source == now.source]
         several = [each for each in before if each.approval is not None]
         if now.approval is not None and several:
-            more = await _stricter(run, call, now.approval, several)
+            more = await _stricter(run, call, now, several)
             asked += () if more is None else (more,)
             continue
         pending = tuple(each.id for each in before if each.id not in call.call.decisions)
@@ -152,9 +216,13 @@ def is_covered(call: ToolCall, now: Request) -> bool:
     """Whether what was asked about a call before asks as much as a request of today.
 
     That is so where the same gate or rule asked as many persons, and where one decision is enough
-    today and there is one.
+    today and there is one. A decision by a grant is enough only where today the same is offered.
     """
-    before = [each for each in call.call.requests.values() if each.source == now.source]
+    before = [
+        each
+        for each in call.call.requests.values()
+        if each.source == now.source and not _is_by_grant_of_another_offer(call, each, now)
+    ]
     if now.approval is None:
         decisions = (call.call.decisions.get(each.id) for each in before)
         return any(each is not None and each.type != "reject" for each in decisions)
@@ -165,18 +233,25 @@ def is_covered(call: ToolCall, now: Request) -> bool:
     )
 
 
+def _is_by_grant_of_another_offer(call: ToolCall, before: Request, now: Request) -> bool:
+    decision = call.call.decisions.get(before.id)
+    return decision is not None and decision.by_grant is not None and before.offer != now.offer
+
+
 async def _stricter(
-    run: Run, call: ToolCall, wanted: Approval, before: Sequence[Request]
+    run: Run, call: ToolCall, now: Request, before: Sequence[Request]
 ) -> AskedNow | None:
     """The request that asks what the earlier ones of its source and today's ask together.
 
     Together they may ask for a person more than both need: whoever has two roles stands for one.
     None where the votes on one of the earlier requests are enough for both.
     """
+    wanted = now.approval
+    assert wanted is not None, "the caller has looked"
     for old in before:
         assert old.approval is not None, "the caller has looked"
         both = stricter(old.approval, wanted)
-        again = call.request_in_place_of(old, approval=both)
+        again = call.request_in_place_of(old, approval=both, grant=now.offer or False)
         standing = await _standing(run, call.call.votes.get(old.id, ()), again)
         if old.id in call.call.decisions and all(
             _is_approved(run, replace(again, approval=each), standing)
@@ -232,17 +307,24 @@ def why_ended(run: Run, call: Call) -> str | None:
 
     It awaits nothing, and asks nobody: it is for the moment before the body is entered.
     """
-    held, now = run.environment.trust.state.delegations, run.clock.now()
     ended = [
         vote.shown_name
         for id, votes in call.votes.items()
         for vote in _counted(call.requests[id], votes)
-        if vote.represents is not None
-        and (vote.represents.delegation not in held or vote.represents.until <= now)
+        if _has_lost_delegation(run, vote)
     ]
     if not ended:
         return None
     return ENDED.format(names=", ".join(dict.fromkeys(ended)))
+
+
+def _has_lost_delegation(run: Run, vote: Vote) -> bool:
+    """Whether the delegation has ended by which the vote was cast."""
+    by = vote.represents
+    if by is None:
+        return False
+    held = run.environment.trust.state.delegations
+    return by.delegation not in held or by.until <= run.clock.now()
 
 
 def _counted(request: Request, votes: Sequence[Vote]) -> tuple[Vote, ...]:
