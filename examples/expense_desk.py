@@ -10,7 +10,8 @@ pages answer this machine alone. In your program `auth=` says who somebody is.
 2. What is over 5,000 never runs.
 3. Bob is away: on the page of delegations he lets Dee vote for him until tomorrow. Both count as
    one person.
-4. Nobody decides by the text of a message: who asks, and who votes, are persons of `PEOPLE`.
+4. A small payment may be approved for the next hour as well: Cy's next trips are not asked about.
+5. Nobody decides by the text of a message: who asks, and who votes, are persons of `PEOPLE`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from html import escape
 from typing import Any
 
@@ -32,7 +34,7 @@ from starlette.routing import Mount, Route
 
 from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
 from understudy.models import ScriptedRequest
-from understudy.trust import CallView, Person, Rules, approval, ask, deny
+from understudy.trust import CallView, Person, Rules, approval, ask, deny, offer
 from understudy.web import Right, loopback_only, ui
 
 # 1. What the agent acts on.
@@ -89,6 +91,10 @@ RULES = Rules(
         approval({"finance": 1}, never=["requester"]),
         name="up to 500: one of finance",
         when=lambda arguments, view: arguments["amount"] <= 500,
+        # Who approves may add: "and for the next hour, for this employee".
+        grant=offer(
+            for_at_most=timedelta(hours=1), uses=10, free=["trip", "amount"], scope="agent"
+        ),
     ),
 )
 

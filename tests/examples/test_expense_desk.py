@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 
 from examples import expense_desk
 from examples.expense_desk import RULES, TRIPS, desk_runtime, hand_in, make_app
-from tests.support.agents import completed
-from understudy import approve
+from tests.support.agents import completed, interrupted
+from understudy import DecisionError, approve, grant
 from understudy.errors import VoteRefused
 from understudy.testing import assert_asked, assert_denied
 
@@ -53,6 +53,21 @@ async def test_one_of_finance_delegates_to_another_person_and_both_count_as_one(
         [decided] = await large.decisions()
         assert decided.decision.by is not None
         assert decided.decision.by.startswith("Dee Arslan for Bob Lindqvist")
+
+
+async def test_small_payments_may_be_approved_for_an_hour() -> None:
+    async with desk_runtime() as runtime:
+        await hand_in(runtime)
+        small = runtime.get("trip-19")
+        hour = grant(until=timedelta(hours=1), uses=10, match=["employee"], scope="agent")
+        completed(await small.resume(approve(grant=hour, by="ann")))
+        paid = completed(await small.run("Trip 21 was 30 euros.", by="cy"))
+        assert paid.text == "30.00 euros for trip 21 are on their way to cy"
+        interrupted(await small.run("Trip 22 was 600 euros.", by="cy"))  # two of finance, always
+        with pytest.raises(DecisionError, match="1 hour"):
+            await runtime.get("trip-18").resume(
+                approve(grant=grant(until=timedelta(days=1), uses=10), by="ann")
+            )
 
 
 def test_each_person_has_pages_of_their_own() -> None:
