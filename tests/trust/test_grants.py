@@ -533,9 +533,14 @@ async def test_a_grant_ends_with_the_delegation_by_which_it_was_given(when: str)
     agent, paid = paying(*turns, gate=gate, middleware=[Holds()])
     async with Runtime([agent], people=PEOPLE) as runtime:
         ends = datetime.now(UTC) + timedelta(hours=2)
-        made = await runtime.delegate(
-            from_="ann", to="cy", roles=["finance"], until=ends, reason="away"
-        )
+        given: dict[str, Any] = {
+            "from_": "ann",
+            "to": "cy",
+            "roles": ["finance"],
+            "until": ends,
+            "reason": "away",
+        }
+        made = await runtime.delegate(**given)
         ref = runtime.spawn("desk", id="a")
         await ref.run("go", by="bob")
         terms = grant(match=["customer"], scope="agent")
