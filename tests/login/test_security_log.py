@@ -112,7 +112,7 @@ async def _all_that_is_logged(runtime: Runtime, client: httpx.AsyncClient, sessi
     await soon(runtime.schedule("a1", "daily", cron="0 6 * * *", input=BODY))
     changed = {"schedule": "daily", "action": "pause"}
     assert (await call("POST", f"{at}/schedules", json=changed)).status_code == 200
-    assert (await call("POST", f"{at}/revoke", json={"tool": "refund"})).status_code < 500
+    assert (await call("POST", f"{at}/revoke", json={"grant_id": "none"})).status_code < 500
     assert (await call("POST", "/api/agents/copy/compact", json={})).status_code == 200
     gone = await call("DELETE", "/api/agents/copy", json={"confirm": "copy"})
     assert gone.status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.loops import soon
 from tests.support.web_demo import agents, filled
 from tests.support.web_site import Done, site_of
 from understudy import Runtime
+from understudy.errors import ApprovalNeeded
+from understudy.trust import approval
 from understudy.web.api import ENDPOINTS, Endpoint
 
 adapter = functools.cache(TypeAdapter[Any])
@@ -97,6 +100,22 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         await ask("POST", "/import", data=exported, id="copy")
         await ask("DELETE", agent, "/agents/copy", confirm="copy")
         await ask("POST", "/recover")
+    people: Any = {"ann": ["ops"], "bob": ["ops"]}
+    protect: Any = {"delete": approval({"ops": 2})}
+    async with (
+        Runtime(agents(Done()), people=people, protect=protect) as runtime,
+        site_of(runtime) as client,
+    ):
+        until = (await soon(runtime.now()) + timedelta(days=1)).isoformat()
+        giving: Any = {"to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
+        made = await ask("POST", "/delegations", **giving)
+        assert len((await ask("GET", "/delegations"))["delegations"]) == 1
+        await ask("POST", "/delegations/end", id=made["id"])
+        with pytest.raises(ApprovalNeeded) as needed:
+            await soon(runtime.delete("ticket-2041", by="bob"))
+        asked = needed.value.request_id
+        await ask("POST", "/administration/vote", request_id=asked, type="approve")
+        assert len((await ask("GET", "/administration"))["requests"]) == 1
     # These need a grant, and a broken glass; both answer as `cancel`.
     assert left == {("POST", f"{agent}/revoke"), ("POST", f"{agent}/close_review")}
 

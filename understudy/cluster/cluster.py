@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast
 
 from understudy._base.authors import checked_author
 from understudy._base.context_codecs import ContextCodec, ContextCodecs
@@ -59,6 +59,7 @@ from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.rules import Rules
 
+NO_RULES = "A cluster knows no people and has no rules: give them to a Runtime for each host"
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 60.0
@@ -318,7 +319,35 @@ class Cluster(_RuntimeCalls):
     @rules.setter
     def rules(self, rules: Rules | None) -> None:
         if rules is not None:
-            raise UsageError("A cluster has no rules: give them to a Runtime for each host")
+            raise UsageError(NO_RULES)
+
+    def set_rules(self, rules: Rules | None) -> NoReturn:
+        """Refused: a cluster has no rules.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_RULES)
+
+    def retire_rules(self, *, by: str | None = None) -> NoReturn:
+        """Refused: a cluster has no rules.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_RULES)
+
+    @property
+    def trust(self) -> NoReturn:
+        """Refused: a cluster knows no people and no rules.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_RULES)
 
     @property
     def definitions(self) -> tuple[()]:
