@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import math
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -19,7 +18,6 @@ from understudy._base.clock import NEAR, TimerClock, jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
-from understudy._base.lookout import Lookout
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import CheckDue
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
@@ -72,12 +70,9 @@ class DueClock:
         """The dues that agents have said while they were being told, by agent id."""
         self._tries: dict[str, int] = {}
         """How often in a row an agent could not be told, by agent id."""
-        self._lookout = Lookout(
-            "which agents are due", self._seconds_left, self._work, self._services.start_task
-        )
-        self._looks_at = _AT_ONCE
-        """When it looks next without a hint."""
+        self._armed_at: datetime | None = None
         self._disarm: Callable[[], object] = _nothing
+        self._working: asyncio.Task[None] | None = None
         self._on_done: list[Callable[[], None]] = []
         self._is_open = False
         self._clock_fails = False
@@ -88,14 +83,14 @@ class DueClock:
         """Begin to tell, after the first `refresh`. What is due already is told at once."""
         self._is_open = True
         self._services.start_task(self.refresh(), "dues")
-        self._lookout.begin()
         self._arm()
 
     def close(self) -> None:
         """Tell no agent any more."""
         self._is_open = False
         self._disarm()
-        self._lookout.close()
+        if self._working is not None:
+            self._working.cancel()
         self._call_done()
 
     async def refresh(self) -> None:
@@ -151,8 +146,7 @@ class DueClock:
         if due is not None:
             self._note(agent_id, due)
             self._measure(agent_id, due)
-            if due < self._looks_at:
-                self._arm()
+            self._arm()
 
     def _measure(self, agent_id: str, due: datetime) -> None:
         """Have a near due come by the monotonic clock, too, from when it was said first."""
@@ -209,33 +203,37 @@ class DueClock:
     # ---------------------------------------------------------------------- the timer
 
     def _arm(self) -> None:
-        """Look at the next time at which there is something to do.
-
-        By a clock that says itself when a time has come, from now on: its owner may advance it.
-        """
-        if self._is_open:
-            self._seconds_left()
-            self._lookout.hint()
-
-    def _seconds_left(self) -> float:
-        """The seconds until there is something to do, or until the clock is read again."""
-        at, clock = self._next(), self._services.clock
+        """Set the timer to the next time at which there is something to do."""
+        if not self._is_open or self._working is not None:
+            return  # the work arms it when it ends
+        at = self._next()
+        if at == self._armed_at and at is not None:
+            return
         self._disarm()
-        self._looks_at, self._disarm = at or _NEVER, _nothing
+        self._armed_at, self._disarm = at, _nothing
         if at is None:
-            return math.inf
+            return
+        clock, now = self._services.clock, self._now()
+        seconds = self._seconds() if self._near else None
         if isinstance(clock, TimerClock):
             # Also for a time that has passed: who advances the clock meanwhile waits for the work.
             self._disarm = clock.call_at(at, self._on_time)
-            return math.inf
-        now, seconds = self._now(), self._seconds() if self._near else None
-        left = RECHECK if now is None else (at - now).total_seconds()
-        if seconds is not None:
-            left = min(left, self._near[0][0] - seconds)
-        return min(max(left, 0.0), RECHECK)
+        else:
+            left = RECHECK if now is None else max((at - now).total_seconds(), 0.0)
+            if seconds is not None:
+                left = min(left, max(self._near[0][0] - seconds, 0.0))
+            timer = self._services.loop.call_later(min(left, RECHECK), self._look)
+            self._disarm = timer.cancel
+        is_near_over = seconds is not None and self._is_near_over(seconds)
+        if now is not None and (at <= now or is_near_over):
+            self._begin()
 
     def _is_near_over(self, seconds: float) -> bool:
         return bool(self._near) and self._near[0][0] <= seconds
+
+    def _look(self) -> None:
+        self._armed_at = None
+        self._arm()
 
     def _now(self) -> datetime | None:
         """The time; None while the application's clock raises, which is logged once."""
@@ -263,10 +261,11 @@ class DueClock:
 
     def _on_time_here(self, done: Callable[[], None]) -> None:
         self._on_done.append(done)
-        if self._is_open:
-            self._lookout.hint()
-        else:
+        self._armed_at, self._disarm = None, _nothing
+        if not self._is_open:
             self._call_done()
+        else:
+            self._begin()
 
     def _call_done(self) -> None:
         called, self._on_done = self._on_done, []
@@ -275,7 +274,11 @@ class DueClock:
 
     # -------------------------------------------------------------------- telling
 
-    async def _work(self, is_hinted: bool) -> None:
+    def _begin(self) -> None:
+        if self._working is None and self._is_open:
+            self._working = self._services.start_task(self._work(), "dues")
+
+    async def _work(self) -> None:
         telling: set[asyncio.Task[None]] = set()
         start_task = self._services.start_task
         # Who advances a clock waits until all are told. By any other clock time goes on meanwhile,
@@ -303,8 +306,9 @@ class DueClock:
         finally:
             for task in telling:
                 task.cancel()
-            if self._is_open:
-                self._seconds_left()  # first: who advances the clock goes on to that time
+            self._working = None
+            self._armed_at = None
+            self._arm()
             self._call_done()
 
     async def _tell(self, agent_id: str, now: datetime) -> None:
