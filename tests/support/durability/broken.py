@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.durability.forks import be_hasty
-from understudy.actors.agent import activation, task
+from understudy.actors.agent import activation, actor, task
+from understudy.actors.agent.messages import Send
 from understudy.actors.agent.runs import decisions, run_queue
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
@@ -229,15 +230,14 @@ def _j14() -> None:
 
 @_broken("J14: a repeated message is another one")
 def _j14_repeat() -> None:
-    def sending(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sends(slot: Any, sent: Any) -> None:
-            if sent.message_id in slot.current.state.message_ids:
-                sent = replace(sent, message_id=f"{sent.message_id} again")
-            send(slot, sent)
+    def sends(slot: Any, call: Any) -> None:
+        queued = call.message.queued
+        if queued.message_id in slot.current.state.message_ids:
+            queued = replace(queued, message_id=f"{queued.message_id} again")
+            call = replace(call, message=replace(call.message, queued=queued))
+        run_queue.send(slot, call)
 
-        return sends
-
-    _wrap(run_queue, "send", sending)
+    actor._HANDLERS = {**actor._HANDLERS, Send: sends}
 
 
 @_broken("J16: an outcome is told before it is durable")
