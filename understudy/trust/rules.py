@@ -88,7 +88,8 @@ class Rule:
             agent_path: the names of the agents from the outermost to the one that makes the call.
 
         """
-        return any(fnmatchcase(name, self.tool) for name in names) and self.covers_agent(agent_path)
+        is_named = self.tool in names or any(fnmatchcase(name, self.tool) for name in names)
+        return is_named and self.covers_agent(agent_path)
 
     def covers_agent(self, agent_path: Sequence[str]) -> bool:
         """Whether the rule is about calls of the last of these agents."""
@@ -120,7 +121,7 @@ class Rule:
         began = time.thread_time()
         try:
             found = self.when(arguments, view)
-            if inspect.isawaitable(found):
+            if not isinstance(found, bool) and inspect.isawaitable(found):
                 close = getattr(found, "close", None)
                 if callable(close):
                     close()
