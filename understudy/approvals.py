@@ -401,6 +401,19 @@ class Voter:
     why_unknown: str = ""
     """Why the application could not say who it is; empty where it could."""
 
+    def why_no_person(self, does: str) -> str | None:
+        """Why this is nobody who may do what only persons do; None where it is a person.
+
+        Args:
+            does: what only persons do, such as `"vote"`.
+
+        """
+        if not self.person:
+            return f"`people` knows nobody by the name {self.login!r}"
+        if self.kind != "person":
+            return f"{self.login!r} is a {self.kind}, and only persons {does}"
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:

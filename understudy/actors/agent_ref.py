@@ -721,21 +721,20 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             VoteRefused: if it is nobody, or no person.
 
         """
-        people, voter = self._slot.services.runs.trust.people, None
-        if people is not None and by is not None:
-            voter = await people.voter(self._caller_named(by))
+        people = self._slot.services.runs.trust.people
+        why: str | None
         if by is None:
             why = "nobody is named: close_review(by=...)"
-        elif voter is None:
+        elif people is None:
             why = "no people are known: give Runtime(people=...)"
-        elif voter.why_unknown:
-            raise PeopleUnavailable(f"Review {review_id!r}: {voter.why_unknown}. Try again later")
-        elif not voter.person:
-            why = f"`people` knows nobody by the name {by!r}"
-        elif voter.kind != "person":
-            why = f"{by!r} is a {voter.kind}, and only persons review"
         else:
-            return voter
+            voter = await people.voter(self._caller_named(by))
+            if voter.why_unknown:
+                unknown = f"Review {review_id!r}: {voter.why_unknown}. Try again later"
+                raise PeopleUnavailable(unknown)
+            why = voter.why_no_person("review")
+            if why is None:
+                return voter
         message = f"Review {review_id!r} of agent {self.id!r}: {why}"
         raise VoteRefused(message, request_id=review_id, person=by or "")
 

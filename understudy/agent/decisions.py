@@ -271,11 +271,9 @@ def why_no_voter(
         break_glass: whether they would approve it alone.
 
     """
-    name = voter.login
-    if not voter.person:
-        return f"`people` knows nobody by the name {name!r}"
-    if voter.kind != "person":
-        return f"{name!r} is a {voter.kind}, and only persons vote"
+    name, nobody = voter.login, voter.why_no_person("vote")
+    if nobody is not None:
+        return nobody
     if break_glass and asked.glass_roles.isdisjoint(voter.roles):
         roles = ", ".join(sorted(asked.glass_roles))
         return f"{name!r} does not have the role that may break the glass: {roles}"
