@@ -19,7 +19,7 @@ RESERVED = frozenset({"understudy", "nobody", "somebody", "check", "expiry", "sy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who acts by a login about which more is known than the name that it shows."""
+    """A person who acts, by their login: its name, and what an identity provider says of it."""
 
     name: str
     """To be shown. Two persons may have the same one."""
@@ -42,7 +42,7 @@ class Login:
 
 
 By: TypeAlias = str | Login
-"""Who does something: a name, or more than that."""
+"""The author of an act: a name, or a `Login` where more than the name is known."""
 
 
 def shown_author(by: By | None) -> str | None:
@@ -89,7 +89,7 @@ def _why_not(name: str) -> str | None:
 
 
 def authors_of(names: Iterable[By | None]) -> tuple[By, ...]:
-    """Those among these, each once."""
+    """The authors in this list, each once and without None."""
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 

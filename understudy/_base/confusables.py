@@ -18,7 +18,7 @@ _LATIN = dict(
         strict=True,
     )
 )
-"""What looks the same as a Latin letter in most fonts, with that letter."""
+"""Letters of other scripts that look like a Latin letter in most fonts, each with that letter."""
 _LIKE_LATIN = frozenset(_LATIN)
 """A word of these alone is taken for a Latin one."""
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u180b\u180c\u180d\u17b4\u17b5")

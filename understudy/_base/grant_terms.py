@@ -117,7 +117,7 @@ class GrantOffer:
 
 
 EVERY_GRANT = GrantOffer(free=None, scope="agent")
-"""What a gate offers that asks one person, if it says nothing else."""
+"""The grants that a gate for one person offers by default."""
 
 
 def grant(
