@@ -462,6 +462,27 @@ async def test_the_same_answer_again_gives_the_same_run_and_another_one_is_refus
         assert len(model.requests) == 2
 
 
+async def test_decisions_that_were_made_in_an_earlier_run_are_answered_by_that_run() -> None:
+    """I5: who did not get the answer asks again, and other runs may have ended meanwhile."""
+    agent, model = gated(call("refund"), "done", "later", call("refund"), "last")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        outcome = interrupted(await soon(ref.run("go")))
+        yes, no = outcome.decide(approve()), outcome.decide(reject())
+        completed(await soon(ref.resume(yes)))
+        assert completed(await soon(ref.run("more"))).text == "later"
+        again = completed(await soon(ref.resume(yes)))
+        assert (again.text, again.run_id) == ("done", outcome.run_id)
+        await soon(ref.decide(yes))
+        with pytest.raises(NotInterrupted):
+            await soon(ref.resume(no))
+        pending = interrupted(await soon(ref.run("and again")))
+        assert completed(await soon(ref.resume(yes))).text == "done"
+        assert ref.status() is Status.INTERRUPTED
+        assert completed(await soon(ref.resume(pending.decide(approve())))).text == "last"
+        assert len(model.requests) == 5
+
+
 @pytest.mark.parametrize(
     "wrong", [{"unknown": approve()}, {}, [approve()], None, {"unknown": "approve"}], ids=str
 )

@@ -10,7 +10,16 @@ import pytest
 from pydantic_ai.messages import UserPromptPart
 
 from tests.support.agents import Held, by_turn, completed, desk, interrupted, wake
-from tests.support.hosts import deaf_to, host, may_be_taken, opened, pay, posts, running
+from tests.support.hosts import (
+    Stopping,
+    deaf_to,
+    host,
+    may_be_taken,
+    opened,
+    pay,
+    posts,
+    running,
+)
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
@@ -106,6 +115,35 @@ async def test_a_run_that_waits_for_its_turn_goes_where_its_agent_goes(
         assert completed(await soon(behind)).text == "second"
         runs = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_started'")
         assert runs == [(2,)]
+
+
+@pytest.mark.quick
+async def test_a_decision_whose_answer_is_lost_is_known_after_the_next_run_has_ended(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: the records tell which run went on by it, also where the agent is in a later run."""
+    monkeypatch.setattr(outgoing, "PATIENCE", -1.0)
+    monkeypatch.setattr(outgoing, "POLL", 0.01)
+    held, store = Held(), host(hosts, "first")
+    async with (
+        opened(store, asking(held)) as first,
+        opened(host(hosts, "second"), asking(held)) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        behind = ref.run("more")
+        await soon(second.get("t").send("steered", steer=True))
+        held.release.set()
+        asked = interrupted(await soon(run))
+        owner = Stopping(store, "reply")
+        try:
+            resumed = second.get("t").resume(asked.decide(approve()))
+            assert completed(await soon(behind)).text == "second"
+            await may_be_taken(hosts)
+            assert completed(await soon(resumed)).text == "first"
+        finally:
+            owner.released.set()
 
 
 @pytest.mark.parametrize("is_queued", [False, True], ids=["asked for", "sent before"])

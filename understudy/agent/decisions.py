@@ -93,12 +93,7 @@ def check_decisions(
         raise DecisionError("resume got no decision: answer at least one request")
     pending = {request.id: request for request in state.requests}
     current = state.run.run_id if state.run is not None else ""
-    before = {
-        record.request.id: record
-        for inner in state.tree
-        for record in inner.decisions
-        if _belongs_to_run(record.request.run_id, current)
-    }
+    before = {record.request.id: record for inner in state.tree for record in inner.decisions}
     known = {request_id: record.request for request_id, record in before.items()} | pending
     for request_id, digest in (expect or {}).items():
         if request_id in known and known[request_id].digest != digest:
@@ -116,14 +111,15 @@ def check_decisions(
             vote = _vote(request, decision, voters, votes, clock)
             if not equal_vote(votes, vote) and not _too_late(request, votes, vote):
                 new[request_id] = vote
-        elif request_id in before:
-            earlier = before[request_id]
+            continue
+        earlier = before.get(request_id)
+        if earlier is not None:
             if earlier.decision.origin == "expiry":
                 raise _expired(earlier.request)
             if not _checked(definition, earlier.request, given).same_as(earlier.decision):
                 word = decision_word(earlier.decision.to_dict())
                 raise AlreadyDecided(request_id=request_id, decision=word)
-        else:
+        if earlier is None or not _belongs_to_run(earlier.request.run_id, current):
             there = ", ".join(map(repr, pending)) or "none"
             raise DecisionError(
                 f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
@@ -405,6 +401,24 @@ def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition
             return None
         definition = child.definition
     return definition
+
+
+def run_of_decisions(state: AgentState, decisions: Mapping[str, Any]) -> str | None:
+    """The id of the run that went on by these decisions; None unless all of them are recorded."""
+    made = {record.request.id: record for inner in state.tree for record in inner.decisions}
+    run_id: str | None = None
+    for request_id, given in decisions.items():
+        record = made.get(request_id)
+        if record is None:
+            return None
+        try:
+            is_same = checked_decision(record.request, given).same_as(record.decision)
+        except DecisionError:
+            return None
+        if not is_same:
+            return None
+        run_id = record.request.run_id.partition(".")[0]
+    return run_id
 
 
 def _belongs_to_run(run_id: str, root: str) -> bool:

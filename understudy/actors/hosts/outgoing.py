@@ -35,10 +35,8 @@ from understudy.actors.agent.messages import (
     Cancel,
     CancelMessage,
     ChangePlans,
-    Decide,
     Passivate,
     Pause,
-    Resume,
     Retry,
     RunRequest,
     Send,
@@ -49,7 +47,7 @@ from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import has_outcome, refusal
 from understudy.actors.agent.services import Calls
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
+from understudy.actors.hosts.already_done import latest_state, run_of_call
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming, unless_away
 from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.recovery import Progress, Recovering
@@ -400,9 +398,9 @@ class Outgoing(Calls[AgentSlot]):
     async def _answer_known(self, slot: AgentSlot, line: list[RefCall]) -> None:
         """Answer the calls in doubt that are not to be made again.
 
-        Most are: their agent knows them by an id, or by the run that they name. Decisions it knows
-        only while their run is the last one, and so a `run` that began here at once with an id that
-        it has made itself.
+        Most are: their agent knows them by an id, by the run that they name, or by the decisions
+        that it has. A `run` that began here at once, with an id that its agent has made itself, is
+        known only while its run is the last one.
         """
         in_doubt = list(filter(_is_in_doubt, line))
         state = await latest_state(self._services.store, slot.id) if in_doubt else None
@@ -423,15 +421,12 @@ class Outgoing(Calls[AgentSlot]):
                     recorded = await recorded_runs(self._services.store, slot.id)
                 if run_id in recorded.ids:
                     self._follow(call, run_id)
-            elif isinstance(message, CancelMessage):
-                if state is not None and state.refused.get(message.message_id) == {}:
-                    self._answer(call, True)  # it may be this call that has cancelled it
-            elif isinstance(message, Decide):
-                run_id = None if state is None else run_of_decisions(state, message.decisions)
-                if run_id is not None and isinstance(message, Resume):
-                    self._follow(call, run_id)
-                elif run_id is not None:
-                    self._answer(call, None)
+            elif (
+                isinstance(message, CancelMessage)
+                and state is not None
+                and state.refused.get(message.message_id) == {}
+            ):
+                self._answer(call, True)  # it may be this call that has cancelled it
         with self._lock:
             line[:] = [call for call in line if call.phase in (CallPhase.LINE, CallPhase.IN_DOUBT)]
 

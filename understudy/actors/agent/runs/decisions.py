@@ -12,10 +12,10 @@ from understudy.actors.agent.messages import (
     Resume,
 )
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_when_durable, check_known
+from understudy.actors.agent.replies import answer_earlier, answer_when_durable, check_known
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
-from understudy.agent.decisions import check_decisions, decide
+from understudy.agent.decisions import check_decisions, decide, run_of_decisions
 from understudy.errors import NotInterrupted
 from understudy.run.waits.answers import record_answer
 from understudy.state.waits import is_woken
@@ -45,6 +45,10 @@ def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
         NotInterrupted: if the request has another decision already, or the run goes on now.
 
     """
+    earlier = _earlier_run(slot, call.message)
+    if earlier is not None:
+        answer_earlier(slot, call.future, earlier)
+        return
     _decide(slot, call.message)
     run = starts.open_run(slot)
     if run is not None and not run.is_held:
@@ -61,11 +65,28 @@ def record_decisions(slot: AgentSlot, call: AgentCall[Decide]) -> None:
         NotInterrupted: as `resume`, and for a quarantined run, whose requests stay.
 
     """
+    if _earlier_run(slot, call.message) is not None:
+        answer_when_durable(slot, call.future, None)
+        return
     _decide(slot, call.message)
     run = starts.open_run(slot)
     if run is not None and run.quarantined is not None:
         raise NotInterrupted(f"Agent {slot.id!r} is quarantined: release its run by retry() first")
     answer_when_durable(slot, call.future, None)
+
+
+def _earlier_run(slot: AgentSlot, message: Decide) -> str | None:
+    """The id of an earlier run of the agent that went on by these decisions; None for none.
+
+    Race: a call that another host has posted is posted again where its answer is late, and then
+    handled twice. The run may be over by then, and the next one begun
+    (test_decisions_that_were_made_in_an_earlier_run_are_answered_by_that_run).
+    """
+    state, given = slot.current.state, message.decisions
+    if not isinstance(given, Mapping) or any(each.id in given for each in state.requests):
+        return None
+    run_id = run_of_decisions(state, given)
+    return None if state.run is None or run_id == state.run.run_id else run_id
 
 
 def _decide(slot: AgentSlot, message: Decide) -> None:
