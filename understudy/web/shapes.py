@@ -283,10 +283,17 @@ class DelegationShape(TypedDict):
 
 
 @exactly
+class DelegationRow(DelegationShape):
+    """A delegation of the list. `may_end`: the user may end it."""
+
+    may_end: bool
+
+
+@exactly
 class Delegations(TypedDict):
     """The delegations that hold."""
 
-    delegations: list[DelegationShape]
+    delegations: list[DelegationRow]
 
 
 @exactly
@@ -314,10 +321,63 @@ class AdminRequestShape(TypedDict):
 
 
 @exactly
+class AdminRow(AdminRequestShape, StandingShape):
+    """A request of administration, with what the user may do about it."""
+
+
+@exactly
 class Administration(TypedDict):
     """What persons are to agree to."""
 
-    requests: list[AdminRequestShape]
+    requests: list[AdminRow]
+
+
+@exactly
+class RuleRow(TypedDict):
+    """A rule of a version, as its host has registered it."""
+
+    name: str
+    kind: Literal["deny", "ask", "allow"]
+    tool: str
+    agent: str
+    approval: str
+    has_when: bool
+
+
+@exactly
+class RulesVersion(TypedDict):
+    """Rules of a version, and the host that registered them."""
+
+    version: int
+    fingerprint: str
+    host: str
+    python: str
+    at: Time
+    default: str
+    rules: list[RuleRow]
+
+
+@exactly
+class RulesPage(TypedDict):
+    """The rules of the store, the newest version first.
+
+    `holds` is the version that each host must have; null where none holds. `here` is that of this
+    host, and `held` says why no call starts here. Versions up to `retired` were retired.
+    """
+
+    holds: int | None
+    here: int | None
+    held: str | None
+    retired: int
+    versions: list[RulesVersion]
+
+
+@exactly
+class Retired(TypedDict):
+    """The version that holds no longer."""
+
+    version: int
+    retired: bool
 
 
 class ReviewFilters(TypedDict):
