@@ -120,6 +120,15 @@ class Approval:
         return frozenset(role for way in self.ways for role in way)
 
     @property
+    def excludes(self) -> bool:
+        """Whether persons may be refused whatever their roles.
+
+        Who has asked for the call, by `never`; and, where more than one must agree on some way, who
+        has edited its arguments.
+        """
+        return bool(self.never) or any(sum(way.values()) > 1 for way in self.ways)
+
+    @property
     def glass_roles(self) -> frozenset[str]:
         """The roles of which one is needed to break the glass."""
         return frozenset(self.break_glass or ())

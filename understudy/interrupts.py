@@ -350,8 +350,9 @@ class Request:
     approval: Approval | None = None
     """Who must agree; None where a decision of anybody with the right to decide is enough."""
     requesters: tuple[str, ...] | None = None
-    """Where `approval` excludes those who have asked for the call: the ids of these persons. None
-    where one of them is not known, and where nobody is excluded."""
+    """The ids of the persons who must not vote: by `never` of the approval those who have asked for
+    the call; or, where it asks more than one, those who have edited the arguments. None where one
+    of them is not known, and where the approval excludes nobody."""
     offer: GrantOffer | None = None
     """How far a decision may hold for later calls; None where it holds for this call alone."""
     salt: str = field(default="", repr=False)

@@ -286,19 +286,27 @@ def why_no_voter(
                 f"{each.name} has voted for {name!r}, by a delegation, and both count as one: end "
                 "the delegation first"
             )
-    if "requester" in asked.never and request.requesters is None:
+    if _excludes(request, asked) and request.requesters is None:
+        done = "asked for the call" if asked.never else "edited the arguments"
         return (
-            "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
-            "and let it be asked for by a name (run(by=...)) that Runtime(people=...) knows"
+            f"nobody knows who has {done}, and who has must not vote. Cancel the run, and let it "
+            "be asked for by a name (run(by=...)) that Runtime(people=...) knows"
         )
-    if "requester" in asked.never and voter.person in (request.requesters or ()):
-        return f"{name!r} has asked for the call, and who has must not vote"
+    if voter.person in _excluded(request, asked):
+        if asked.never:
+            return f"{name!r} has asked for the call, and who has must not vote"
+        return f"{name!r} has edited the arguments, and others must agree to them"
     return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 
 def _excluded(request: AskedOf, asked: Approval) -> tuple[str, ...]:
     """The ids of persons who must not vote."""
-    return (request.requesters or ()) if asked.never else ()
+    return (request.requesters or ()) if _excludes(request, asked) else ()
+
+
+def _excludes(request: AskedOf, asked: Approval) -> bool:
+    """Whether persons must not vote. Nobody has edited what is asked of administration."""
+    return asked.excludes if isinstance(request, Request) else bool(asked.never)
 
 
 def _why_not_for_others(
