@@ -44,8 +44,11 @@ MAX_KEYS = 100
 LEAST_BITS = 2048
 """Of an RSA key."""
 CURVES = {
-    **{"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"},
-    **dict.fromkeys(("EdDSA", "Ed25519"), "Ed25519"),
+    "ES256": "P-256",
+    "ES384": "P-384",
+    "ES512": "P-521",
+    "EdDSA": "Ed25519",
+    "Ed25519": "Ed25519",
 }
 """The curve of each algorithm by elliptic curves."""
 KINDS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
