@@ -31,6 +31,7 @@ from understudy.errors import (
     VoteRefused,
 )
 from understudy.interrupts import (
+    MAX_GRANTS,
     Decision,
     Request,
     approved_at,
@@ -39,6 +40,7 @@ from understudy.interrupts import (
     decision_on_only,
     decision_word,
     decisions_by_id,
+    room_for_grants,
 )
 from understudy.run.definition import AgentDefinition
 from understudy.run.ledger import Ledger, ledger_tree
@@ -52,8 +54,6 @@ from understudy.tools import InvalidArguments
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
-MAX_GRANTS = 100
-"""The largest number of grants that an agent has at once."""
 RESULT_BYTES = 1024
 """The size of a call's result without the value that a person gives for it, rounded up."""
 
@@ -137,11 +137,11 @@ def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Cl
 
     """
     given = [request_id for request_id, each in new.items() if each.grant is not None]
-    there = [each for each in state.grants.values() if not each.is_over(clock.now())]
-    if given and len(there) + len(given) > MAX_GRANTS:
+    room = room_for_grants(state.grants.values(), clock.now()) if given else 0
+    if len(given) > room:
         raise DecisionError(
-            f"The agent has {len(there)} grants, and {MAX_GRANTS} are the most: revoke some, or "
-            "decide without `grant`",
+            f"The agent has {MAX_GRANTS - room} grants, and {MAX_GRANTS} are the most: revoke "
+            "some, or decide without `grant`",
             request_id=given[0],
         )
 
