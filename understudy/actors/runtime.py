@@ -73,7 +73,7 @@ from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
 from understudy.trust.delegations import checked_party, checked_terms
-from understudy.trust.fold import AdminRequest, Delegation
+from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -382,26 +382,47 @@ class Runtime(Opened):
         check_approvals(self._directory.definitions(), checked, self._trust.people)
         return self._call(lambda: self._agent_host.trust.put_rules(checked))
 
-    def retire_rules(self, *, by: str | None = None) -> Future[bool]:
+    def registered_rules(self) -> Future[list[RegisteredRules]]:
+        """All rules with a version that hosts have registered in the store, the newest first.
+
+        `runtime.trust.state.rules` has those that hold.
+        """
+        return self._call(lambda: self._agent_host.trust.registered_rules())
+
+    def retire_rules(self, *, version: int | None = None, by: str | None = None) -> Future[bool]:
         """Have no rules hold for the whole store any more, until a higher version is registered.
 
         Each host keeps the rules that it has; hosts without rules may open again.
 
         Args:
+            version: of the rules that are meant; None for those that hold.
             by: the person who decides it, which the store keeps.
 
         Returns:
             Whether some rules held.
 
+        Raises:
+            UsageError: for what is no version, or no name. By the future: if rules of another
+                version hold.
+
         """
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+            raise UsageError(f"retire_rules(version=...) must be a number, got {shown(version)}")
         name = checked_author(by, what="retire_rules(by=...)")
-        return self._guarded(
-            "retire_rules",
-            "retire the rules",
-            {},
-            name,
-            lambda: self._agent_host.trust.retire_rules(name),
-        )
+
+        async def retired() -> bool:
+            trust = self._agent_host.trust
+            # Votes are for these rules: they do not retire others, which came meanwhile
+            # (test_votes_to_retire_rules_do_not_retire_newer_ones).
+            wanted = await trust.rules_to_retire(version)
+            if self._trust.guard is not None:
+                about = "retire the rules" + ("" if wanted is None else f" of version {wanted}")
+                what = {"version": wanted}
+                await self._trust.guard("retire_rules", about, what, self._caller_of(name))
+            return await trust.retire_rules(name, wanted)
+
+        security_log.note("act", "retire_rules", who=name)
+        return self._call(retired)
 
     @property
     def trust(self) -> Trust:
