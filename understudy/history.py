@@ -574,7 +574,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             over: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
             over |= {"value": record.value, "reason": record.reason}
             what: What = "done_once" if record.what == "once" else "wait_over"
-            yield what, {"call_key": record.call_key, "detail": over}
+            yield what, {"call_key": record.call_key, "by": (record.by,), "detail": over}
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled(ended=True):

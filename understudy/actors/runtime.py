@@ -720,7 +720,7 @@ class Runtime(Opened):
             raise UsageError(f"{self._store!r} keeps no feed")
         return self._feed(after, start)
 
-    def resolve(self, token: str, value: Any) -> Future[bool]:
+    def resolve(self, token: str, value: Any, *, by: str | None = None) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
 
         An answer that comes before the tool waits is kept for it. The agent may be passive, and of
@@ -729,6 +729,8 @@ class Runtime(Opened):
         Args:
             token: of `ctx.token(name)`.
             value: JSON-able.
+            by: the person or service that answers. They have asked for what follows from it: see
+                `approval(never=["requester"])`, which nobody can meet after an answer by nobody.
 
         Returns:
             The future of whether this is the answer. It settles when that is durable. A second
@@ -736,7 +738,7 @@ class Runtime(Opened):
             answer stands.
 
         Raises:
-            UsageError: for a value that cannot be stored as JSON.
+            UsageError: for a value that cannot be stored as JSON, or if `by` is no name.
             UnknownToken: by the future, if no wait of this store has this token.
             Expired: by the future, if the wait is over without this answer, or its run cancelled.
             RecordRefused: by the future, if the value is too large.
@@ -744,20 +746,21 @@ class Runtime(Opened):
                 cannot be asked (`any_host=False`).
 
         """
-        return self._answer_wait(token, resolved(value))
+        return self._answer_wait(token, resolved(value, by))
 
-    def reject(self, token: str, reason: str) -> Future[bool]:
+    def reject(self, token: str, reason: str, *, by: str | None = None) -> Future[bool]:
         """As `resolve`, but the wait ends without a value: the tool gets `WaitRejected`.
 
         Args:
             token: of `ctx.token(name)`.
             reason: a text, which the model sees if the tool does not catch the error.
+            by: as of `resolve`.
 
         Raises:
-            UsageError: for a reason that is no text, or empty.
+            UsageError: for a reason that is no text, or empty, or if `by` is no name.
 
         """
-        return self._answer_wait(token, rejected(reason))
+        return self._answer_wait(token, rejected(reason, by))
 
     def _answer_wait(self, token: str, answer: Answer) -> Future[bool]:
         self._running_loop()

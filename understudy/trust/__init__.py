@@ -17,7 +17,6 @@ from understudy._base.grant_terms import (
 )
 from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
 from understudy.interrupts import Grant
-from understudy.trust.check import ReachableTool, RuleCheck, check_rules
 from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 from understudy.trust.trial import Trial, TriedCall
@@ -34,9 +33,7 @@ __all__ = [
     "Login",
     "People",
     "Person",
-    "ReachableTool",
     "Rule",
-    "RuleCheck",
     "Rules",
     "Tally",
     "Trial",
@@ -46,7 +43,6 @@ __all__ = [
     "allow",
     "approval",
     "ask",
-    "check_rules",
     "deny",
     "grant",
     "offer",

@@ -161,6 +161,8 @@ class PointAnswered:
     """Of a wait that was resolved, and of what was done once, as JSON."""
     reason: str | None = None
     """Why a wait was rejected, or why what was done once has no value."""
+    by: By | None = None
+    """Who has answered a wait; None where nobody was named."""
     at: datetime
     kind: Literal["point_answered"] = "point_answered"
 
