@@ -116,6 +116,9 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         asked = needed.value.request_id
         await ask("POST", "/administration/vote", request_id=asked, type="approve")
         assert len((await ask("GET", "/administration"))["requests"]) == 1
+        frozen = await ask("POST", "/freezes", why="a leak", tool="refund")
+        assert len((await ask("GET", "/freezes"))["freezes"]) == 1
+        await ask("POST", "/freezes/thaw", id=frozen["id"])
     # These need a grant, and a broken glass; both answer as `cancel`.
     assert left == {("POST", f"{agent}/revoke"), ("POST", f"{agent}/close_review")}
 
