@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.support import acts
-from tests.support.acts import BY, NEED_PEOPLE, PEOPLE, PREPARED, SIGNED, Act, asked_by
+from tests.support.acts import BY, NEED_RUNTIME, PEOPLE, PREPARED, SIGNED, Act, asked_by
 from tests.support.hosts import opened, stores
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
@@ -27,8 +27,8 @@ from understudy.trust import Caller, Person
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
     """Each verb that has these ways."""
     having = [verb for verb in SIGNED if not verb.lacks.keys() & set(ways)]
-    if "cluster" in ways:  # it knows no people
-        having = [verb for verb in having if verb.name not in NEED_PEOPLE]
+    if "cluster" in ways:
+        having = [verb for verb in having if verb.name not in NEED_RUNTIME]
     assert len(having) > 10
     return pytest.mark.parametrize("verb", having, ids=lambda verb: verb.name)
 
@@ -50,7 +50,7 @@ async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> No
     for info in await soon(runtime.agents()):
         stored += json.dumps((await soon(runtime.export(info.id)))["records"])
     assert f'"{BY}"' in stored or acts_of == [verb.name], (verb.name, acts_of)
-    logged_too = ("schedules.", "revoke", *NEED_PEOPLE)
+    logged_too = ("schedules.", "revoke", *NEED_RUNTIME)
     is_administration = verb.right == "admin" or verb.name.startswith(logged_too)
     assert acts_of == ([verb.name] if is_administration else [])
     if verb.name == "delete":
@@ -130,6 +130,10 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/delegations", json=body)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)
+        case "freeze":
+            return await client.post("/api/freezes", json=given)
+        case "thaw":
+            return await client.post("/api/freezes/thaw", json=given)
         case name if name.startswith("schedules."):
             action = {"resume": "unpause"}.get(verb.method, verb.method)
             return await client.post(f"{at}/schedules", json={**given, "action": action})

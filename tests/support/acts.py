@@ -15,7 +15,7 @@ from understudy.trust import approval
 
 __all__ = [
     "BY",
-    "NEED_PEOPLE",
+    "NEED_RUNTIME",
     "PEOPLE",
     "PREPARED",
     "SIGNED",
@@ -29,8 +29,8 @@ BY = "ann"
 """Who asks for the act, and for nothing before it."""
 PEOPLE: Mapping[str, Any] = {BY: ["ops"], "bob": [], "cy": ["ops"]}
 """Who may vote, for what needs that."""
-NEED_PEOPLE = frozenset({"close_review", "delegate", "end_delegation"})
-"""The verbs of which nothing can be asked where no people are known."""
+NEED_RUNTIME = frozenset({"close_review", "delegate", "end_delegation", "freeze", "thaw"})
+"""The verbs that a cluster refuses: it knows no people, and freezes nothing itself."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
 
 
@@ -134,6 +134,10 @@ async def _reviewed(runtime: Runtime) -> Act:
     return Act("v", {"review_id": request.id})
 
 
+async def _thaw(runtime: Runtime) -> Act:
+    return Act("a", {"id": (await soon(runtime.freeze(why="a leak"))).id})
+
+
 async def _given(runtime: Runtime) -> dict[str, Any]:
     until = (await soon(runtime.now())).replace(year=2999)
     return {"from_": BY, "to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
@@ -173,6 +177,8 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "close_review": _reviewed,
     "delegate": _delegate,
     "end_delegation": _delegated,
+    "freeze": lambda runtime: _on_desk(runtime, why="a leak"),
+    "thaw": _thaw,
 }
 """By verb, what makes an agent of which it can be asked; nobody is named for that."""
 
@@ -185,7 +191,7 @@ async def asked_by(source: Any, verb: Verb, act: Act) -> None:
         of, first = source.schedules(act.id), [arguments.pop("schedule")]
     elif verb.name in ("delete", "export"):
         of, first = source, [act.id]
-    elif verb.name in ("import_", "recover", "delegate", "end_delegation"):
+    elif verb.name in ("import_", "recover", "delegate", "end_delegation", "freeze", "thaw"):
         of = source
     else:
         of = source.get(act.id)

@@ -15,6 +15,7 @@ from understudy.cli import (
     deciding,
     demo,
     doctor,
+    freezing,
     inspect,
     mcp,
     rules,
@@ -88,6 +89,9 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     administering.delegate,
     administering.delegations,
     administering.end_delegation,
+    freezing.freeze,
+    freezing.thaw,
+    freezing.freezes,
     doctor.doctor,
 )
 for _function in _COMMANDS:

@@ -130,6 +130,28 @@ class AdminUsed:
     id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """Nothing of the store, of a definition, or of a tool, begins any more."""
+
+    KIND: ClassVar[str] = "frozen"
+
+    id: str
+    what: Literal["store", "definition", "tool"]
+    name: str = ""
+    """Of the definition, or of the tool."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thawed:
+    """A freeze is over: what waited because of it begins."""
+
+    KIND: ClassVar[str] = "thawed"
+
+    id: str
+
+
 FactContent: TypeAlias = (
     RulesRegistered
     | RulesRetired
@@ -138,6 +160,8 @@ FactContent: TypeAlias = (
     | AdminRequested
     | AdminVoted
     | AdminUsed
+    | Frozen
+    | Thawed
 )
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
     {
@@ -150,6 +174,8 @@ KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
             AdminRequested,
             AdminVoted,
             AdminUsed,
+            Frozen,
+            Thawed,
         )
     }
 )

@@ -22,6 +22,7 @@ from understudy.web.views import (
     asks,
     conversation,
     files,
+    freezing,
     outcome,
     schedules,
     timeline,
@@ -96,6 +97,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),
+    Endpoint("GET", "/freezes", freezing.freezes, s.Freezes),
+    Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
+    Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(

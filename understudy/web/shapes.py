@@ -305,6 +305,49 @@ class Ended(TypedDict):
 
 
 @exactly
+class EnteredCallShape(TypedDict):
+    """A call that was under way when something was frozen."""
+
+    agent_id: str
+    path: list[str]
+    run_id: str
+    tool: str
+    call_key: str
+    since: Time | None
+
+
+@exactly
+class FreezeShape(TypedDict):
+    """What begins no more, by whom and why. Of a list, `entered` and `silent_hosts` are empty."""
+
+    id: str
+    what: Literal["store", "definition", "tool"]
+    name: str
+    why: str
+    by: str | None
+    at: Time
+    text: str
+    entered: list[EnteredCallShape]
+    silent_hosts: list[str]
+    warning: str
+
+
+@exactly
+class Freezes(TypedDict):
+    """What is frozen."""
+
+    freezes: list[FreezeShape]
+
+
+@exactly
+class Thawed(TypedDict):
+    """The freeze that is over, and whether it stood."""
+
+    id: str
+    thawed: bool
+
+
+@exactly
 class AdminRequestShape(TypedDict):
     """What persons are to agree to, and their votes. `result` is null where more must vote."""
 

@@ -96,9 +96,11 @@ from understudy.state.trust_facts import (
     Delegated,
     DelegationEnded,
     FactContent,
+    Frozen,
     RulesRegistered,
     RulesRetired,
     RuleSummary,
+    Thawed,
 )
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
@@ -1047,8 +1049,12 @@ FACTS: tuple[FactContent, ...] = (
     ),
     *(AdminVoted(id="x1", vote=vote) for vote in votes()),
     AdminUsed(id="x1"),
+    Frozen(id="z1", what="store", why="a leak"),
+    Frozen(id="z2", what="tool", name="drop", why="a leak"),
+    Thawed(id="z1"),
+    Thawed(id="z2"),
 )
-"""What the log of trust has. No rules have to hold after the last of them."""
+"""What the log of trust has. After the last no rules have to hold, and nothing is frozen."""
 LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
 AGENTS = {
