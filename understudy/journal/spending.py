@@ -48,7 +48,7 @@ class Line:
     bucket: int
     """When the bucket begins, in seconds since 1970 by the clock of the store; 0 without a time."""
     since: int = 0
-    """The first bucket that counts. Later ones than `bucket` count, too: a clock may be set back."""
+    """The first bucket that counts. Later ones than `bucket` do too: a clock may be set back."""
     amount: Decimal
     """At least 0, finite."""
     limit: Decimal | None

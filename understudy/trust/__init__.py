@@ -17,6 +17,19 @@ from understudy._base.grant_terms import (
 )
 from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
 from understudy.interrupts import Grant
+from understudy.trust.budgets import (
+    Budget,
+    Measure,
+    Window,
+    calls,
+    day,
+    last,
+    month,
+    sum_of,
+    tokens,
+    usd,
+    week,
+)
 from understudy.trust.check import ReachableTool, RuleCheck, check_rules
 from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
@@ -25,6 +38,7 @@ from understudy.trust.trial import Trial, TriedCall
 __all__ = [
     "Approval",
     "Assurance",
+    "Budget",
     "CallView",
     "Caller",
     "Grant",
@@ -32,6 +46,7 @@ __all__ = [
     "GrantScope",
     "GrantTerms",
     "Login",
+    "Measure",
     "People",
     "Person",
     "ReachableTool",
@@ -43,12 +58,21 @@ __all__ = [
     "TriedCall",
     "Verdict",
     "Vote",
+    "Window",
     "allow",
     "approval",
     "ask",
+    "calls",
     "check_rules",
+    "day",
     "deny",
     "grant",
+    "last",
+    "month",
     "offer",
+    "sum_of",
     "tally",
+    "tokens",
+    "usd",
+    "week",
 ]

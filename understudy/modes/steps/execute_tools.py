@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
+from understudy.modes.steps.check_interrupts import reserve_within
 from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
@@ -104,6 +105,8 @@ async def execute_tools(run: Run) -> Outcome | None:
                 if not (item.call.votes or has_grants(item.call))
                 or await still_agreed(run, as_tool_call(run, item))
             ]
+        if run.root.ledger.account is not None:
+            group = await _afforded(run, group)
         _end_if_held(run)  # once more: it was waited for persons meanwhile
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
@@ -131,6 +134,13 @@ async def execute_tools(run: Run) -> Outcome | None:
         raise run.tool_raised
     _end_if_held(run)
     return None
+
+
+async def _afforded(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
+    """Reserve what these calls may spend. Returns those that start."""
+    from understudy.modes.steps.tool_call.budgets import afford  # few runtimes have budgets
+
+    return await afford(run, group)
 
 
 def _end_if_held(run: Run) -> None:
@@ -234,6 +244,7 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     if (call.entered and not again) or call.check is not None:
         return True
     tool_call = as_tool_call(run, ready)
+    await reserve_within(run, tool_call)
     verdict = verdict_on(run, tool_call)
     denied = denial_in(verdict)
     if denied is not None:
