@@ -12,18 +12,17 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.usage import RequestUsage
 
-from tests.support.agents import Held, by_turn, completed, interrupted, results, stopped
-from tests.support.places import Place
+from tests.support.agents import Held, by_turn, completed, interrupted, results
 from tests.support.loops import soon
+from tests.support.places import Place
 from understudy import (
     Agent,
     Failed,
-    OutcomeUnknown,
     Price,
     Runtime,
     ScriptedModel,
     SimulatedClock,
-    ToolContext,
+    Stopped,
     UsageError,
     approve,
     call,
@@ -34,6 +33,7 @@ from understudy import (
 from understudy.actors import BudgetUse
 from understudy.middleware import Middleware, SubAgent
 from understudy.stopping import StopReason
+from understudy.tools import OutcomeUnknown
 from understudy.trust import (
     Budget,
     Rules,
@@ -74,6 +74,11 @@ def refunds(*turns: Any, **options: Any) -> tuple[Agent, list[Any]]:
 
 def euros(limit: Any, **options: Any) -> Budget:
     return Budget("refunds", sum_of("refund", "amount", limit, currency="EUR"), **options)
+
+
+def stopped(outcome: Any) -> Stopped:
+    assert isinstance(outcome, Stopped), outcome
+    return outcome
 
 
 async def used(runtime: Runtime, name: str = "refunds") -> BudgetUse:
@@ -177,8 +182,6 @@ async def test_several_persons_may_have_to_agree_beyond_a_budget() -> None:
     ("arguments", "why"),
     [
         ({"amount": -5}, "its `amount` is negative: -5"),
-        ({"amount": "NaN"}, "its `amount` is no finite number"),
-        ({"amount": "Infinity"}, "its `amount` is no finite number"),
         ({"amount": 10**12}, "its `amount` is a billion or more"),
         ({"amount": 5, "currency": "USD"}, "its `currency` is 'USD', and the budget is in EUR"),
     ],
@@ -195,12 +198,27 @@ async def test_a_call_does_not_run_whose_amount_a_budget_cannot_count(
     async with Runtime([agent], budgets=[budget]) as runtime:
         outcome = completed(await soon(runtime.spawn("desk").run("go")))
         assert paid == [7]
-        text = str(results(outcome.state)[0].content)
-        if "amount" in why and "finite" in why:
-            assert "Not run" in text or "finite" in text
-        else:
-            assert why in text
+        assert why in str(results(outcome.state)[0].content)
         assert (await used(runtime)).used == 7
+
+
+@pytest.mark.parametrize("amount", ["NaN", "-inf", "12 EUR", "", "1e99", "0x10"])
+async def test_a_text_that_is_no_amount_does_not_run(amount: str) -> None:
+    """V62."""
+    paid: list[str] = []
+
+    @tool
+    async def refund(amount: str) -> str:
+        """Refund."""
+        paid.append(amount)
+        return "paid"
+
+    turns = [call("refund", {"amount": amount}), call("refund", {"amount": "12.50"})]
+    agent = Agent("desk", by_turn(*turns), tools=[refund])
+    async with Runtime([agent], budgets=[euros(200)]) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert paid == ["12.50"]
+        assert (await used(runtime)).used == Decimal("12.5")
 
 
 async def test_ten_calls_of_one_reply_do_not_all_see_the_same_room() -> None:
@@ -246,7 +264,7 @@ async def test_what_is_reserved_while_a_gate_asks_is_given_back_if_the_call_is_r
 
 async def test_counters_are_kept_apart_by_what_a_budget_is_for() -> None:
     """V60."""
-    agent, paid = refunds(150)
+    agent, _ = refunds(150)
     budgets = [
         euros(200, per="agent"),
         Budget("all", calls("refund", 3)),
@@ -264,7 +282,7 @@ async def test_counters_are_kept_apart_by_what_a_budget_is_for() -> None:
 
 async def test_all_budgets_have_room_or_none_is_used() -> None:
     """V60."""
-    agent, paid = refunds(150)
+    agent, _ = refunds(150)
     budgets = [euros(200), Budget("mails", calls("refund", 1))]
     async with Runtime([agent], budgets=budgets) as runtime:
         completed(await soon(runtime.spawn("desk").run("go")))
@@ -424,7 +442,9 @@ async def test_the_last_hours_count_at_any_moment() -> None:
     """V65."""
     clock = SimulatedClock(datetime(2026, 3, 1, 23, 30, tzinfo=timezone.utc))
     agent, paid = refunds(150)
-    async with Runtime([agent], budgets=[euros(200, window=last(hours=24))], clock=clock) as runtime:
+    async with Runtime(
+        [agent], budgets=[euros(200, window=last(hours=24))], clock=clock
+    ) as runtime:
         completed(await soon(runtime.spawn("desk").run("go")))
         await soon(clock.advance(23 * 3600))
         stopped(await soon(runtime.spawn("desk").run("go")))
@@ -487,7 +507,7 @@ async def test_what_cannot_be_raised_is_an_error() -> None:
     async with Runtime([agent]) as runtime:
         assert await soon(runtime.budgets()) == []
         with pytest.raises(UsageError, match="has no budgets"):
-            runtime.raise_budget("refunds", 5, why="x").get(timeout=10)
+            await soon(runtime.raise_budget("refunds", 5, why="x"))
 
 
 # ------------------------------------------------------------------------------ models
@@ -643,3 +663,78 @@ async def test_rules_that_allow_within_a_budget_come_with_the_start_of_a_runtime
             runtime.set_rules(Rules(allow("refund", within=euros(5)), default="ask"))
     rules = Rules(allow("refund", within=euros(5)), ask("x"), default="ask")
     assert rules.verdict("refund", {"amount": 3}).result == "allow"
+
+
+# ------------------------------------------------------------------------------ crashes
+
+
+async def test_a_request_that_is_cut_off_by_a_crash_counts_in_full(place: Place) -> None:
+    """V67: and only what was cut off is unknown."""
+    held = Held()
+
+    async def slow(_: Any) -> Any:
+        await held.wait()
+        return answer(100, 200)
+
+    budgets = [Budget("models", tokens(10_000))]
+    async with Runtime(
+        [asker(slow)], store=place.store(), budgets=budgets, stop_timeout=0.001, sweep=None
+    ) as first:
+        first.spawn("desk", id="a").run("go")
+        await soon(held.entered.wait())
+        reserved = (await used(first, "models")).reserved
+        assert 1000 < reserved < 1200
+        async with Runtime(
+            [asker(answer(100, 200))], store=place.after_crash(), budgets=budgets
+        ) as second:
+            completed(await soon(second.get("a").outcome()))
+            found = await used(second, "models")
+            assert (found.unknown, found.reserved) == (reserved, 0)
+            assert found.used == reserved + 300
+        held.release.set()
+
+
+async def test_a_call_that_a_crash_has_cut_off_is_reserved_once(place: Place) -> None:
+    """V64: it is in doubt, and a person knows that it did nothing."""
+    held = Held()
+
+    @tool
+    async def refund(amount: float) -> str:
+        """Refund."""
+        await held.wait()
+        return "paid"
+
+    def desk() -> Agent:
+        return Agent("desk", by_turn(call("refund", {"amount": 50})), tools=[refund])
+
+    budgets = [euros(200)]
+    async with Runtime(
+        [desk()], store=place.store(), budgets=budgets, stop_timeout=0.001, sweep=None
+    ) as first:
+        first.spawn("desk", id="a").run("go")
+        await soon(held.entered.wait())
+        async with Runtime([desk()], store=place.after_crash(), budgets=budgets) as second:
+            outcome = completed(await soon(second.get("a").outcome()))
+            (key,) = outcome.state.doubts
+            found = await used(second)
+            assert (found.used, found.reserved) == (50, 50)
+            await soon(second.get("a").settle(key, how="the bank says no", happened=False))
+            assert (await used(second)).used == 0
+        held.release.set()
+
+
+async def test_a_call_that_waits_for_a_person_keeps_its_reservation_over_a_crash(
+    place: Place,
+) -> None:
+    """V63."""
+    agent, paid = refunds(150, interrupt_on={"refund": True})
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime(
+        [agent], store=place.store(), rules=rules, stop_timeout=0.001, sweep=None
+    ) as first:
+        asked = interrupted(await soon(first.spawn("desk", id="a").run("go")))
+        assert len(asked.requests) == 1, "its gate alone"
+        async with Runtime([agent], store=place.after_crash(), rules=rules) as second:
+            completed(await soon(second.get("a").resume(approve())))
+            assert paid == [150]
+            assert (await used(second)).used == 150

@@ -212,8 +212,11 @@ class Account:
     def __init__(self, keeper: BudgetKeeper, owned: Owned, journal: OwnedJournal) -> None:
         self.keeper = keeper
         self._agent_id, self._incarnation = owned.agent_id, owned.incarnation
+        self._epoch = owned.epoch
         self._journal = journal
         self._open: dict[str, _Open] = {}
+        self._given_back = 0
+        """How many reservations were given back, of calls whose body was not entered."""
 
     async def load(self, state: AgentState) -> None:
         """Take up what an earlier activation has reserved.
@@ -321,7 +324,17 @@ class Account:
         number = 1
         if call.attempts and call.effect == "effects":
             number += call.attempts - call.not_entered - is_started
-        what = f"{_WITHIN if is_within else _CALL}{number}/{call.key}"
+        prefix = f"{_WITHIN if is_within else _CALL}{number}."
+        what = next(
+            (
+                what
+                for what, each in self._open.items()
+                if each.call_key == call.key and what.startswith(prefix)
+            ),
+            # What is settled is not reserved again under its name. A failed run that is continued
+            # may start a call whose reservation was given back.
+            f"{prefix}{self._epoch}.{self._given_back}/{call.key}",
+        )
         amounts = {want.budget.id: want.amount for want in wants}
         known = self._open.get(what)
         if known is not None and known.amounts == amounts:
@@ -333,7 +346,7 @@ class Account:
 
     def will_give_back(self, call: Call, given: Mapping[tuple[str, str], Decimal | None]) -> None:
         """Note what a call gives back if it succeeds."""
-        self._open[f"{_BACK}1/{call.key}"] = _Open(call.key, {}, call, given)
+        self._open[f"{_BACK}1./{call.key}"] = _Open(call.key, {}, call, given)
 
     def is_within(self, call_key: str, budget: Budget) -> bool:
         """Whether a rule lets the call run by this budget."""
@@ -379,6 +392,7 @@ class Account:
                 over.setdefault(each.call_key, []).append(what)
         for key, whats in over.items():
             happened = has_happened(key, inner, self._open[whats[0]].call)
+            self._given_back += not happened
             last = max(whats, key=_number)
             unknown = isinstance(inner, r.Settled) and inner.ended
             succeeded = isinstance(inner, r.Result) and inner.part.outcome == "success"
@@ -404,7 +418,7 @@ def _call_key(what: str) -> str | None:
 
 
 def _number(what: str) -> int:
-    return int(what.split("/", 2)[1])
+    return int(what.partition("/")[2].partition(".")[0])
 
 
 class SpendingLedger(Ledger):
