@@ -210,7 +210,7 @@ class AgentJournal(OwnedJournal, Job):
         if self._durable >= self._appended:
             return
         done = self.loop.create_future()
-        # Registered before the records are handed over. `settle` runs on this loop, so it cannot
+        # Registered before the records are handed over. `end` runs on this loop, so it cannot
         # come between the check above and this line.
         self._waiters += ((self._appended, done),)
         self.push(flush=True)
@@ -336,7 +336,7 @@ class AgentJournal(OwnedJournal, Job):
 
     # ------------------------------------------------------------------- on the loop
 
-    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
         if error is not None:
             # Later batches may be under way. The store refuses them, because their `first_seq` is
             # not the next number any more: what is durable stays a prefix of what was appended.

@@ -30,7 +30,7 @@ from understudy.state.trust_log import TrustFact
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "trust"]
+Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "spending", "trust"]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 

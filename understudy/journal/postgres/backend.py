@@ -59,7 +59,7 @@ class PostgresBackend(PostgresWriter):
     pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
     """
 
-    keeps: Collection[Kept] = ALL_KEPT
+    keeps: Collection[Kept] = ALL_KEPT - {"spending"}
     keeps_feed: bool = False
     """Whether the feed is on, as of the last heartbeat."""
 

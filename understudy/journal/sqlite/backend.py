@@ -95,7 +95,7 @@ class SqliteBackend(SqliteReader):
 
     """
 
-    keeps: Collection[Kept] = ALL_KEPT
+    keeps: Collection[Kept] = ALL_KEPT - {"spending"}
     restored: bool
     """After `open`: whether this database is a copy that is older than the one last used here, and
     some agent with an open run has not been written since. What its calls did before is unknown. It
