@@ -122,6 +122,15 @@ class Approval:
         return frozenset(role for way in self.ways for role in way)
 
     @property
+    def excludes(self) -> bool:
+        """Whether persons may be refused whatever their roles.
+
+        Who has asked for the call, by `never`; and, where more than one must agree on some way, who
+        has edited its arguments.
+        """
+        return bool(self.never) or any(sum(way.values()) > 1 for way in self.ways)
+
+    @property
     def glass_roles(self) -> frozenset[str]:
         """The roles of which one is needed to break the glass."""
         return frozenset(self.break_glass or ())
@@ -436,20 +445,18 @@ class Tally:
         return " and ".join(f"{n} more of {role}" for role, n in self.missing.items())
 
 
-def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = frozenset()) -> Tally:
+def tally(asked: Approval, votes: Iterable[Vote]) -> Tally:
     """What these votes come to.
 
     Args:
         asked: who must agree.
         votes: in the order in which they were cast. The last vote of a person counts.
-        excluded: the ids of persons whose votes do not count.
 
     """
     counted = tuple(
         each
         for each in _distinct(votes)
-        if excluded.isdisjoint(each.persons)
-        and not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
+        if not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
     )
     if sum(each.type == "reject" for each in counted) >= asked.deny:
         return Tally(result="reject", missing={}, counted=counted)

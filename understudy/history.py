@@ -561,7 +561,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             over: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
             over |= {"value": record.value, "reason": record.reason}
             what: What = "done_once" if record.what == "once" else "wait_over"
-            yield what, {"call_key": record.call_key, "detail": over}
+            by = shown_author(record.by)
+            yield what, {"call_key": record.call_key, "who": by, "detail": over}
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled(ended=True):
@@ -570,7 +571,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             settled: dict[str, Any] = {"how": record.how}
             if not record.happened:
                 settled["happened"] = False
-            yield "settled", {"call_key": record.call_key, "who": record.by, "detail": settled}
+            by = shown_author(record.by)
+            yield "settled", {"call_key": record.call_key, "who": by, "detail": settled}
         case r.Paused():
             yield "paused", {"who": record.by, "detail": {"reason": record.reason}}
         case r.Unpaused():

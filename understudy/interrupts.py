@@ -241,6 +241,8 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
 
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
+MAX_GRANTS = 100
+"""The largest number of grants that an agent has at once."""
 DOUBT_ENDS = 7 * 24 * 3600.0
 """Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
 
@@ -350,8 +352,9 @@ class Request:
     approval: Approval | None = None
     """Who must agree; None where a decision of anybody with the right to decide is enough."""
     requesters: tuple[str, ...] | None = None
-    """Where `approval` excludes those who have asked for the call: the ids of these persons. None
-    where one of them is not known, and where nobody is excluded."""
+    """The ids of the persons who must not vote: by `never` of the approval those who have asked for
+    the call; or, where it asks more than one, those who have edited the arguments. None where one
+    of them is not known, and where the approval excludes nobody."""
     offer: GrantOffer | None = None
     """How far a decision may hold for later calls; None where it holds for this call alone."""
     salt: str = field(default="", repr=False)
@@ -663,6 +666,17 @@ def _decision_adapter() -> TypeAdapter[Decision]:
 @cache
 def _grant_adapter() -> TypeAdapter[Grant]:
     return TypeAdapter(Grant)
+
+
+def room_for_grants(grants: Iterable[Grant], now: datetime) -> int:
+    """How many grants an agent may still be given that has these.
+
+    Args:
+        grants: of the outermost agent.
+        now: those that are over by then do not count.
+
+    """
+    return max(0, MAX_GRANTS - sum(not each.is_over(now) for each in grants))
 
 
 @cache

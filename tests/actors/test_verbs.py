@@ -202,7 +202,7 @@ MESSAGES: tuple[Any, ...] = (
         {FILE.hash: b"\x00\xff"},
         {"a": None, "b": FILE},
     ),
-    m.AnswerWait("hash", resolved({"a": 1})),
+    m.AnswerWait("hash", resolved({"a": 1}, by="ada")),
 )
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -232,6 +232,33 @@ async def test_keys_for_something_else_verify_nothing(idp: Provider) -> None:
     of_curve = signed({"alg": "ES384", "kid": "curve"}, idp.claims(), curve)
     await refused(idp.auth(algorithms=["ES256", "ES512"]), of_curve, "not signed by ES256")
     await let_in(idp.auth(algorithms=["ES384"]), of_curve)
+
+
+@pytest.mark.parametrize("alg", ["EdDSA", "Ed25519"])
+async def test_a_token_by_a_key_of_ed25519_is_let_in_where_that_is_allowed(
+    idp: Provider, alg: str
+) -> None:
+    """V40: by no other curve of its kind, and by no key that the provider does not have."""
+    key, other = OKPKey.generate_key("Ed25519"), OKPKey.generate_key("Ed25519")
+    longer, for_keys = OKPKey.generate_key("Ed448"), OKPKey.generate_key("X25519")
+    keys = {"ed": key, "ed448": longer, "x": for_keys}
+    idp.more = [{**each.as_dict(private=False), "kid": kid} for kid, each in keys.items()]
+    auth = idp.auth(algorithms=[alg, "RS256"], access_token_header="X-Access")
+    half = hashlib.sha512(b"opaque").digest()[:32]
+    at_hash = base64.urlsafe_b64encode(half).decode().rstrip("=")
+    head = {"alg": alg, "kid": "ed"}
+    token = signed(head, idp.claims(at_hash=at_hash), key)
+    beside = {"Authorization": f"Bearer {token}", "X-Access": "opaque"}
+    assert isinstance(await auth(request(beside)), User)
+    assert isinstance(await auth(request({**beside, "X-Access": "other"})), Response)
+    await let_in(auth, idp.token())
+    await refused(auth, signed(head, idp.claims(), other), "not signed by the provider")
+    await refused(auth, signed({**head, "kid": "ed448"}, idp.claims(), longer), "no key")
+    await refused(auth, signed({**head, "kid": "k1"}, idp.claims(), key), "no key")
+    await refused(idp.auth(), token, "not signed by RS256")
+    listed = {"keys": [{**key.as_dict(private=False), "kid": "ed"}]}
+    given = idp.auth(keys=listed, algorithms=[alg])
+    await let_in(given, signed(head, idp.claims(), key))
 
 
 async def test_without_a_kid_the_only_key_is_meant(idp: Provider) -> None:

@@ -679,7 +679,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         checked_text(how, what="`how`", may_be_empty=True)
         checked_flag(happened, what="`happened`")
         author = checked_author(by, what="settle(by=...)")
-        settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
+        settled = Settled(call_key=call_key, how=how, happened=happened, by=self._by(author))
         return self._ask(RecordFact(settled))
 
     def close_review(

@@ -77,7 +77,7 @@ from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
 from understudy.trust.budgets import GivenBudgets, checked_budgets
 from understudy.trust.delegations import checked_party, checked_terms
-from understudy.trust.fold import AdminRequest, Delegation
+from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -412,26 +412,47 @@ class Runtime(Opened):
                 "with: start it with these rules, as Runtime(rules=...)"
             )
 
-    def retire_rules(self, *, by: str | None = None) -> Future[bool]:
+    def registered_rules(self) -> Future[list[RegisteredRules]]:
+        """All rules with a version that hosts have registered in the store, the newest first.
+
+        `runtime.trust.state.rules` has those that hold.
+        """
+        return self._call(lambda: self._agent_host.trust.registered_rules())
+
+    def retire_rules(self, *, version: int | None = None, by: str | None = None) -> Future[bool]:
         """Have no rules hold for the whole store any more, until a higher version is registered.
 
         Each host keeps the rules that it has; hosts without rules may open again.
 
         Args:
+            version: of the rules that are meant; None for those that hold.
             by: the person who decides it, which the store keeps.
 
         Returns:
             Whether some rules held.
 
+        Raises:
+            UsageError: for what is no version, or no name. By the future: if rules of another
+                version hold.
+
         """
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+            raise UsageError(f"retire_rules(version=...) must be a number, got {shown(version)}")
         name = checked_author(by, what="retire_rules(by=...)")
-        return self._guarded(
-            "retire_rules",
-            "retire the rules",
-            {},
-            name,
-            lambda: self._agent_host.trust.retire_rules(name),
-        )
+
+        async def retired() -> bool:
+            trust = self._agent_host.trust
+            # Votes are for these rules: they do not retire others, which came meanwhile
+            # (test_votes_to_retire_rules_do_not_retire_newer_ones).
+            wanted = await trust.rules_to_retire(version)
+            if self._trust.guard is not None:
+                about = "retire the rules" + ("" if wanted is None else f" of version {wanted}")
+                what = {"version": wanted}
+                await self._trust.guard("retire_rules", about, what, self._caller_of(name))
+            return await trust.retire_rules(name, wanted)
+
+        security_log.note("act", "retire_rules", who=name)
+        return self._call(retired)
 
     @property
     def trust(self) -> Trust:
@@ -772,7 +793,7 @@ class Runtime(Opened):
             raise UsageError(f"{self._store!r} keeps no feed")
         return self._feed(after, start)
 
-    def resolve(self, token: str, value: Any) -> Future[bool]:
+    def resolve(self, token: str, value: Any, *, by: str | None = None) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
 
         An answer that comes before the tool waits is kept for it. The agent may be passive, and of
@@ -781,6 +802,8 @@ class Runtime(Opened):
         Args:
             token: of `ctx.token(name)`.
             value: JSON-able.
+            by: the person or service that answers. They have asked for what follows from it: see
+                `approval(never=["requester"])`, which nobody can meet after an answer by nobody.
 
         Returns:
             The future of whether this is the answer. It settles when that is durable. A second
@@ -788,7 +811,7 @@ class Runtime(Opened):
             answer stands.
 
         Raises:
-            UsageError: for a value that cannot be stored as JSON.
+            UsageError: for a value that cannot be stored as JSON, or if `by` is no name.
             UnknownToken: by the future, if no wait of this store has this token.
             Expired: by the future, if the wait is over without this answer, or its run cancelled.
             RecordRefused: by the future, if the value is too large.
@@ -796,20 +819,21 @@ class Runtime(Opened):
                 cannot be asked (`any_host=False`).
 
         """
-        return self._answer_wait(token, resolved(value))
+        return self._answer_wait(token, resolved(value, by))
 
-    def reject(self, token: str, reason: str) -> Future[bool]:
+    def reject(self, token: str, reason: str, *, by: str | None = None) -> Future[bool]:
         """As `resolve`, but the wait ends without a value: the tool gets `WaitRejected`.
 
         Args:
             token: of `ctx.token(name)`.
             reason: a text, which the model sees if the tool does not catch the error.
+            by: as of `resolve`.
 
         Raises:
-            UsageError: for a reason that is no text, or empty.
+            UsageError: for a reason that is no text, or empty, or if `by` is no name.
 
         """
-        return self._answer_wait(token, rejected(reason))
+        return self._answer_wait(token, rejected(reason, by))
 
     def _answer_wait(self, token: str, answer: Answer) -> Future[bool]:
         self._running_loop()

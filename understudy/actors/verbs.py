@@ -124,7 +124,7 @@ _WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as 
 _TRUST = _without("mcp", "ag_ui", row="the store has it for all hosts")
 _SIGNED = "each of the decisions has its own `by`"
 _OWN = "the program itself does it: no person can ask for it from outside"
-_HOLDER = "who has the token answers: nobody is logged in"
+_HOLDER = "who has the token answers: nobody is logged in, and the program may say who it is"
 _PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None}
 
 _TABLE = (

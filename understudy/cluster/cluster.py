@@ -330,7 +330,16 @@ class Cluster(_RuntimeCalls):
         """
         raise UsageError(NO_RULES)
 
-    def retire_rules(self, *, by: str | None = None) -> NoReturn:
+    def registered_rules(self) -> NoReturn:
+        """Refused: a cluster has no rules.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_RULES)
+
+    def retire_rules(self, *, version: int | None = None, by: str | None = None) -> NoReturn:
         """Refused: a cluster has no rules.
 
         Raises:

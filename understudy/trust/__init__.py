@@ -30,7 +30,6 @@ from understudy.trust.budgets import (
     usd,
     week,
 )
-from understudy.trust.check import ReachableTool, RuleCheck, check_rules
 from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 from understudy.trust.trial import Trial, TriedCall
@@ -49,9 +48,7 @@ __all__ = [
     "Measure",
     "People",
     "Person",
-    "ReachableTool",
     "Rule",
-    "RuleCheck",
     "Rules",
     "Tally",
     "Trial",
@@ -63,7 +60,6 @@ __all__ = [
     "approval",
     "ask",
     "calls",
-    "check_rules",
     "day",
     "deny",
     "grant",

@@ -95,6 +95,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
+    Endpoint("GET", "/rules", administration.rules, s.RulesPage),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(
@@ -166,6 +167,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Endpoint(method, path, view, answer, "admin", body)
         for method, path, view, answer, body in (
             ("DELETE", AGENT, actions.delete, of.Deleted, actions.DeleteBody),
+            (
+                "POST",
+                "/rules/retire",
+                administration.retire_rules,
+                s.Retired,
+                administration.RetireBody,
+            ),
             ("POST", "/import", actions.import_, of.Imported, actions.ImportBody),
             ("POST", "/recover", actions.recover, of.Continued, actions.NothingBody),
         )

@@ -129,6 +129,8 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         values["live_link"] = _live_link(visit, page, version(part))
         if page.name == "request" and data["is_pending"] and data["request"] is not None:
             values |= form_values(visit, data)
+        if page.name == "administration":
+            values |= await administration.form_values(visit)
         return HTMLResponse(render(visit, f"pages/{page.name}.html", page=page, **values))
 
     return show
@@ -198,7 +200,7 @@ async def do(visit: Visit) -> Response:
 
 
 async def administer(visit: Visit) -> Response:
-    """A vote on what is protected, or a delegation."""
+    """A vote on what is protected, a delegation, or the end of the rules of the store."""
     action = visit.request.path_params["action"]
     said = await administration.by_form(visit, action, await visit.form())
     target = visit.link("/administration")

@@ -104,6 +104,15 @@ class Visit:
         """Whether the application names persons who vote."""
         return isinstance(self.source, Runtime) and self.source.people is not None
 
+    @property
+    def has_administration(self) -> bool:
+        """Whether there are people, or rules, of which a page tells."""
+        source = self.source
+        return self.has_people or (
+            isinstance(source, Runtime)
+            and (source.rules is not None or source.trust.log is not None)
+        )
+
     # ---------------------------------------------------------------------- rights
 
     def why_not(self, right: Right, *, changes: bool = True) -> str | None:

@@ -697,7 +697,7 @@ def _results() -> Iterator[r.Record]:
     yield r.Settled(
         call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
     )
-    yield r.Settled(call_key=key(4), how="not paid", happened=False)
+    yield r.Settled(call_key=key(4), how="not paid", happened=False, by=LOGIN)
     yield r.Settled(call_key=key(4), how="nobody settled it in time", ended=True)
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
     yield start(6, key_hash="e3" * 32)
@@ -729,6 +729,8 @@ def _points(key: str) -> Iterator[r.Record]:
 
     yield answered("create", "once", "value", value={"id": 7})
     yield answered("log", "once", "failed", reason="no JSON")
+    yield answered("sent", "wait", "value", value=7, by=LOGIN)
+    yield answered("read", "wait", "rejected", reason="no", by="ada")
     yield r.TokenMade(call_key=key, name="paid", token_hash="d1" * 32, at=at(10))
     yield reached("paid", "wait", due=at(99), suspends=False)
     yield answered("paid", "wait", "expired")

@@ -24,6 +24,7 @@ from understudy.modes.steps.tool_call import arguments, body, gates, middleware,
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.state.folds import agents as agent_folds
+from understudy.state.folds import calls
 from understudy.state.run_state import Call
 from understudy.trust.people import People
 from understudy.trust.rules import Rule, Rules, Verdict
@@ -234,6 +235,40 @@ def _also_unnamed(patch: Patch) -> None:
         return lambda state, record: inner(state, replace(record, also_unnamed=False))
 
     patch.setitem(fold._APPLY, r.RunStarted, folding(fold._APPLY[r.RunStarted]))
+
+
+@_broken("who has edited the arguments is one of several who agree")
+def _own_edit(patch: Patch) -> None:
+    def shaped(inner: Any) -> Any:
+        return lambda run, *types, call_key=None: inner(run, *types) if call_key is None else set()
+
+    _wrap(patch, votes, "_shaped", shaped)
+
+
+@_broken("who edits a call beside it has not asked")
+def _beside(patch: Patch) -> None:
+    async def as_asked(_run: Any, request: Any) -> Any:
+        return request
+
+    _wrap(patch, votes, "_as_of_now", lambda _: as_asked)
+
+
+@_broken("an answer from outside has no author", story=False)
+def _answers(patch: Patch) -> None:
+    _wrap(patch, calls, "note_answer", lambda _: lambda *_: None)
+
+
+@_broken("who steers an agent of a workflow has not asked", story=False)
+def _steered_inside(patch: Patch) -> None:
+    def folding(inner: Any) -> Any:
+        def child_record(state: Any, record: Any) -> None:
+            before = state.authors
+            inner(state, record)
+            state.authors = before
+
+        return child_record
+
+    patch.setitem(fold._APPLY, r.ChildRecord, folding(fold._APPLY[r.ChildRecord]))
 
 
 # ------------------------------------------------------------------------ at the start

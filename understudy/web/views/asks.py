@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from datetime import datetime
 from typing import Any, cast
 
@@ -10,8 +10,8 @@ from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy.actors import PendingRequest, Runtime
-from understudy.agent.decisions import why_no_voter
-from understudy.approvals import Approval, Vote, tally
+from understudy.agent.standing import Standing, standing_of
+from understudy.approvals import Voter, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request, approved_at, decision_word
@@ -22,7 +22,6 @@ from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
 
-NOBODY_KNOWN = "Nobody can vote here: no people are known. Give Runtime(people=...)."
 FIRST_REVIEWS = 10
 """Reviews on the first page of the inbox, at most."""
 MAX_LOOKED_THROUGH = 5_000
@@ -34,7 +33,9 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     kind, limit = visit.asked("kind"), visit.limit(30)
     order = visit.asked("order") or "oldest"
     found, after = await _page(visit, kind, order, limit)
-    rows = [request_row(visit, pending, at) for at, pending in enumerate(found)]
+    user = await voter(visit) if any(each.request.approval for each in found) else None
+    now = await visit.time()
+    rows = [request_row(visit, pending, at, user, now) for at, pending in enumerate(found)]
     is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
     cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
     await _count_replies(visit, rows, cut if is_whole else rows)
@@ -126,15 +127,18 @@ def reply_of(request: Request) -> str:
     return f"{'/'.join(request.agent_path)}:{request.call_key.rpartition('.')[0]}"
 
 
-def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any]:
-    """A request as plain data, with what the store tells of it.
+def request_row(
+    visit: Visit, pending: PendingRequest, at: int, user: Voter | None, now: datetime
+) -> dict[str, Any]:
+    """A request as plain data, with what the store knows of it, and what the user may do about it.
 
     Its summary is a text, and hidden before it is one.
     """
-    row = pending.to_dict()
+    row, request = pending.to_dict(), pending.request
     said = summary(visit.redacted(row, "requests", at))
     return {
         **row,
+        **standing_of(request, request.approval, pending.votes, user, now).to_dict(),
         "reply": reply_of(pending.request),
         "summary": said,
         "impossible": visit.source.why_impossible(pending.request),
@@ -242,40 +246,23 @@ async def _voting(
         "missing": "",
         "approved_at": None,
     }
-    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None, "may_break_glass": False}
     if asked is None or request is None or story is not None:
-        return {**found, **of_user}
+        return {**found, **Standing().to_dict()}
     cast = votes_of(state).get(request.id, ())
     found |= {
         "votes": [each.to_dict() for each in cast],
         "missing": tally(asked, cast).text,
         "approved_at": time_text(approved_at(request, cast)),
     }
-    return {**found, **await _of_user(visit, request, asked, cast)}
+    standing = standing_of(request, asked, cast, await voter(visit), await visit.time())
+    return {**found, **standing.to_dict()}
 
 
-async def _of_user(
-    visit: Visit, request: Request, asked: Approval, votes: Sequence[Vote]
-) -> dict[str, Any]:
-    """Whether the user has voted, and why they may not."""
-    people = visit.source.people if isinstance(visit.source, Runtime) else None
-    if people is None:
-        nobody = f"{asked.text} must agree. {NOBODY_KNOWN}"
-        return {"has_voted": False, "why_no_vote": nobody, "may_break_glass": False}
-    now = await visit.time()
-    voter = await visit.runtime.trust.voter(visit.user.caller, now)
-    why = voter.why_unknown or why_no_voter(request, asked, voter, now, votes)
-    may_break = (
-        bool(asked.break_glass)
-        and not voter.why_unknown
-        and why_no_voter(request, asked, voter, now, break_glass=True) is None
-    )
-    below = " In an emergency you may break the glass, below." if may_break else ""
-    return {
-        "has_voted": any(voter.person == each.person for each in votes),
-        "why_no_vote": why and f"You may not vote on this: {why}.{below}",
-        "may_break_glass": may_break,
-    }
+async def voter(visit: Visit) -> Voter | None:
+    """The user, as they vote; None where no people are known."""
+    if not isinstance(visit.source, Runtime) or visit.source.people is None:
+        return None
+    return await visit.source.trust.voter(visit.user.caller, await visit.time())
 
 
 async def is_expired(visit: Visit, request: Request) -> bool:
