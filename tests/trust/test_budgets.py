@@ -86,6 +86,15 @@ async def used(runtime: Runtime, name: str = "refunds") -> BudgetUse:
     return found
 
 
+def amounts(use: BudgetUse) -> list[Any]:
+    """What is used of a budget, and what of it is reserved."""
+    return [use.used, use.reserved]
+
+
+async def outcome_of(runtime: Runtime, id: str) -> Any:
+    return await soon(runtime.get(id).outcome())
+
+
 # ------------------------------------------------------------------------------ at the limit
 
 
@@ -103,7 +112,7 @@ async def test_a_run_stops_before_the_call_for_which_a_budget_has_no_room(place:
         )
         assert "Not run: the budget 'refunds'" in str(results(outcome.state)[-1].content)
         found = await used(runtime)
-        assert (found.used, found.reserved, found.left) == (180, 0, 20)
+        assert [*amounts(found), found.left] == [180, 0, 20]
         assert found.text == "180 EUR of 200 EUR used"
         assert found.is_low
 
@@ -305,7 +314,7 @@ async def test_calls_of_agents_inside_count_for_the_outermost() -> None:
     async with Runtime([boss], budgets=[euros(50, per="agent")]) as runtime:
         await soon(runtime.spawn("boss", id="b").run("go"))
         (found,) = await runtime.budgets()
-        assert (found.key, found.used) == ("agent=b", 30)
+        assert [found.key, *amounts(found)] == ["agent=b", 30, 0]
         assert paid == [30]
 
 
@@ -357,7 +366,7 @@ async def test_what_a_call_in_doubt_may_have_spent_stays_reserved_until_somebody
         outcome = completed(await soon(ref.run("go")))
         (key,) = outcome.state.doubts
         found = await used(runtime)
-        assert (found.used, found.reserved) == (50, 50)
+        assert amounts(found) == [50, 50]
         await soon(ref.settle(key, how="it did nothing", happened=False))
         assert (await used(runtime)).used == 0
 
@@ -480,7 +489,7 @@ async def test_a_person_raises_a_budget_for_its_window() -> None:
         completed(await soon(runtime.spawn("desk").run("go")))
         stopped(await soon(runtime.spawn("desk").run("go")))
         found = await soon(runtime.raise_budget("refunds", 100, why="a recall", by="ann"))
-        assert (found.limit, found.used) == (300, 150)
+        assert [found.limit, found.used] == [Decimal(300), Decimal(150)]
         assert [(each.by, each.said.why) for each in found.raised] == [("ann", "a recall")]
         completed(await soon(runtime.spawn("desk").run("go")))
         await soon(clock.advance(86400))
@@ -503,7 +512,7 @@ async def test_what_cannot_be_raised_is_an_error() -> None:
             ("each", 5, {}, "is counted for each agent: say for which"),
         ]:
             with pytest.raises(UsageError, match=problem):
-                await soon(runtime.raise_budget(name, amount, why="x", **options))  # type: ignore[arg-type]
+                await soon(runtime.raise_budget(name, amount, why="x", **options))
     async with Runtime([agent]) as runtime:
         assert await soon(runtime.budgets()) == []
         with pytest.raises(UsageError, match="has no budgets"):
@@ -532,7 +541,7 @@ async def test_a_request_to_a_model_is_sent_if_there_is_room_for_its_longest_rep
         ref = runtime.spawn("desk")
         completed(await soon(ref.run("go")))
         found = await used(runtime, "models")
-        assert (found.used, found.reserved) == (Decimal("0.0003"), 0)
+        assert amounts(found) == [Decimal("0.0003"), 0]
         outcome = stopped(await soon(ref.run("go")))
         assert outcome.signals.first is not None
         assert outcome.signals.first.reason is StopReason.BUDGET
@@ -630,7 +639,7 @@ async def test_a_person_is_asked_before_a_model_is_asked_beyond_a_budget(place: 
         (lambda: Budget("b", usd(1), at_limit="warn"), "must be 'stop' or 'ask'"),  # type: ignore[arg-type]
         (lambda: Budget("b", calls("t", 1), approval=approval({"a": 1})), "with at_limit='ask'"),
         (lambda: allow("t", within=Budget("b", usd(1))), "takes a Budget of calls"),
-        (lambda: Runtime(budgets=Budget("b", usd(1))), "must be a list of Budget"),  # type: ignore[arg-type]
+        (lambda: Runtime(budgets=Budget("b", usd(1))), "must be a list of Budget"),  # type: ignore[call-overload]
         (
             lambda: Runtime(budgets=[Budget("b", usd(1)), Budget("b", usd(2))]),
             "two are named 'b'",
@@ -687,9 +696,9 @@ async def test_a_request_that_is_cut_off_by_a_crash_counts_in_full(place: Place)
         async with Runtime(
             [asker(answer(100, 200))], store=place.after_crash(), budgets=budgets
         ) as second:
-            completed(await soon(second.get("a").outcome()))
+            completed(await outcome_of(second, "a"))
             found = await used(second, "models")
-            assert (found.unknown, found.reserved) == (reserved, 0)
+            assert [found.unknown, found.reserved] == [reserved, Decimal(0)]
             assert found.used == reserved + 300
         held.release.set()
 
@@ -714,10 +723,10 @@ async def test_a_call_that_a_crash_has_cut_off_is_reserved_once(place: Place) ->
         first.spawn("desk", id="a").run("go")
         await soon(held.entered.wait())
         async with Runtime([desk()], store=place.after_crash(), budgets=budgets) as second:
-            outcome = completed(await soon(second.get("a").outcome()))
+            outcome = completed(await outcome_of(second, "a"))
             (key,) = outcome.state.doubts
             found = await used(second)
-            assert (found.used, found.reserved) == (50, 50)
+            assert amounts(found) == [50, 50]
             await soon(second.get("a").settle(key, how="the bank says no", happened=False))
             assert (await used(second)).used == 0
         held.release.set()
