@@ -15,6 +15,7 @@ from tests.support.databases import SqliteDatabase
 from tests.support.faulty import FaultyBackend
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
+from tests.support.postgres import Hosts
 from tests.support.purses import NOON, Purse, SetClock, line, money, reservation, spend
 from understudy.errors import Fenced, StoreDamaged, StoreUnavailable, UsageError
 from understudy.journal import Backend, DatabaseStore, MemoryStore, Store
@@ -25,11 +26,14 @@ REFUNDS, CALLS = CounterId("refunds", ""), CounterId("calls", "")
 OF_ADA = CounterId("refunds", "ada")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def purse(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Purse]:
     store: Store = MemoryStore()
     if request.param == "sqlite":
         store = DatabaseStore(SqliteDatabase(tmp_path).backend("here"))
+    elif request.param == "postgres":
+        hosts: Hosts = request.getfixturevalue("hosts")
+        store = DatabaseStore(hosts.new("here"))
     opened = Purse(store)
     await opened.open("a", "b")
     yield opened

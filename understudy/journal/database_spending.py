@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from understudy.errors import StoreError
+from understudy._base.worker_threads import WorkerThreads
+from understudy.errors import StoreBroken, StoreError, StoreUnavailable
+from understudy.journal.agent_journal import FIRST_PAUSE, LONGEST_PAUSE
 from understudy.journal.backend import Backend
-from understudy.journal.committer import Job
+from understudy.journal.committer import Job, logger
 from understudy.journal.contracts import Batch
 from understudy.journal.database_threads import DatabaseThreads
+from understudy.journal.shared import SharedBackend
 from understudy.journal.spending import (
     CounterSums,
     OpenSpending,
     Reservation,
     Reserved,
     Settlement,
+    SpendId,
     Spending,
     check_reservation,
     check_settlements,
@@ -26,6 +33,10 @@ from understudy.journal.spending_books import Books, Decision
 
 if TYPE_CHECKING:
     from understudy.journal.store import Store
+
+MOST_JOINED = 64
+"""Reservations of one statement: each has a lock in a table of the server that has room for some
+thousands."""
 
 
 class DatabaseSpending(Spending):
@@ -153,6 +164,99 @@ class LocalSpending(DatabaseSpending):
             committer.put(job)
             if flush:
                 committer.flush_now()
+
+
+class SharedSpending(DatabaseSpending):
+    """The counters of a database that hosts share: it decides itself.
+
+    While a statement is under way, what else is to be reserved waits for it, and is reserved by the
+    next one together.
+
+    Args:
+        threads: of the store.
+        backend: its database.
+
+    """
+
+    def __init__(self, threads: DatabaseThreads, backend: SharedBackend) -> None:
+        super().__init__(threads)
+        self._backend = backend
+        self._thread = WorkerThreads(1, name="understudy-spender")
+        self._waiting: deque[_Waiting] = deque()
+        self._task: asyncio.Task[None] | None = None
+        """Has all reserved that waits; None where nothing does."""
+
+    async def _reserve(self, asked: Reservation) -> Reserved:
+        end, pause = time.monotonic() + self._threads.patience, FIRST_PAUSE
+        while (answer := await self._join(asked)) is None:
+            # Another host settles it or deletes the agent, and may be suspended in that.
+            if time.monotonic() > end:
+                raise StoreUnavailable(cause="another host is about to change what a call spends")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    async def _join(self, asked: Reservation) -> Reserved | StoreError | None:
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(asked, loop.create_future())
+        self._waiting.append(waiting)
+        if self._task is None:
+            self._task = loop.create_task(self._reserve_all())
+        return await waiting.done
+
+    async def _reserve_all(self) -> None:
+        joined: list[_Waiting] = []
+        try:
+            while self._waiting:
+                joined = self._next()
+                answers = await self._ask([each.asked for each in joined])
+                for each, answer in zip(joined, answers, strict=True):
+                    if not each.done.done():  # else who waited for it was cancelled
+                        each.done.set_result(answer)
+        finally:
+            self._task = None
+            for each in (*joined, *self._waiting):  # the loop ends: nobody waits for ever
+                each.done.cancel()
+            self._waiting.clear()
+
+    async def _ask(self, asked: Sequence[Reservation]) -> Sequence[Reserved | StoreError | None]:
+        reserve_all = partial(self._backend.reserve_all, asked)
+        try:
+            return await self._threads.run_in(self._thread, reserve_all)
+        except StoreError as error:
+            return [error] * len(asked)
+        except Exception as unexpected:  # a defect of the backend: no waiter may hang on it
+            logger.exception("the store failed")
+            cause = repr(unexpected)
+            return [StoreBroken(cause=cause, remedy="This is a defect: report it.")] * len(asked)
+
+    def _next(self) -> list[_Waiting]:
+        """What the next statement reserves: no call twice, in the order in which they came."""
+        joined: dict[SpendId, _Waiting] = {}
+        later: list[_Waiting] = []
+        while self._waiting and len(joined) < MOST_JOINED:
+            each = self._waiting.popleft()
+            if each.asked.id in joined:
+                later.append(each)
+            else:
+                joined[each.asked.id] = each
+        self._waiting.extendleft(reversed(later))
+        return list(joined.values())
+
+    async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
+        return await self._threads.read(partial(self._backend.open_spending, agent_id))
+
+    async def counters(self, budgets: Collection[str] | None = None) -> Sequence[CounterSums]:
+        return await self._threads.read(partial(self._backend.counters, budgets))
+
+
+class _Waiting(NamedTuple):
+    """A reservation that waits for the next statement."""
+
+    asked: Reservation
+    done: asyncio.Future[Reserved | StoreError | None]
 
 
 class _Load(Job):

@@ -112,9 +112,12 @@ class DatabaseStore(DatabaseThreads, Store):
     def spending(self) -> DatabaseSpending | None:
         if self._spending is None and "spending" in self.keeps:
             # Who has no budget imports nothing of it.
-            from understudy.journal.database_spending import LocalSpending
+            from understudy.journal.database_spending import LocalSpending, SharedSpending
 
-            self._spending = LocalSpending(self, self)
+            if self._sharing is None:
+                self._spending = LocalSpending(self, self)
+            else:
+                self._spending = SharedSpending(self, self._sharing)
         return self._spending
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
