@@ -25,10 +25,12 @@ from tests.support.hosts import opened, stores
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
-from tests.support.web_site import logged_in, site_of
+from tests.support.web_site import ALL, logged_in, site_of
 from understudy import Runtime, UnknownAgent
 from understudy.actors.verbs import Verb, Way
 from understudy.cluster import Cluster
+from understudy.login import User
+from understudy.trust import Caller, Person
 
 
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
@@ -161,3 +163,33 @@ async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFix
         if verb.of_run:  # its record comes with the run
             await soon(runtime.get(act.id).outcome())
         await arrived(runtime, verb, log)
+
+
+OF_NO_AGENT = frozenset(
+    {"compact", "delegate", "delete", "end_delegation", "export", "import_", "recover"}
+)
+"""Administration: the security log and the log of trust have the names."""
+IDP, SUBJECT = "https://idp.example", "00u1"
+
+
+@by_verb("api")
+async def test_of_two_logins_of_one_name_it_is_recorded_which_has_done_it(verb: Verb) -> None:
+    """V42: the name is to be shown, and many may choose the same."""
+    caller = Caller(name=BY, assurance="idp", issuer=IDP, subject=SUBJECT)
+    person = Person(id="person-7", name=BY, roles=frozenset({"ops"}))
+    people: Any = {**PEOPLE, (IDP, SUBJECT): person}
+    async with (
+        Runtime(acts.agents(), people=people) as runtime,
+        site_of(runtime, auth=lambda request: User(BY, ALL, verified=caller)) as client,
+    ):
+        act = await PREPARED[verb.name](runtime)
+        if verb.name == "run":
+            act = Act((await PREPARED["retry"](runtime)).id, act.arguments)
+        done = await over_http(client, verb, act)
+        assert done.status_code == 200, done.text
+        if verb.of_run:
+            await soon(runtime.get(act.id).outcome())
+        stored = ""
+        for info in await soon(runtime.agents()):
+            stored += json.dumps((await soon(runtime.export(info.id)))["records"])
+        assert (SUBJECT in stored or "person-7" in stored) is (verb.name not in OF_NO_AGENT)

@@ -65,7 +65,7 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
         text = line(f"{row['text']} ({_decision(state, detail)})")
     elif kind in ("user", "cancelled", "notice"):
         told = [] if kind != "user" or state == "done" else [state]
-        told += [f"by {line(detail['by'])}"] if detail.get("by") else []
+        told += [f"by {author_text(detail['by'], detail)}"] if detail.get("by") else []
         text += f" ({', '.join(told)})" if told else ""
     room = None if width is None else max(width - len(indent) - 2, 20)
     found: list[tuple[str, str]] = []
@@ -74,6 +74,12 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
             first = number == 0 and not found
             found.append((f"{indent}{mark if first else ' '} {piece}", style))
     return found
+
+
+def author_text(name: str, detail: Mapping[str, Any]) -> str:
+    """Who has done something, with the login of an identity provider: two names may be equal."""
+    ids = [line(each["subject"]) for each in detail.get("logins") or ()]
+    return f"{line(name)} ({', '.join(ids)})" if ids else line(name)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -113,7 +119,7 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         votes = [_vote(vote) for vote in detail.get("votes") or ()]
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
-    by = f" by {line(detail['by'])}" if detail.get("by") else ""
+    by = f" by {author_text(detail['by'], detail)}" if detail.get("by") else ""
     why = f": {line(decision.get('note') or '')}" if decision.get("break_glass") else ""
     granted = decision.get("by_grant")
     grant = f", by grant {line(granted)}" if granted else ""

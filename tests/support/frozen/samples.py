@@ -600,7 +600,7 @@ def desk() -> Iterator[r.Record]:
     yield r.TurnClosed(turn=0, message=asked("go on", 13))
     broken = e.StreamBroken(model="fake-1", cause="EOF").to_dict()
     yield r.Reply(turn=1, response=reply(tool_call(20)))
-    yield r.Paused(turn=1, reason="a person looks again")
+    yield r.Paused(turn=1, reason="a person looks again", by=LOGIN)
     yield r.Unpaused()
     yield r.PauseChecked(turn=1)
     yield r.InterruptsChecked(turn=1)
@@ -954,7 +954,7 @@ def planning() -> Iterator[r.Record]:
     yield r.ScheduleSet(schedule=schedule(), at=at(18))
     for id in ("daily", "gone", "ended"):
         yield r.ScheduleSet(schedule=bare_schedule(id, missed="skip"), at=at(18))
-    yield r.ScheduleSet(schedule=bare_schedule("daily"), at=at(18))
+    yield r.ScheduleSet(schedule=bare_schedule("daily"), at=at(18), by=LOGIN)
     yield r.ScheduleRemoved(schedule_id="never", at=at(18))
     missed = occurrence(schedule_id="daily", triggered=False, skipped="missed", due=at(80))
     yield r.Occurred(occurrence=missed, since=at(60), next_due=at(90), at=at(18))
@@ -967,7 +967,7 @@ def planning() -> Iterator[r.Record]:
     ended = Occurrence(schedule_id="ended", due=at(60))
     yield r.Occurred(occurrence=ended, message_id="o3", at=at(60))
     yield r.PauseRequested(reason="look", at=at(18))
-    yield r.PauseRequested(reason=None, at=at(18))
+    yield r.PauseRequested(reason=None, at=at(18), by=LOGIN)
     yield r.PauseRequested(reason="look again", at=at(18), by="ada")
     yield started("run-1", "planning", message_ids=("o1",), occurrence=came)
 

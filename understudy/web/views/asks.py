@@ -376,7 +376,7 @@ async def _history_of(
         elif detail.get("request_id") != request_id:
             continue
         elif entry.what == "decision":
-            given = {k: v for k, v in detail.items() if k != "request_id"}
+            given = {k: v for k, v in detail.items() if k not in ("request_id", "logins")}
             told = _decision_story(given, entry.who, time_text(entry.at))
             story = story or told
         elif entry.what == "request":
