@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from decimal import Decimal
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from tests.support.purses import NOON, Purse, SetClock, line, money, spend
-from understudy.errors import Fenced, UsageError
-from understudy.journal import MemoryStore, Store
-from understudy.journal.spending import BucketSum, CounterId, Line, Reservation, SpendId
+from tests.support.databases import SqliteDatabase
+from tests.support.faulty import FaultyBackend
+from tests.support.held_commits import HeldCommits, turns
+from tests.support.loops import soon
+from tests.support.postgres import Hosts
+from tests.support.purses import NOON, Purse, SetClock, line, money, reservation, spend
+from understudy.errors import Fenced, StoreDamaged, StoreUnavailable, UsageError
+from understudy.journal import Backend, DatabaseStore, MemoryStore, Store
+from understudy.journal.spending import BucketSum, CounterId, Line, SpendId
+from understudy.state.records import Once
 
 REFUNDS, CALLS = CounterId("refunds", ""), CounterId("calls", "")
 OF_ADA = CounterId("refunds", "ada")
 
 
-def store_of(kind: str) -> Store:
-    assert kind == "memory"
-    return MemoryStore()
-
-
-@pytest.fixture(params=["memory"])
-async def purse(request: pytest.FixtureRequest) -> AsyncIterator[Purse]:
-    opened = Purse(store_of(request.param))
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def purse(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Purse]:
+    store: Store = MemoryStore()
+    if request.param == "sqlite":
+        store = DatabaseStore(SqliteDatabase(tmp_path).backend("here"))
+    elif request.param == "postgres":
+        hosts: Hosts = request.getfixturevalue("hosts")
+        store = DatabaseStore(hosts.new("here"))
+    opened = Purse(store)
     await opened.open("a", "b")
     yield opened
     await opened.store.close()
@@ -366,14 +377,10 @@ async def test_an_agent_of_before_reserves_nothing(purse: Purse) -> None:
     await purse.delete("a")
     for again in range(2):
         with pytest.raises(Fenced):
-            await purse.spending.reserve(reservation_of(gone, line(1)))
+            await purse.spending.reserve(reservation(gone, line(1), lasts=True))
         if not again:
             await purse.begin("a")
     assert await purse.sum_of() == 0
-
-
-def reservation_of(id: SpendId, *lines: Line) -> Reservation:
-    return Reservation(id=id, lines=lines)
 
 
 # ------------------------------------------------------------------- what no store keeps
@@ -428,21 +435,210 @@ async def test_a_key_may_be_long_and_have_any_characters(purse: Purse) -> None:
     assert found == set(keys)
 
 
-# ------------------------------------------------------------------- one clock
+# ------------------------------------------------------------------- one host has it
 
 
-async def test_the_clock_of_a_store_in_memory_is_that_of_its_runtime() -> None:
-    purse, clock = Purse(MemoryStore()), SetClock()
-    purse.store.feed_clock = clock
-    await purse.open("a")
+@pytest.fixture(params=["memory", "sqlite"])
+async def alone(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Purse]:
+    """A store of one host, whose clock is set."""
+    store: Store = MemoryStore()
+    if request.param == "sqlite":
+        store = DatabaseStore(SqliteDatabase(tmp_path).backend("here"))
+    store.feed_clock = SetClock()
+    opened = Purse(store)
+    await opened.open("a")
+    yield opened
+    await opened.store.close()
+
+
+async def test_the_clock_of_a_store_of_one_host_is_that_of_its_runtime(alone: Purse) -> None:
+    clock = alone.store.feed_clock
+    assert isinstance(clock, SetClock)
     day = (clock.seconds, clock.seconds + 60)
-    assert not (await purse.reserve("a", "one", line(1), valid=day)).is_late
+    assert not (await alone.reserve("a", "one", line(1), valid=day)).is_late
     clock.pass_on(59.9)
-    assert not (await purse.reserve("a", "two", line(1), valid=day)).is_late
+    assert not (await alone.reserve("a", "two", line(1), valid=day)).is_late
     clock.pass_on(0.1)
-    answer = await purse.reserve("a", "three", line(1), valid=day)
+    answer = await alone.reserve("a", "three", line(1), valid=day)
     assert (answer.is_late, answer.now) == (True, clock.seconds)
     clock.pass_on(-60.1)
-    assert (await purse.reserve("a", "four", line(1), valid=day)).is_late
-    (first, *_) = await purse.open_of("a")
+    assert (await alone.reserve("a", "four", line(1), valid=day)).is_late
+    (first, *_) = await alone.open_of("a")
     assert first.at == NOON
+
+
+# ------------------------------------------------------------------- in a SQLite file
+
+
+def in_file(folder: Path, backend: Backend | None = None) -> Purse:
+    return Purse(DatabaseStore(backend or SqliteDatabase(folder).backend("here"), patience=0.05))
+
+
+async def all_of(purse: Purse) -> tuple[object, ...]:
+    """All that a store says of its counters and of what is open."""
+    every = [*await purse.spending.counters()]
+    return every, [sorted(await purse.open_of(id), key=lambda e: e.id) for id in ("a", "b")]
+
+
+async def crashed(purse: Purse, folder: Path) -> Purse:
+    """The store as a process finds it after this one was killed."""
+    with_log = ("store.db", "store.db-wal")
+    kept = {name: (folder / name).read_bytes() for name in with_log}
+    await purse.store.close()
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+    return await in_file(folder).open("a", "b")
+
+
+@pytest.mark.quick
+async def test_what_was_reserved_and_settled_outlives_the_process(tmp_path: Path) -> None:
+    purse = await in_file(tmp_path).open("a", "b")
+    await purse.reserve("a", "one", line(10, ref="17"), line(1, budget="calls"), must_last=True)
+    await purse.reserve("a", "two", line(20), must_last=True)
+    await purse.reserve("a", "three", line(30, ref="18"), must_last=True)
+    await purse.settle("a", "one")
+    await purse.settle("a", "two", 200)
+    await purse.settle("a", "three", unknown=True)
+    await purse.reserve("b", "four", line(7, None), must_last=True)
+    for _ in range(2):
+        before = await all_of(purse)
+        purse = await crashed(purse, tmp_path)
+        assert await all_of(purse) == before
+        assert await purse.sum_of() == 247
+    await purse.settle("b", "undo", gives={("refunds", "17"): None, ("refunds", "18"): "5"})
+    before = await all_of(purse)
+    purse = await crashed(purse, tmp_path)
+    assert await all_of(purse) == before
+    assert await purse.sum_of() == 232
+    await purse.store.close()
+
+
+async def test_what_need_not_last_is_on_disk_with_the_next_commit(tmp_path: Path) -> None:
+    purse = await in_file(tmp_path).open("a", "b")
+    await purse.reserve("a", "one", line(10))
+    await purse.record("b")
+    purse = await crashed(purse, tmp_path)
+    assert await purse.sum_of() == 10
+    await purse.store.close()
+
+
+async def test_a_reservation_is_in_the_commit_of_the_record_behind_it(tmp_path: Path) -> None:
+    """A process that is killed has both or none."""
+    held = HeldCommits(SqliteDatabase(tmp_path).backend("here"))
+    purse = await in_file(tmp_path, held).open("a", "b")
+    await purse.reserve("b", "first", line(1), must_last=True)
+    with held.held():
+        assert await purse.makes("a", "one", line(10)), "it waits for no commit"
+        recording = asyncio.ensure_future(purse.record("a"))
+        await held.reached()
+        for name in ("store.db", "store.db-wal"):
+            shutil.copy(tmp_path / name, tmp_path / f"killed-{name}")
+    await soon(recording)
+    assert await purse.sum_of() == 11
+    await purse.store.close()
+    for name in ("store.db", "store.db-wal"):
+        (tmp_path / f"killed-{name}").rename(tmp_path / name)
+    purse = await in_file(tmp_path).open("a", "b")
+    assert await purse.sum_of() == 1
+    await purse.store.close()
+
+
+async def test_what_must_last_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
+    held = HeldCommits(SqliteDatabase(tmp_path).backend("here"))
+    purse = await in_file(tmp_path, held).open("a", "b")
+    await purse.reserve("b", "first", line(1))
+    with held.held():
+        asking = asyncio.ensure_future(purse.reserve("a", "one", line(10), must_last=True))
+        await held.reached()
+        await turns()
+        assert not asking.done()
+    assert not (await soon(asking)).refused
+    await purse.store.close()
+
+
+async def test_what_was_settled_last_makes_room_before_it_is_waited_for(tmp_path: Path) -> None:
+    purse = await in_file(tmp_path).open("a", "b")
+    await purse.reserve("a", "one", line(100))
+    journal = purse.journals["a"]
+    journal.append([Once(key="k", value=1)])
+    journal.settle([spend(purse.id("a", "one"), 40)])
+    assert (await purse.reserve("b", "two", line(60))).sums == {REFUNDS: money(100)}
+    await purse.store.close()
+
+
+async def test_what_is_settled_counts_once_it_is_committed(tmp_path: Path) -> None:
+    """The record of its result may be lost with the process."""
+    held = HeldCommits(SqliteDatabase(tmp_path).backend("here"))
+    purse = await in_file(tmp_path, held).open("a", "b")
+    await purse.reserve("a", "one", line(100), must_last=True)
+    with held.held():
+        settling = asyncio.ensure_future(purse.settle("a", "one", 40))
+        await held.reached()
+        assert await purse.sum_of() == 100
+    await soon(settling)
+    assert await purse.sum_of() == 40
+    await purse.store.close()
+
+
+async def test_what_is_settled_while_the_counters_are_read_counts_once(tmp_path: Path) -> None:
+    purse = await in_file(tmp_path).open("a", "b")
+    for number in range(20):
+        await purse.reserve("a", f"{number}", line(10, None))
+    await purse.record("a")
+    await purse.store.close()
+    purse = await in_file(tmp_path).open("a", "b")
+    journal = purse.journals["a"]
+    for number in range(20):
+        journal.append([Once(key="k", value=number)])
+        journal.settle([spend(purse.id("a", f"{number}"), 1)])
+        if number % 4 == 2:
+            await asyncio.sleep(0)
+        if number == 10:
+            looking = asyncio.ensure_future(purse.sum_of())
+    await journal.durable()
+    await soon(looking)
+    assert await purse.sum_of() == 20
+    await purse.store.close()
+
+
+async def test_a_write_that_fails_has_all_read_anew(tmp_path: Path) -> None:
+    faulty = FaultyBackend(SqliteDatabase(tmp_path).backend("here"))
+    purse = await in_file(tmp_path, faulty).open("a", "b")
+    await purse.reserve("a", "one", line(10), must_last=True)
+    faulty.fail("keep_reserved", times=1000)
+    with pytest.raises(StoreUnavailable):
+        await purse.reserve("a", "two", line(20), must_last=True)
+    assert faulty.mend()
+    assert await purse.sum_of() == 10
+    assert await purse.makes("a", "two", line(90))
+    await purse.store.close()
+
+
+class Untouched(FaultyBackend):
+    """Whose counters nobody may ask for."""
+
+    def load_spending(self) -> NoReturn:
+        raise AssertionError("there is no budget")
+
+
+async def test_nothing_is_read_or_written_where_no_budget_is_used(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path)
+    purse = await in_file(tmp_path, Untouched(database.backend("here"))).open("a", "b")
+    await purse.record("a")
+    await purse.delete("a")
+    await purse.store.close()
+    for table in ("counters", "buckets", "spending"):
+        assert database.sql(f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+async def test_a_damaged_amount_is_told(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path)
+    purse = await in_file(tmp_path).open("a", "b")
+    await purse.reserve("a", "one", line(10), must_last=True)
+    await purse.store.close()
+    for wrong in ("many", "NaN"):
+        database.sql(f"UPDATE spending SET amount = '{wrong}'")
+        purse = await in_file(tmp_path).open("b")
+        with pytest.raises(StoreDamaged, match="what calls have spent"):
+            await purse.reserve("b", "two", line(1))
+        await purse.store.close()

@@ -691,6 +691,8 @@ async def test_a_request_that_is_cut_off_by_a_crash_counts_in_full(place: Place)
     ) as first:
         first.spawn("desk", id="a").run("go")
         await soon(held.entered.wait())
+        while "run_started" not in [r["kind"] for r in (await first.export("a"))["records"]]:
+            pass  # it is recorded while the model is asked
         reserved = (await used(first, "models")).reserved
         assert 1000 < reserved < 1200
         async with Runtime(

@@ -405,7 +405,7 @@ class MemoryAgentJournal(OwnedJournal):
         return _of_these(self._kept.blobs, hashes)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
-        self._store.spending.settle(settlements)
+        self._store.spending.settle(settlements, self._owned)
 
     async def durable(self) -> None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from understudy.errors import Fenced
+from understudy.journal.contracts import Owned
 from understudy.journal.spending import (
     CounterSums,
     OpenSpending,
@@ -40,9 +41,9 @@ class MemorySpending(Spending):
             raise Fenced(agent_id=agent_id, why="it was deleted")
         return self.books.reserve(asked, self._store.feed_clock.now()).answer
 
-    def settle(self, settlements: Sequence[Settlement]) -> None:
-        """As `OwnedJournal.settle`."""
-        check_settlements(settlements)
+    def settle(self, settlements: Sequence[Settlement], owned: Owned) -> None:
+        """As `OwnedJournal.settle`, in the journal of this agent."""
+        check_settlements(settlements, owned.agent_id, owned.incarnation)
         self.books.settle(settlements)
 
     async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:

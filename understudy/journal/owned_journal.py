@@ -135,7 +135,8 @@ class OwnedJournal(ABC):
         """Settle what calls have spent, in the commit of the records appended last.
 
         Raises:
-            UsageError: if the store keeps no spending, or an amount cannot be kept.
+            UsageError: if the store keeps no spending, an amount cannot be kept, or a call is
+                another agent's.
 
         """
         raise UsageError("the store of this runtime keeps no spending: see `Store.keeps`")

@@ -169,7 +169,9 @@ class Spending(ABC):
 
         Raises:
             UsageError: if it cannot be kept: see `Line` and `MAX_BYTES`.
-            Fenced: if the agent has another owner or incarnation by now, or was deleted.
+            Fenced: if the agent has another owner or incarnation by now, or was deleted. Where one
+                host has the store, and it need not last, nothing is reserved, and the next commit
+                of the agent's records raises it.
             JournalFailed: if the store is away.
 
         """
@@ -203,9 +205,14 @@ def check_reservation(asked: Reservation) -> None:
         raise UsageError(f"two lines of {asked.id!r} are of one counter: add them up")
 
 
-def check_settlements(settlements: Sequence[Settlement]) -> None:
-    """Raise `UsageError` for what no store could keep."""
+def check_settlements(settlements: Sequence[Settlement], agent_id: str, incarnation: int) -> None:
+    """Raise `UsageError` for what no store could keep in a commit of this agent."""
     for each in settlements:
+        if each.id[:2] != (agent_id, incarnation):
+            raise UsageError(
+                f"{each.id!r} is settled in a commit of agent {agent_id!r}, incarnation "
+                f"{incarnation}: settle it in one of its own"
+            )
         for budget, amount in (each.amounts or {}).items():
             _check_amount(f"what is spent of {budget!r}", amount)
         for (budget, ref), back in each.gives_back.items():

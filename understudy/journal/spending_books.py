@@ -58,6 +58,7 @@ class KeptSpending(NamedTuple):
 class Decision(NamedTuple):
     """What came of a reservation, and what is to be kept of it."""
 
+    id: SpendId
     answer: Reserved
     lines: Sequence[KeptLine] | None = None
     """In the place of the lines that the call had before; None: nothing has changed."""
@@ -182,10 +183,10 @@ class Books:
                 refused.append(line.counter)
             made[line.counter] = after
         if is_settled:
-            return Decision(Reserved(now=seconds, sums=sums))
+            return Decision(id, Reserved(now=seconds, sums=sums))
         if is_late or refused:
-            left = () if is_late else tuple(refused)
-            return Decision(Reserved(now=seconds, sums=sums, refused=left, is_late=is_late))
+            full = () if is_late else tuple(refused)
+            return Decision(id, Reserved(now=seconds, sums=sums, refused=full, is_late=is_late))
         return self._make(asked, now, Reserved(now=seconds, sums=made))
 
     def _make(self, asked: Reservation, now: datetime, answer: Reserved) -> Decision:
@@ -210,7 +211,7 @@ class Books:
             self._put(kept)
             counter.add(line.bucket, line.amount)
             lines.append(kept)
-        return Decision(answer, lines, pruned)
+        return Decision(asked.id, answer, lines, pruned)
 
     def _opened(self, id: SpendId) -> Collection[SpendId]:
         return self._open.get(id.agent_id, ())
@@ -299,7 +300,7 @@ class Books:
 
     def _give_back(self, of_ref: tuple[str, str], amount: Decimal | None) -> None:
         settled = (line for line in self._refs.get(of_ref, ()) if not line.is_open)
-        line = min(settled, key=lambda line: line.at, default=None)
+        line = min(settled, key=lambda line: (line.at, line.id), default=None)
         if line is None:
             return
         back = line.amount if amount is None else min(amount, line.amount)
