@@ -11,7 +11,16 @@ import httpx
 import pytest
 
 from tests.support import acts
-from tests.support.acts import BY, NEED_PEOPLE, PEOPLE, PREPARED, SIGNED, Act, asked_by
+from tests.support.acts import (
+    BUDGETS,
+    BY,
+    NEED_PEOPLE,
+    PEOPLE,
+    PREPARED,
+    SIGNED,
+    Act,
+    asked_by,
+)
 from tests.support.hosts import opened, stores
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
@@ -27,8 +36,8 @@ from understudy.trust import Caller, Person
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
     """Each verb that has these ways."""
     having = [verb for verb in SIGNED if not verb.lacks.keys() & set(ways)]
-    if "cluster" in ways:  # it knows no people
-        having = [verb for verb in having if verb.name not in NEED_PEOPLE]
+    if "cluster" in ways:  # it knows no people, and has no budgets
+        having = [verb for verb in having if verb.name not in {*NEED_PEOPLE, "raise_budget"}]
     assert len(having) > 10
     return pytest.mark.parametrize("verb", having, ids=lambda verb: verb.name)
 
@@ -50,7 +59,7 @@ async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> No
     for info in await soon(runtime.agents()):
         stored += json.dumps((await soon(runtime.export(info.id)))["records"])
     assert f'"{BY}"' in stored or acts_of == [verb.name], (verb.name, acts_of)
-    logged_too = ("schedules.", "revoke", *NEED_PEOPLE)
+    logged_too = ("schedules.", "revoke", "raise_budget", *NEED_PEOPLE)
     is_administration = verb.right == "admin" or verb.name.startswith(logged_too)
     assert acts_of == ([verb.name] if is_administration else [])
     if verb.name == "delete":
@@ -66,7 +75,7 @@ def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
 async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, log: pytest.LogCaptureFixture
 ) -> None:
-    async with Runtime(acts.agents(), people=PEOPLE) as runtime:
+    async with Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime:
         act = await PREPARED[verb.name](runtime)
         log.clear()
         await asked_by(runtime, verb, act)
@@ -130,6 +139,8 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/delegations", json=body)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)
+        case "raise_budget":
+            return await client.post("/api/budgets/raise", json=given)
         case name if name.startswith("schedules."):
             action = {"resume": "unpause"}.get(verb.method, verb.method)
             return await client.post(f"{at}/schedules", json={**given, "action": action})
@@ -140,7 +151,7 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
 @by_verb("api")
 async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFixture) -> None:
     async with (
-        Runtime(acts.agents(), people=PEOPLE) as runtime,
+        Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime,
         site_of(runtime, auth=logged_in(BY)) as client,
     ):
         act = await PREPARED[verb.name](runtime)

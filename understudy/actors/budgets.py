@@ -42,6 +42,8 @@ class BudgetUse:
     """When the window ends. A sliding window ends never; what counts now ends to count then."""
     raised: tuple[RaisedBudget, ...] = ()
     """What persons have added for this window."""
+    is_of_rule: bool = False
+    """Whether a rule allows calls within it. Beyond it they do not run alone, and nothing stops."""
 
     @property
     def left(self) -> Decimal:
@@ -77,15 +79,20 @@ class BudgetUse:
         return {
             "budget": self.budget.name,
             "allows": self.budget.text,
-            "for": self.key,
+            "counts": self.budget.counts,
+            "key": self.key,
             "unit": self.budget.measure.currency or self.budget.measure.unit,
-            "at_limit": self.budget.at_limit,
+            "at_limit": None if self.is_of_rule else self.budget.at_limit,
             **{name: usd_text(amount) for name, amount in amounts.items()},
             "is_low": self.is_low,
             "text": self.text,
+            "texts": {name: self.budget.shown(amount) for name, amount in amounts.items()},
+            "window": None if self.budget.window is None else self.budget.window.unit,
             "since": None if self.since is None else self.since.isoformat(),
             "until": None if self.until is None else self.until.isoformat(),
-            "raised": [each.to_dict() for each in self.raised],
+            "raised": [
+                {**each.to_dict(), "text": self.budget.shown(each.amount)} for each in self.raised
+            ],
         }
 
 
@@ -103,7 +110,7 @@ class BudgetDesk:
         self._keeper = keeper
 
     async def uses(self) -> list[BudgetUse]:
-        """Each budget for each key by which something of it was used, and those of the store."""
+        """Each budget for each key by which it was used or raised, and those of the store."""
         keeper = self._keeper
         found: dict[tuple[str, str], CounterSums | None] = {
             (budget.id, ""): None for budget in keeper.all if not budget.per
@@ -111,6 +118,10 @@ class BudgetDesk:
         ids = [budget.id for budget in keeper.all]
         for each in await keeper.spending.counters(ids):
             found[(each.counter.budget, each.counter.key)] = each
+        now = keeper.clock.now()
+        for raised in self._services.runs.trust.state.raised:
+            if raised.said.counter in ids and raised.holds(now):
+                found.setdefault((raised.said.counter, raised.said.key), None)
         by_id = {budget.id: place for place, budget in enumerate(keeper.all)}
         ordered = sorted(found, key=lambda each: (by_id[each[0]], each[1]))
         return [self._use(keeper.all[by_id[id]], key, found[(id, key)]) for id, key in ordered]
@@ -135,6 +146,7 @@ class BudgetDesk:
                 for each in self._services.runs.trust.state.raised
                 if (each.said.counter, each.said.key) == (budget.id, key) and each.holds(now)
             ),
+            is_of_rule=any(budget is each for each in keeper.within),
         )
 
     async def raise_budget(
@@ -151,10 +163,11 @@ class BudgetDesk:
         if budget is None:
             known = ", ".join(repr(each.name) for each in keeper.all)
             raise UsageError(f"There is no budget {shown(name)}; there are: {known}")
-        if bool(key) != bool(budget.per):
+        if not _is_key(key, budget.per):
             raise UsageError(
                 f"The budget {name!r} is counted for each {' and '.join(budget.per)}: say for "
-                f"which, such as key='{budget.per[0]}=...', as runtime.budgets() lists it"
+                f"which, such as key={', '.join(f'{each}=...' for each in budget.per)!r}, as "
+                f"runtime.budgets() lists it; got {key!r}"
                 if budget.per
                 else f"The budget {name!r} is for the whole store: it takes no key, got {key!r}"
             )
@@ -178,10 +191,19 @@ class BudgetDesk:
             trust.follow(services.store)
         await trust.add(lambda _state: said, at=services.clock.now(), by=by)
         return next(
-            each
-            for each in [*await self.uses(), self._use(budget, key, None)]
-            if (each.budget.id, each.key) == (budget.id, key)
+            each for each in await self.uses() if (each.budget.id, each.key) == (budget.id, key)
         )
+
+
+def _is_key(key: str, per: Sequence[str]) -> bool:
+    """Whether it says for whom such a budget is counted: see `Budget.key`."""
+    at = 0
+    for place, name in enumerate(per):
+        at = key.find(f"{', ' if place else ''}{name}=", at)
+        if at < 0 or (not place and at):
+            return False
+        at += 1
+    return bool(key) == bool(per)
 
 
 def _time(seconds: int) -> datetime:

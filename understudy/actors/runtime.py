@@ -459,6 +459,16 @@ class Runtime(Opened):
         """The people and the rules, and what holds for the whole store."""
         return self._trust
 
+    @property
+    def has_budgets(self) -> bool:
+        """Whether it has budgets, its own or those of its rules."""
+        return self._budgets is not None
+
+    @property
+    def low_budgets(self) -> int:
+        """How many budgets have four fifths used now, as far as calls at this host have told it."""
+        return 0 if self._budgets is None else self._budgets.low()
+
     def budgets(self) -> Future[list[BudgetUse]]:
         """How much of each budget is used, by whom it is counted for. Empty without budgets."""
 

@@ -12,6 +12,7 @@ from understudy.actors.verbs import VERBS
 from understudy.cli import (
     acting,
     administering,
+    budgets,
     deciding,
     demo,
     doctor,
@@ -88,6 +89,8 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     administering.delegate,
     administering.delegations,
     administering.end_delegation,
+    budgets.budgets,
+    budgets.raise_budget,
     doctor.doctor,
 )
 for _function in _COMMANDS:

@@ -164,6 +164,16 @@ class BudgetKeeper:
             return budget.measure.limit
         return budget.measure.limit + state.added_to(budget.id, key, self.clock.now())
 
+    def low(self) -> int:
+        """Of how many budgets four fifths are used in the window of now, as this host was told."""
+        now, count = self.now(), 0
+        by_id = {budget.id: budget for budget in self.all} if self._warned else {}
+        for (counter, bucket), limit in list(self._warned.items()):  # another thread may ask
+            budget = by_id[counter.budget]
+            is_over = budget.window is not None and bucket < budget.span(now).since
+            count += not is_over and self.limit(budget, counter.key) <= limit
+        return count
+
     def note(self, want: Want, span: Span, used: Decimal, limit: Decimal) -> None:
         """Tell once for each window that a budget ends soon."""
         if used < limit * WARN_AT:

@@ -513,6 +513,18 @@ class Budget:
         return [self.id, given, self.at_limit, approval]
 
     @property
+    def counts(self) -> str:
+        """What it counts, as people read it."""
+        measure = self.measure
+        what = {
+            "usd": "what requests to models cost",
+            "tokens": "tokens of requests to models",
+            "calls": f"calls of {measure.tool}",
+            "sum": f"{measure.argument} of {measure.tool}",
+        }[measure.unit]
+        return what if self.agent == "*" else f"{what}, by {self.agent}"
+
+    @property
     def text(self) -> str:
         """What it allows, as people read it."""
         per = "".join(f", for each {each}" for each in self.per)

@@ -146,7 +146,7 @@ class RaisedBudget:
         said = self.said
         return {
             "budget": said.budget,
-            "for": said.key,
+            "key": said.key,
             "added": said.amount,
             "until": None if said.until is None else said.until.isoformat(),
             "why": said.why,

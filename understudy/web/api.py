@@ -20,6 +20,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    budgets,
     conversation,
     files,
     outcome,
@@ -96,6 +97,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),
+    Endpoint("GET", "/budgets", budgets.budgets, s.Budgets, query=LIMIT),
+    Endpoint(
+        "POST",
+        "/budgets/raise",
+        budgets.raise_budget,
+        s.BudgetShape,
+        "budget",
+        budgets.RaiseBody,
+    ),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(

@@ -93,6 +93,7 @@ from understudy.state.trust_facts import (
     AdminRequested,
     AdminUsed,
     AdminVoted,
+    BudgetRaised,
     Delegated,
     DelegationEnded,
     FactContent,
@@ -1047,6 +1048,17 @@ FACTS: tuple[FactContent, ...] = (
     ),
     *(AdminVoted(id="x1", vote=vote) for vote in votes()),
     AdminUsed(id="x1"),
+    BudgetRaised(
+        budget="refunds",
+        counter="refunds#0a1b2c3d",
+        key="agent=desk",
+        amount="12.50",
+        until=at(99),
+        why="a recall",
+    ),
+    BudgetRaised(
+        budget="ever", counter="ever#0a1b2c3d", key="", amount="3", until=None, why="more"
+    ),
 )
 """What the log of trust has. No rules have to hold after the last of them."""
 LOST_ATTEMPTS = (2, 3)
@@ -1413,6 +1425,8 @@ def sample_errors() -> list[UnderstudyError]:
         e.UntilToolNotCalled(tools=["finish"], success_required=True),
         e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),
         e.CostUnknown(middleware="Limits", hook="before_step", models=["fake"], requests=2),
+        e.BudgetUnknown(budget="models", cause="no price is known for 'fake'"),
+        e.BudgetUsedUp(budgets=["models"], cause="Not asked: the budget is used up"),
         e.AgentFailed(agent="member0", error=error()),
         e.DefinitionChanged(agent="panel", was="loop(a)", now="loop(b)"),
         e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),
