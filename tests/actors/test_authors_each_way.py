@@ -11,7 +11,16 @@ import httpx
 import pytest
 
 from tests.support import acts
-from tests.support.acts import BY, NEED_RUNTIME, PEOPLE, PREPARED, SIGNED, Act, asked_by
+from tests.support.acts import (
+    BUDGETS,
+    BY,
+    NEED_RUNTIME,
+    PEOPLE,
+    PREPARED,
+    SIGNED,
+    Act,
+    asked_by,
+)
 from tests.support.hosts import opened, stores
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
@@ -66,7 +75,7 @@ def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
 async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, log: pytest.LogCaptureFixture
 ) -> None:
-    async with Runtime(acts.agents(), people=PEOPLE) as runtime:
+    async with Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime:
         act = await PREPARED[verb.name](runtime)
         log.clear()
         await asked_by(runtime, verb, act)
@@ -134,6 +143,8 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/freezes", json=given)
         case "thaw":
             return await client.post("/api/freezes/thaw", json=given)
+        case "raise_budget":
+            return await client.post("/api/budgets/raise", json=given)
         case name if name.startswith("schedules."):
             action = {"resume": "unpause"}.get(verb.method, verb.method)
             return await client.post(f"{at}/schedules", json={**given, "action": action})
@@ -144,7 +155,7 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
 @by_verb("api")
 async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFixture) -> None:
     async with (
-        Runtime(acts.agents(), people=PEOPLE) as runtime,
+        Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime,
         site_of(runtime, auth=logged_in(BY)) as client,
     ):
         act = await PREPARED[verb.name](runtime)

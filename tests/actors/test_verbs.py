@@ -56,6 +56,8 @@ API = {
     "delegations": ("GET", "/delegations"),
     "end_delegation": ("POST", "/delegations/end"),
     "administration": ("GET", "/administration"),
+    "budgets": ("GET", "/budgets"),
+    "raise_budget": ("POST", "/budgets/raise"),
     "vote": ("POST", "/administration/vote"),
     "freeze": ("POST", "/freezes"),
     "thaw": ("POST", "/freezes/thaw"),

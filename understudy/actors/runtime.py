@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -46,6 +47,7 @@ from understudy.actors.agent.services import (
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef, of_login
+from understudy.actors.budgets import BudgetDesk, BudgetUse, budgets_of_rules
 from understudy.actors.freezing import Freezing
 from understudy.actors.opened import Opened
 from understudy.actors.reads.export import export, import_
@@ -67,12 +69,14 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
+from understudy.run.account import BudgetKeeper
 from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
+from understudy.trust.budgets import GivenBudgets, checked_budgets
 from understudy.trust.delegations import checked_party, checked_terms
 from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
 from understudy.trust.freezes import Freeze, checked_target
@@ -143,6 +147,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     people: GivenPeople | None
     rules: Rules | None
     protect: Mapping[Protected, Approval] | None
+    budgets: GivenBudgets
     clock: Clock | None
     new_id: NewId | None
 
@@ -215,6 +220,8 @@ class Runtime(Opened):
             Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`,
             `retire_rules` and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the
             same is asked for again then. It is of this runtime: give it to all hosts of the store.
+        budgets: how much the calls of all agents may spend, together: a list of `Budget` of
+            `understudy.trust`. Each host of the store is given the same ones.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -274,6 +281,7 @@ class Runtime(Opened):
         people: GivenPeople | None = None,
         rules: Rules | None = None,
         protect: Mapping[Protected, Approval] | None = None,
+        budgets: GivenBudgets = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -307,6 +315,7 @@ class Runtime(Opened):
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
+        given_budgets = checked_budgets(budgets)
         has_factory = factory is not None
         self._directory = Directory(agents, has_factory=has_factory)
         labels = checked_labels(labels, what="`labels`")
@@ -315,6 +324,13 @@ class Runtime(Opened):
         self._protect = checked_protect(protect, has_people=known is not None)
         check_approvals(self._directory.definitions(), self._trust.rules, known)
         self._has_factory = has_factory
+        within = budgets_of_rules(self._trust.rules)
+        self._budgets: BudgetKeeper | None = None
+        if given_budgets or within:
+            checked_budgets([*given_budgets, *within])  # no two have one name
+            self._budgets = BudgetKeeper(given_budgets, within, self._trust, self._clock)
+        if self.prices is None and any(each.measure.unit == "usd" for each in given_budgets):
+            self.prices = Prices()
         runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
@@ -334,6 +350,7 @@ class Runtime(Opened):
             deps_for=deps_for,
             factory=factory,
             runs=runs,
+            budgets=self._budgets,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
@@ -363,6 +380,7 @@ class Runtime(Opened):
     def rules(self, rules: Rules | None) -> None:
         rules = checked_rules(rules)
         check_approvals(self._directory.definitions(), rules, self._trust.people)
+        self._check_within(rules)
         is_of_host = rules is None or rules.version is None
         if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
@@ -384,7 +402,19 @@ class Runtime(Opened):
         """
         checked = checked_rules(rules)
         check_approvals(self._directory.definitions(), checked, self._trust.people)
+        self._check_within(checked)
         return self._call(lambda: self._agent_host.trust.put_rules(checked))
+
+    def _check_within(self, rules: Rules | None) -> None:
+        """Raise where rules allow within budgets that this runtime did not begin with."""
+        known = () if self._budgets is None else self._budgets.all
+        ids = {each.id for each in known}
+        new = [each.name for each in budgets_of_rules(rules) if each.id not in ids]
+        if new:
+            raise UsageError(
+                f"The rules allow within the budget {new[0]!r}, which this runtime did not begin "
+                "with: start it with these rules, as Runtime(rules=...)"
+            )
 
     def registered_rules(self) -> Future[list[RegisteredRules]]:
         """All rules with a version that hosts have registered in the store, the newest first.
@@ -497,6 +527,59 @@ class Runtime(Opened):
     def freezes(self) -> Future[list[Freeze]]:
         """What is frozen now, the oldest first; without the calls that were under way."""
         return self._call(lambda: self._freezing.freezes())
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether it has budgets, its own or those of its rules."""
+        return self._budgets is not None
+
+    @property
+    def low_budgets(self) -> int:
+        """How many budgets have four fifths used now, as far as calls at this host have told it."""
+        return 0 if self._budgets is None else self._budgets.low()
+
+    def budgets(self) -> Future[list[BudgetUse]]:
+        """How much of each budget is used, by whom it is counted for. Empty without budgets."""
+
+        async def uses() -> list[BudgetUse]:
+            return [] if self._budgets is None else await self._budget_desk.uses()
+
+        return self._call(uses)
+
+    def raise_budget(
+        self,
+        name: str,
+        amount: Decimal | float | str,
+        *,
+        why: str,
+        key: str = "",
+        by: str | None = None,
+    ) -> Future[BudgetUse]:
+        """Add an amount to a budget for its window of now, at all hosts of the store.
+
+        Args:
+            name: of the budget.
+            amount: what is added to its limit.
+            why: for the record.
+            key: for whom it is counted, as `budgets()` lists it.
+            by: the person who decides it, for the record.
+
+        Returns:
+            The budget as it is then.
+
+        Raises:
+            UsageError: if there is no such budget or key, or the amount is none.
+
+        """
+        author = checked_author(by, what="raise_budget(by=...)")
+        security_log.note("act", "raise_budget", who=author)
+        return self._call(lambda: self._budget_desk.raise_budget(name, amount, key, why, author))
+
+    @property
+    def _budget_desk(self) -> BudgetDesk:
+        if self._budgets is None:
+            raise UsageError("this runtime has no budgets: give Runtime(budgets=[...])")
+        return BudgetDesk(self._agent_host.services, self._budgets)
 
     def delegate(
         self,

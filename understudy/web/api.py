@@ -20,6 +20,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    budgets,
     conversation,
     files,
     freezing,
@@ -100,6 +101,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/freezes", freezing.freezes, s.Freezes),
     Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
     Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),
+    Endpoint("GET", "/budgets", budgets.budgets, s.Budgets, query=LIMIT),
+    Endpoint(
+        "POST",
+        "/budgets/raise",
+        budgets.raise_budget,
+        s.BudgetShape,
+        "budget",
+        budgets.RaiseBody,
+    ),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(

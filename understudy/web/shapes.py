@@ -184,6 +184,7 @@ class InboxRow(RequestShape, StandingShape):
     summary: str
     impossible: str | None
     rule: str
+    budget: str
     must_agree: str
     terms: list[str]
     votes: list[VoteShape]
@@ -423,6 +424,66 @@ class Retired(TypedDict):
     retired: bool
 
 
+@exactly
+class RaisedShape(TypedDict):
+    """What a person has added to a budget, until its window ends. `text` is for people."""
+
+    budget: str
+    key: str
+    added: str
+    text: str
+    until: Time | None
+    why: str
+    at: Time
+    by: str | None
+
+
+@exactly
+class AmountTexts(TypedDict):
+    """The amounts of a budget, as people read them."""
+
+    used: str
+    reserved: str
+    unknown: str
+    limit: str
+    left: str
+
+
+@exactly
+class BudgetShape(TypedDict):
+    """A budget for one key, as it is now. Amounts are decimal numbers with all their digits.
+
+    `at_limit` is null where a rule allows calls within the budget: beyond it they do not run alone.
+    """
+
+    budget: str
+    allows: str
+    counts: str
+    key: str
+    unit: str
+    at_limit: Literal["stop", "ask"] | None
+    used: str
+    reserved: str
+    unknown: str
+    limit: str
+    left: str
+    is_low: bool
+    text: str
+    texts: AmountTexts
+    window: Literal["day", "week", "month", "last"] | None
+    since: Time | None
+    until: Time | None
+    raised: list[RaisedShape]
+
+
+@exactly
+class Budgets(TypedDict):
+    """The budgets; of each the keys first that have used most. `left_off` are not listed."""
+
+    budgets: list[BudgetShape]
+    left_off: int
+
+
 class ReviewFilters(TypedDict):
     """How the list of reviews was asked for."""
 
@@ -507,6 +568,7 @@ class RequestPage(StandingShape):
     last_rows: list[RowShape]
     reply: Reply
     rule: str
+    budget: str
     must_agree: str
     terms: list[str]
     votes: list[VoteShape]
