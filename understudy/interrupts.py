@@ -241,8 +241,6 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
 
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
-MAX_GRANTS = 100
-"""The largest number of grants that an agent has at once."""
 DOUBT_ENDS = 7 * 24 * 3600.0
 """Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
 
@@ -661,17 +659,6 @@ def _decision_adapter() -> TypeAdapter[Decision]:
 @cache
 def _grant_adapter() -> TypeAdapter[Grant]:
     return TypeAdapter(Grant)
-
-
-def room_for_grants(grants: Iterable[Grant], now: datetime) -> int:
-    """How many grants an agent may still be given that has these.
-
-    Args:
-        grants: of the outermost agent.
-        now: those that are over by then do not count.
-
-    """
-    return max(0, MAX_GRANTS - sum(not each.is_over(now) for each in grants))
 
 
 @cache

@@ -31,7 +31,6 @@ from understudy.errors import (
     VoteRefused,
 )
 from understudy.interrupts import (
-    MAX_GRANTS,
     Decision,
     Request,
     approved_at,
@@ -40,12 +39,12 @@ from understudy.interrupts import (
     decision_on_only,
     decision_word,
     decisions_by_id,
-    room_for_grants,
 )
 from understudy.run.definition import AgentDefinition
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
+from understudy.state.folds.grants import MAX_GRANTS, room_for_grants
 from understudy.state.next_due import votes_of
 from understudy.state.records import Decided, GlassBroken, Record, voted_on
 from understudy.state.reviews import Review

@@ -58,6 +58,7 @@ from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.rules import Rules
+from understudy.trust.trust import NO_TRUST, Trust
 
 NO_RULES = "A cluster knows no people and has no rules: give them to a Runtime for each host"
 START_TIMEOUT = 120.0
@@ -349,14 +350,9 @@ class Cluster(_RuntimeCalls):
         raise UsageError(NO_RULES)
 
     @property
-    def trust(self) -> NoReturn:
-        """Refused: a cluster knows no people and no rules.
-
-        Raises:
-            UsageError: always.
-
-        """
-        raise UsageError(NO_RULES)
+    def trust(self) -> Trust:
+        """That of no people and no rules: a cluster has none."""
+        return NO_TRUST
 
     @property
     def definitions(self) -> tuple[()]:

@@ -6,7 +6,7 @@ own and those of the agents inside, in their order: two calls never take the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -21,7 +21,20 @@ from understudy.state.run_state import Call
 from understudy.state.shared_empties import with_item
 from understudy.state.waits import open_calls
 
+MAX_GRANTS = 100
+"""The largest number of grants that an agent has at once."""
 _ENDS_RUNS = (r.RunEnded, r.SubRunEnded, r.Result)
+
+
+def room_for_grants(grants: Iterable[Grant], now: datetime) -> int:
+    """How many grants an agent may still be given that has these.
+
+    Args:
+        grants: of the outermost agent.
+        now: those that are over by then do not count.
+
+    """
+    return max(0, MAX_GRANTS - sum(not each.is_over(now) for each in grants))
 
 
 def calls_with_uses(state: AgentState) -> dict[str, Call]:

@@ -91,7 +91,7 @@ def _request(found: AdminRequest, user: Voter | None, now: datetime) -> dict[str
 async def rules(visit: Visit) -> dict[str, Any]:
     """The rules that hosts have registered in the store, the newest first."""
     source = visit.source
-    if not isinstance(source, Runtime):
+    if not isinstance(source, Runtime) or not visit.has_administration:
         return {"holds": None, "here": None, "held": None, "retired": 0, "versions": []}
     found = await visit.wait(source.registered_rules())
     state = source.trust.state
