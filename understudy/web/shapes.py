@@ -194,7 +194,10 @@ class InboxRow(RequestShape, StandingShape):
 
 @exactly
 class ReviewShape(TypedDict):
-    """What a person alone has let run, and somebody else is to review."""
+    """What a person alone has let run, and somebody else is to review.
+
+    `why_not_close` says why the user does not close it; null where they may.
+    """
 
     id: str
     agent_id: str
@@ -213,6 +216,7 @@ class ReviewShape(TypedDict):
     note: str
     assurance: Literal["host", "login", "idp"]
     at: Time
+    why_not_close: str | None
 
 
 @exactly
