@@ -273,6 +273,24 @@ async def test_nothing_is_given_back_that_was_not_spent(purse: Purse) -> None:
     assert (await purse.reserve("b", "look", line(0))).sums == {REFUNDS: money(40)}
 
 
+async def test_what_is_given_back_is_of_a_call_that_was_settled_by_then(purse: Purse) -> None:
+    """Also where an older one is settled before anybody looks."""
+    await purse.reserve("a", "first", line(10, ref="order-17"))
+    await spent(purse, "second", 30)
+    await purse.settle("b", "undo", gives={("refunds", "order-17"): None})
+    await purse.settle("a", "first")
+    assert (await purse.reserve("b", "look", line(0))).sums == {REFUNDS: money(10)}
+
+
+async def test_what_was_spent_for_two_keys_is_given_back_for_each(purse: Purse) -> None:
+    for key, amount in (("ada", 10), ("bob", 30)):
+        await purse.reserve("a", key, line(amount, key=key, ref="17"))
+        await purse.settle("a", key)
+    for number in range(2):
+        await purse.settle("b", f"undo {number}", gives={("refunds", "17"): None})
+    assert await purse.sum_of(key="ada") == await purse.sum_of(key="bob") == 0
+
+
 async def test_what_is_given_back_goes_where_it_was_spent(purse: Purse) -> None:
     """A refund of yesterday's charge makes no room today."""
     yesterday, today = 86_400, 172_800
