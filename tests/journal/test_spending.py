@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.support.databases import SqliteDatabase
+from tests.support.databases import SqliteDatabase, smallest
 from tests.support.faulty import FaultyBackend
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
@@ -408,7 +408,7 @@ async def test_an_agent_of_before_reserves_nothing(purse: Purse) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_any_story_adds_up_to_plain_sums(purse: Purse, seed: int) -> None:
-    """B1: what is answered, and what is listed, are the sums of what is reserved and spent."""
+    """J97: what is answered, and what is listed, are the sums of what is reserved and spent."""
     story = Story(purse, seed)
     for step in range(120):
         await story.step()
@@ -467,6 +467,20 @@ async def test_a_key_may_be_long_and_have_any_characters(purse: Purse) -> None:
     await purse.reserve("a", "w" * 2000, *(line(1, key=key, ref=key) for key in keys))
     found = {each.counter.key for each in await purse.spending.counters(["refunds"])}
     assert found == set(keys)
+
+
+async def test_a_store_that_keeps_no_spending_settles_nothing(tmp_path: Path) -> None:
+    store = DatabaseStore(smallest(tmp_path, "here"))
+    assert store.spending is None
+    purse = await Purse(store).open("a")
+    with pytest.raises(UsageError, match="keeps no spending"):
+        purse.journals["a"].settle([spend(purse.id("a", "one"), 1)])
+    await store.close()
+
+
+async def test_what_another_agent_has_reserved_is_not_settled(purse: Purse) -> None:
+    with pytest.raises(UsageError, match="settle it in one of its own"):
+        purse.journals["a"].settle([spend(purse.id("b", "one"), 1)])
 
 
 # ------------------------------------------------------------------- one host has it
@@ -550,7 +564,7 @@ async def test_what_was_reserved_and_settled_outlives_the_process(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_any_story_goes_on_after_a_crash(tmp_path: Path, seed: int) -> None:
-    """B1: what a process decides by, and what it keeps, are the same."""
+    """J97: what a process decides by, and what it keeps, are the same."""
     story = Story(await in_file(tmp_path).open("a", "b"), seed)
     for step in range(90):
         await story.step()
