@@ -332,43 +332,54 @@ async def test_a_reservation_for_another_time_is_late(purse: Purse) -> None:
     assert (answer.is_late, answer.sums) == (False, {REFUNDS: money(65)})
 
 
-HOUR = 3600
+DAY = 86_400
 
 
-async def last_hours(purse: Purse, what: str, hour: int, hours: int, **more: str) -> None:
-    """A reservation of 1 in a window of so many hours, of which this one is the last."""
+async def last_days(purse: Purse, what: str, day: int, days: int, **more: str) -> None:
+    """A reservation of 1 in a window of so many days, of which this one is the last."""
     now = (await purse.reserve("b", "ask", line(0, budget="calls"))).now
     answer = await purse.reserve(
         "a",
         what,
-        line(1, bucket=hour * HOUR, since=(hour - hours + 1) * HOUR, **more),
-        valid=(now - HOUR // 2, now + HOUR // 2),
+        line(1, bucket=day * DAY, since=(day - days + 1) * DAY, **more),
+        valid=(now - DAY // 2, now + DAY // 2),
     )
     assert not answer.is_late
 
 
 async def test_buckets_go_two_windows_after_the_last_that_counts(purse: Purse) -> None:
-    hours = [1000 + hour for hour in range(30)]
-    for hour in hours:
-        await last_hours(purse, f"{hour}", hour, 4)
-        if hour % 2:
-            await purse.settle("a", f"{hour}", unknown=True)
-        elif hour != 1002:
-            await purse.settle("a", f"{hour}")
-    kept = [each.bucket // HOUR for each in await purse.buckets()]
+    days = [1000 + day for day in range(30)]
+    for day in days:
+        await last_days(purse, f"{day}", day, 4)
+        if day % 2:
+            await purse.settle("a", f"{day}", unknown=True)
+        elif day != 1002:
+            await purse.settle("a", f"{day}")
+    kept = [each.bucket // DAY for each in await purse.buckets()]
     assert kept == [1002, *range(1029 - 3 - 2 * 4, 1030)], "what is open stays"
-    answer = await purse.reserve("a", "look", line(0, bucket=1029 * HOUR, since=1000 * HOUR))
+    answer = await purse.reserve("a", "look", line(0, bucket=1029 * DAY, since=1000 * DAY))
     assert answer.sums == {REFUNDS: money(len(kept))}
 
 
-async def test_what_may_be_given_back_goes_with_its_bucket(purse: Purse) -> None:
-    for hour in range(1000, 1020):
-        await last_hours(purse, f"{hour}", hour, 2, ref=f"{hour}")
+async def test_buckets_are_kept_for_a_day_at_least(purse: Purse) -> None:
+    """A clock may be set back, over the end of a month, by as much as an hour or so."""
+    now = (await purse.reserve("b", "ask", line(0, budget="calls"))).now
+    for hour in range(48):
+        bucket = DAY + hour * 3600
+        lines = line(1, bucket=bucket, since=bucket), line(1, budget="calls")
+        await purse.reserve("a", f"{hour}", *lines, valid=(now - 9, now + 99))
         await purse.settle("a", f"{hour}")
+    assert [each.bucket // 3600 - 24 for each in await purse.buckets()] == [*range(47 - 24, 48)]
+
+
+async def test_what_may_be_given_back_goes_with_its_bucket(purse: Purse) -> None:
+    for day in range(1000, 1020):
+        await last_days(purse, f"{day}", day, 2, ref=f"{day}")
+        await purse.settle("a", f"{day}")
     before = await purse.sum_of()
     await purse.settle("b", "undo", gives={("refunds", "1000"): None})
     await purse.settle("b", "undo", gives={("refunds", "1019"): None})
-    await purse.reserve("b", "look", line(0, bucket=1019 * HOUR))
+    await purse.reserve("b", "look", line(0, bucket=1019 * DAY))
     assert await purse.sum_of() == before - 1
 
 

@@ -151,6 +151,20 @@ def test_a_reservation_beside_a_deletion_leaves_nothing_open(hosts: Hosts) -> No
     assert hosts.sql("SELECT count(*) FROM spending WHERE is_open") == [(1,)]
 
 
+def test_a_reservation_beside_a_claim_waits_for_nobody(hosts: Hosts) -> None:
+    """J98: and the owner of before reserves nothing behind it."""
+    a, b = Spender(hosts, "a", "x", "a"), Spender(hosts, "b")
+    a.reserve("one", line(60), agent_id="x")
+    with commit(a.backend):
+        assert a.backend.release(a.owned("x"))
+    with commit(b.backend):
+        assert b.backend.claim("x", "support") is not None
+        assert type(a.ask("one", line(70), agent_id="x")).__name__ == "Fenced"
+        assert makes(a, "other", line(1))
+    assert type(a.ask("one", line(70), agent_id="x")).__name__ == "Fenced"
+    assert total(b) == 61
+
+
 _SUSPENDED = """
 import sys
 from dataclasses import replace
