@@ -259,7 +259,8 @@ SETTLE = f"""
 UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
     SELECT m.amount FROM unnest(%(of)s::int8[], %(budgets)s::text[], %(amounts)s::numeric[])
         AS m (nth, budget, amount)
-    JOIN counters c ON c.budget = m.budget WHERE m.nth = n.nth AND c.id = s.counter), s.amount)
+    WHERE m.nth = n.nth AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
+), s.amount)
 FROM unnest(%(agents)s::int8[], %(incarnations)s::int8[], %(whats)s::text[], %(unknown)s::bool[])
     WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
 WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
