@@ -224,6 +224,18 @@ async def test_counters_are_listed_in_order(purse: Purse) -> None:
     assert await purse.spending.counters([]) == []
 
 
+async def test_what_was_settled_last_makes_room_before_it_is_waited_for(purse: Purse) -> None:
+    """For all who reserve meanwhile, and only once."""
+    await purse.reserve("a", "one", line(100))
+    journal = purse.journals["a"]
+    journal.append([Once(key="k", value=1)])
+    journal.settle([spend(purse.id("a", "one"), 40)])
+    asked = [purse.reserve("b", f"{number}", line(30)) for number in range(3)]
+    answers = await soon(asyncio.gather(*asked))
+    assert [bool(each.refused) for each in answers] == [False, False, True]
+    await journal.durable()
+
+
 # ------------------------------------------------------------------- giving back
 
 
@@ -626,16 +638,6 @@ async def test_what_must_last_is_on_disk_when_it_is_answered(tmp_path: Path) -> 
         await turns()
         assert not asking.done()
     assert not (await soon(asking)).refused
-    await purse.store.close()
-
-
-async def test_what_was_settled_last_makes_room_before_it_is_waited_for(tmp_path: Path) -> None:
-    purse = await in_file(tmp_path).open("a", "b")
-    await purse.reserve("a", "one", line(100))
-    journal = purse.journals["a"]
-    journal.append([Once(key="k", value=1)])
-    journal.settle([spend(purse.id("a", "one"), 40)])
-    assert (await purse.reserve("b", "two", line(60))).sums == {REFUNDS: money(100)}
     await purse.store.close()
 
 
