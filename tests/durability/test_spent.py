@@ -11,7 +11,7 @@ from tests.support.durability.spent import BROKEN
 from tests.support.postgres import Hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
-SEED = int(os.environ.get("SPENT_SEED", "1"))
+SEED = int(os.environ.get("SPENDING_SEED", "1"))
 RUNS = int(os.environ.get("SPENT_RUNS", "50"))
 KILLS = int(os.environ.get("SPENT_KILLS", "25"))
 
@@ -22,7 +22,7 @@ def test_what_hosts_spend_together_is_counted_exactly_while_they_are_killed(
     """V60, V64, V67: known <= counter <= known + what was cut off."""
     where = {"url": hosts.url, "schema": hosts.schema}
     found = forks.play("spent", **where, seed=SEED, runs=RUNS, kills=KILLS, limit=RUNS * 15)
-    print(found)  # noqa: T201  # the figures of `make spent`
+    print(found)  # noqa: T201  # the figures of `make spending`
     assert found["violations"] == []
     assert found["figures"]["killed"] == KILLS
 
