@@ -36,7 +36,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import RULE, Approval, Vote, starts_at, tally
+from understudy.approvals import BUDGET, RULE, Approval, Vote, starts_at, tally
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -241,8 +241,6 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
 
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
-MAX_GRANTS = 100
-"""The largest number of grants that an agent has at once."""
 DOUBT_ENDS = 7 * 24 * 3600.0
 """Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
 
@@ -378,6 +376,11 @@ class Request:
     def rule(self) -> str:
         """The name of the rule of the application that asks; empty where none does."""
         return self.source.removeprefix(RULE) if self.source.startswith(RULE) else ""
+
+    @property
+    def budget(self) -> str:
+        """The name of the budget that has no room for it; empty where none asks."""
+        return self.source.removeprefix(BUDGET) if self.source.startswith(BUDGET) else ""
 
     @property
     def about(self) -> str:
@@ -661,17 +664,6 @@ def _decision_adapter() -> TypeAdapter[Decision]:
 @cache
 def _grant_adapter() -> TypeAdapter[Grant]:
     return TypeAdapter(Grant)
-
-
-def room_for_grants(grants: Iterable[Grant], now: datetime) -> int:
-    """How many grants an agent may still be given that has these.
-
-    Args:
-        grants: of the outermost agent.
-        now: those that are over by then do not count.
-
-    """
-    return max(0, MAX_GRANTS - sum(not each.is_over(now) for each in grants))
 
 
 @cache

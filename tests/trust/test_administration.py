@@ -357,7 +357,7 @@ async def test_the_api_asks_votes_and_does_it() -> None:
             listed = await client.get("/api/administration", headers=headers("eve", "read"))
             assert [each["about"] for each in listed.json()["requests"]] == ["delete agent 'a'"]
             page = (await client.get("/administration", headers=headers("bob"))).text
-            assert "1 of ops, never the requester must agree, 1 more of ops is missing" in page
+            assert "Must agree: 1 of ops, never the requester; 1 more of ops is missing" in page
             form = {"id": id, "type": "approve"}
             voted = await client.post("/administration/do/vote", data=form, headers=headers("bob"))
             assert voted.headers["location"].endswith("?said=vote")

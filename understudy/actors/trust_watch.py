@@ -11,6 +11,7 @@ import logging
 import platform
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from understudy._base.json_values import text_of
@@ -18,7 +19,8 @@ from understudy.actors.agent.services import RuntimeServices
 from understudy.approvals import Caller
 from understudy.errors import JournalFailed, UsageError
 from understudy.trust.delegations import delegation_of, to_delegate, to_end
-from understudy.trust.fold import Delegation
+from understudy.trust.fold import Delegation, RegisteredRules
+from understudy.trust.registration import to_retire
 from understudy.trust.rules import Rules
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -43,8 +45,13 @@ class TrustWatch:
         self._held = ""
         self._reading: asyncio.Task[None] | None = None
         self._holding: asyncio.Task[None] | None = None
+        self._acknowledging: asyncio.Task[None] | None = None
+        self._acknowledged = 0
+        self._freezes: frozenset[str] = frozenset()
         self.on_released: Callable[[], None] = _nothing
         """Called when calls may start here again: what waits is continued."""
+        self.on_thawed: Callable[[], None] = _nothing
+        """Called when a freeze is over."""
 
     async def open(self) -> None:
         """After the store has opened, and before an agent is claimed.
@@ -54,9 +61,13 @@ class TrustWatch:
 
         """
         trust, store = self._trust, self._services.store
+        store.on_trust_at_once = partial(trust.hear, store)
         await self.put_rules(trust.rules, opening=True)
         trust.on_change = self._changed
         store.on_trust = self._heard
+        self._freezes = frozenset(trust.state.freezes)
+        if trust.state.awaited:
+            await self._acknowledge()
         await self._hold_if_need_be()
 
     async def put_rules(self, rules: Rules | None, *, opening: bool = False) -> None:
@@ -65,12 +76,30 @@ class TrustWatch:
         at, host = services.clock.now(), services.host or platform.node()
         await self._trust.put_rules(rules, services.store, at=at, host=host, opening=opening)
 
-    async def retire_rules(self, by: str | None) -> bool:
+    async def registered_rules(self) -> list[RegisteredRules]:
+        """As of `Runtime`."""
+        await self._trust.look()
+        found = self._trust.state.versions.values()
+        return sorted(found, key=lambda each: each.version, reverse=True)
+
+    async def rules_to_retire(self, version: int | None) -> int | None:
+        """The version of the rules that hold; None where none do.
+
+        Raises:
+            UsageError: if they are not of the version that is meant.
+
+        """
+        await self._trust.look()
+        found = to_retire(self._trust.state, version)
+        return None if found is None else found.version
+
+    async def retire_rules(self, by: str | None, version: int | None) -> bool:
         """As of `Runtime`."""
         trust = self._trust
         if trust.log is None:
             return False  # it has none
-        return await trust.retire_rules(at=self._services.clock.now(), by=by)
+        at = self._services.clock.now()
+        return await trust.retire_rules(at=at, by=by, version=version)
 
     async def delegate(
         self,
@@ -118,13 +147,15 @@ class TrustWatch:
 
     def close(self) -> None:
         """Act on nothing any more."""
-        self._services.store.on_trust = None
+        self._services.store.on_trust = self._services.store.on_trust_at_once = None
         self._trust.on_change = None
 
     def _heard(self) -> None:
         """Another host may have added facts."""
         trust, store = self._trust, self._services.store
         is_new = store.trust_seen > trust.state.number
+        if not is_new and trust.state.awaited > self._acknowledged:
+            self._changed()
         if is_new and (self._reading is None or self._reading.done()):
             if trust.log is None:
                 trust.follow(store)
@@ -137,10 +168,33 @@ class TrustWatch:
             logger.warning("what holds for the store is not known: %s", text_of(error))
 
     def _changed(self) -> None:
+        state = self._trust.state
+        if state.awaited > self._acknowledged and (
+            self._acknowledging is None or self._acknowledging.done()
+        ):
+            self._acknowledging = self._services.start_task(
+                self._acknowledge_later(), "acknowledging the log of trust"
+            )
+        freezes, self._freezes = self._freezes, frozenset(state.freezes)
+        if freezes - self._freezes:
+            self.on_thawed()
         if (self._trust.held or "") != self._held and (
             self._holding is None or self._holding.done()
         ):
             self._holding = self._services.start_task(self._hold_later(), "holding calls")
+
+    async def _acknowledge(self) -> None:
+        """Say that this host judges by what somebody waits for."""
+        while self._acknowledged < self._trust.state.awaited:
+            number = self._trust.state.number
+            await self._services.store.acknowledge_trust(number)
+            self._acknowledged = number
+
+    async def _acknowledge_later(self) -> None:
+        try:
+            await self._acknowledge()
+        except JournalFailed as error:  # the next renewal of the lease has it said again
+            logger.warning("other hosts do not know what this one judges by: %s", text_of(error))
 
     async def _hold_later(self) -> None:
         try:

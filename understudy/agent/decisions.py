@@ -31,7 +31,6 @@ from understudy.errors import (
     VoteRefused,
 )
 from understudy.interrupts import (
-    MAX_GRANTS,
     Decision,
     Request,
     approved_at,
@@ -40,12 +39,12 @@ from understudy.interrupts import (
     decision_on_only,
     decision_word,
     decisions_by_id,
-    room_for_grants,
 )
 from understudy.run.definition import AgentDefinition
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
+from understudy.state.folds.grants import MAX_GRANTS, room_for_grants
 from understudy.state.next_due import votes_of
 from understudy.state.records import Decided, GlassBroken, Record, voted_on
 from understudy.state.reviews import Review
@@ -197,7 +196,7 @@ def vote_of(
     """The decision as the vote of somebody who may vote."""
     other = None
     if not decision.break_glass:
-        other = represented_by(asked, voter, votes, _excluded(request, asked), now)
+        other = represented_by(asked, voter, votes, excluded_from(request, asked), now)
     return Vote(
         person=voter.person,
         name=voter.name,
@@ -273,7 +272,7 @@ def why_no_voter(
     if break_glass and asked.glass_roles.isdisjoint(voter.roles):
         roles = ", ".join(sorted(asked.glass_roles))
         return f"{name!r} does not have the role that may break the glass: {roles}"
-    other = represented_by(asked, voter, votes, _excluded(request, asked), now)
+    other = represented_by(asked, voter, votes, excluded_from(request, asked), now)
     if not break_glass and other is None and asked.roles.isdisjoint(voter.roles):
         return (
             f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
@@ -287,19 +286,23 @@ def why_no_voter(
                 "the delegation first"
             )
     if _excludes(request, asked) and request.requesters is None:
-        done = "asked for the call" if asked.never else "edited the arguments"
+        done, who = (
+            ("asked for the call", "requester")
+            if asked.never
+            else ("edited the arguments", "editor")
+        )
         return (
-            f"nobody knows who has {done}, and who has must not vote. Cancel the run, and let it "
+            f"nobody knows who has {done}, and the {who} must not vote. Cancel the run, and let it "
             "be asked for by a name (run(by=...)) that Runtime(people=...) knows"
         )
-    if voter.person in _excluded(request, asked):
+    if voter.person in excluded_from(request, asked):
         if asked.never:
-            return f"{name!r} has asked for the call, and who has must not vote"
+            return f"{name!r} has asked for the call, and the requester must not vote"
         return f"{name!r} has edited the arguments, and others must agree to them"
     return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 
-def _excluded(request: AskedOf, asked: Approval) -> tuple[str, ...]:
+def excluded_from(request: AskedOf, asked: Approval) -> tuple[str, ...]:
     """The ids of persons who must not vote."""
     return (request.requesters or ()) if _excludes(request, asked) else ()
 
@@ -316,7 +319,7 @@ def _why_not_for_others(
     for each in voter.represents:
         if each.until <= now or asked.roles.isdisjoint(each.roles):
             continue
-        if each.person in _excluded(request, asked):
+        if each.person in excluded_from(request, asked):
             return f"; {each.name}, for whom they might vote, has asked for the call"
         if any(each.person in vote.persons for vote in votes):
             return f"; the vote of {each.name}, for whom they might vote, is cast already"

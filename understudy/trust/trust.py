@@ -15,6 +15,7 @@ from understudy.state.trust_facts import FactContent, data_of
 from understudy.state.trust_log import TrustFact, TrustLog
 from understudy.trust.delegations import with_delegations
 from understudy.trust.fold import TrustState, apply_fact
+from understudy.trust.freezes import Stops
 from understudy.trust.people import People
 from understudy.trust.registration import (
     check_none_needed,
@@ -46,7 +47,11 @@ class Trust:
         self.state: TrustState = TrustState()
         """What holds by all facts that were read."""
         self.held: str | None = None
-        """Why no call may start at this host now; None where calls may."""
+        """Why no call may start at this host now, so that it gives up its agents; None where calls
+        may."""
+        self.stops: Stops | None = None
+        """What may not run here now: because of `held`, or because it is frozen. None where
+        everything may."""
         self.stamp: object | None = None if rules is None else object()
         """Another one after each change of what is judged before a body is entered; None where
         nothing is."""
@@ -150,9 +155,21 @@ class Trust:
         """As `voter`, by who calls."""
         return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
 
-    async def retire_rules(self, *, at: datetime, by: str | None) -> bool:
-        """Have no rules hold for the store any more. Returns whether some did."""
-        return await self.add(to_retire, at=at, by=by) is not None
+    async def retire_rules(
+        self, *, at: datetime, by: str | None, version: int | None = None
+    ) -> bool:
+        """Have no rules hold for the store any more. Returns whether some did.
+
+        Args:
+            at: when that is decided.
+            by: the person who decides it.
+            version: of the rules that are meant; None for the newest.
+
+        Raises:
+            UsageError: if other rules hold.
+
+        """
+        return await self.add(partial(to_retire, version=version), at=at, by=by) is not None
 
     @property
     def is_behind(self) -> bool:
@@ -237,9 +254,24 @@ class Trust:
             if self.on_change is not None:
                 self.on_change()
 
+    def hear(self, log: TrustLog) -> None:
+        """Have each body judged anew from now on, if the log has facts that were not read.
+
+        Called in any thread. For the time between the moment at which this host learns of a fact
+        and the moment at which it has read it.
+        """
+        with self.lock:
+            if log.trust_seen > self.state.number:
+                if self.log is None:
+                    log.follow_trust()
+                    self.log = log
+                self._judge_anew()
+
     def _judge_anew(self) -> None:
         """What is judged by has changed. The caller holds the lock."""
         self.held = self._why_held()
+        freezes = tuple(self.state.freezes.values())
+        self.stops = Stops(self.held, freezes) if freezes or self.held is not None else None
         self.stamp = None if self._rules is None and self.log is None else object()
 
     def _why_held(self) -> str | None:

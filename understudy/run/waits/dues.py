@@ -13,9 +13,10 @@ from datetime import datetime
 
 from understudy._base.request_timing import EXPIRY
 from understudy.approvals import Vote
-from understudy.interrupts import Decision, Request, approved_at, decision_by_votes, room_for_grants
+from understudy.interrupts import Decision, Request, approved_at, decision_by_votes
 from understudy.run.ledger import Ledger, ledger_tree, open_calls
 from understudy.state.doubts import next_end
+from understudy.state.folds.grants import room_for_grants
 from understudy.state.next_due import due_of_run
 from understudy.state.records import (
     CancelRequested,
