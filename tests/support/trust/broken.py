@@ -275,12 +275,12 @@ def _changed(patch: Patch) -> None:
 @build("a denial counts less than what asks or allows")
 def _denials(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
-        def verdict(own: Any, *given: Any) -> Any:
-            found = inner(own, *given)
+        def verdict(own: Any, *given: Any, **how: Any) -> Any:
+            found = inner(own, *given, **how)
             others = [each for each in own.rules if each.kind != "deny"]
             if found.result != "deny" or len(others) == len(own.rules):
                 return found
-            return inner(Rules(*others, default=own.default), *given)
+            return inner(Rules(*others, default=own.default), *given, **how)
 
         return verdict
 
@@ -290,8 +290,8 @@ def _denials(patch: Patch) -> None:
 @build("one of the rules that ask is enough")
 def _first(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
-        def verdict(*given: Any) -> Any:
-            found = inner(*given)
+        def verdict(*given: Any, **how: Any) -> Any:
+            found = inner(*given, **how)
             return Verdict(result=found.result, rules=found.rules[:1])
 
         return verdict

@@ -228,6 +228,8 @@ class Judge:
                 self._names.add(record.get("by"))
             case "run_ended" if depth == 0:
                 self._is_open = False
+                # Nothing here fails: a build that raises would seem to forbid all it must.
+                assert record["end"]["outcome"] != "failed", f"the run has failed: {record['end']}"
             case "revoked":
                 if record["grant_id"] in self._grants:
                     self._grants[record["grant_id"]].revoked = self._number
