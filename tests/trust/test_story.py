@@ -8,6 +8,7 @@ be found out, or the story proves nothing.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from tests.support.trust.story import AMONG, MORE, acts_of, shortened, told
 
 SHORT, LONG, OF_CONTROLS, OF_MORE_CONTROLS = 12, 72, 72, 75
 """Rounds."""
+STORIES = int(os.environ.get("SOAK_STORIES", "2"))
+"""Long stories of each kind; `make soak` tells more of them."""
 
 
 async def counts_of(folder: Path, seed: int, rounds: int) -> dict[str, int]:
@@ -48,7 +51,7 @@ async def test_a_seed_tells_the_same_story_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", range(3, 3 + STORIES))
 async def test_so_it_is_in_a_long_story(tmp_path: Path, seed: int) -> None:
     """V1-V7."""
     counts = await counts_of(tmp_path, seed, LONG)
@@ -83,7 +86,7 @@ async def test_a_build_with_one_rule_left_out_is_found_out_by_each_seed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", range(4, 4 + STORIES))
 async def test_so_it_is_with_delegations_terms_grants_and_versions_of_rules(
     tmp_path: Path, seed: int
 ) -> None:
