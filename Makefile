@@ -100,8 +100,9 @@ bench-durable: $(VENV)/.bench  ## what durability costs on SQLite, beside the ri
 bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and the bare agent
 	$(BIN)/python -m benchmarks.actors
 
-soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story
+soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story; 100 stories of who decides
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s $(LONG) tests/actors/test_soak.py
+	SOAK_STORIES=50 $(TESTS) $(LONG) tests/trust/test_story.py -m slow
 
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight or help; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
