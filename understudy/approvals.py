@@ -34,6 +34,8 @@ VOTE_TYPES: tuple[VoteType, ...] = ("approve", "reject")
 """What persons may say of a call to which several must agree: it runs as it is, or not."""
 RULE = "rule: "
 """The source of the request of a rule begins with it; the name of the rule follows."""
+BUDGET = "budget: "
+"""The source of the request of a budget begins with it; the name of the budget follows."""
 MAX_PERSONS = 20
 """The largest number of persons that an approval may ask for."""
 

@@ -36,7 +36,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import RULE, Approval, Vote, starts_at, tally
+from understudy.approvals import BUDGET, RULE, Approval, Vote, starts_at, tally
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -376,6 +376,11 @@ class Request:
     def rule(self) -> str:
         """The name of the rule of the application that asks; empty where none does."""
         return self.source.removeprefix(RULE) if self.source.startswith(RULE) else ""
+
+    @property
+    def budget(self) -> str:
+        """The name of the budget that has no room for it; empty where none asks."""
+        return self.source.removeprefix(BUDGET) if self.source.startswith(BUDGET) else ""
 
     @property
     def about(self) -> str:

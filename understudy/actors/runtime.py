@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -46,6 +47,8 @@ from understudy.actors.agent.services import (
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef, of_login
+from understudy.actors.budgets import BudgetDesk, BudgetUse, budgets_of_rules
+from understudy.actors.freezing import Freezing
 from understudy.actors.opened import Opened
 from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
@@ -66,14 +69,17 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
+from understudy.run.account import BudgetKeeper
 from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
+from understudy.trust.budgets import GivenBudgets, checked_budgets
 from understudy.trust.delegations import checked_party, checked_terms
 from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
+from understudy.trust.freezes import Freeze, checked_target
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -101,6 +107,8 @@ class RuntimeStatus:
     because its rules are older than those of the store, say."""
     held: str = ""
     """Why no call may start here now; empty where calls may."""
+    frozen: tuple[str, ...] = ()
+    """What is frozen in the store, by whom and why: see `Runtime.freeze`. Requests are taken."""
 
     @property
     def ready(self) -> bool:
@@ -139,6 +147,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     people: GivenPeople | None
     rules: Rules | None
     protect: Mapping[Protected, Approval] | None
+    budgets: GivenBudgets
     clock: Clock | None
     new_id: NewId | None
 
@@ -208,9 +217,11 @@ class Runtime(Opened):
             `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
             puts others in their place.
         protect: what persons must agree to before it is done: `{"delete": approval({"ops": 2})}`.
-            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover` and
-            `retire_rules`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the same is
-            asked for again then. It is of this runtime: give it to all hosts of the store.
+            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`,
+            `retire_rules` and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the
+            same is asked for again then. It is of this runtime: give it to all hosts of the store.
+        budgets: how much the calls of all agents may spend, together: a list of `Budget` of
+            `understudy.trust`. Each host of the store is given the same ones.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -270,6 +281,7 @@ class Runtime(Opened):
         people: GivenPeople | None = None,
         rules: Rules | None = None,
         protect: Mapping[Protected, Approval] | None = None,
+        budgets: GivenBudgets = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -303,6 +315,7 @@ class Runtime(Opened):
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
+        given_budgets = checked_budgets(budgets)
         has_factory = factory is not None
         self._directory = Directory(agents, has_factory=has_factory)
         labels = checked_labels(labels, what="`labels`")
@@ -311,6 +324,13 @@ class Runtime(Opened):
         self._protect = checked_protect(protect, has_people=known is not None)
         check_approvals(self._directory.definitions(), self._trust.rules, known)
         self._has_factory = has_factory
+        within = budgets_of_rules(self._trust.rules)
+        self._budgets: BudgetKeeper | None = None
+        if given_budgets or within:
+            checked_budgets([*given_budgets, *within])  # no two have one name
+            self._budgets = BudgetKeeper(given_budgets, within, self._trust, self._clock)
+        if self.prices is None and any(each.measure.unit == "usd" for each in given_budgets):
+            self.prices = Prices()
         runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
@@ -330,6 +350,7 @@ class Runtime(Opened):
             deps_for=deps_for,
             factory=factory,
             runs=runs,
+            budgets=self._budgets,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
@@ -359,6 +380,7 @@ class Runtime(Opened):
     def rules(self, rules: Rules | None) -> None:
         rules = checked_rules(rules)
         check_approvals(self._directory.definitions(), rules, self._trust.people)
+        self._check_within(rules)
         is_of_host = rules is None or rules.version is None
         if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
@@ -380,7 +402,19 @@ class Runtime(Opened):
         """
         checked = checked_rules(rules)
         check_approvals(self._directory.definitions(), checked, self._trust.people)
+        self._check_within(checked)
         return self._call(lambda: self._agent_host.trust.put_rules(checked))
+
+    def _check_within(self, rules: Rules | None) -> None:
+        """Raise where rules allow within budgets that this runtime did not begin with."""
+        known = () if self._budgets is None else self._budgets.all
+        ids = {each.id for each in known}
+        new = [each.name for each in budgets_of_rules(rules) if each.id not in ids]
+        if new:
+            raise UsageError(
+                f"The rules allow within the budget {new[0]!r}, which this runtime did not begin "
+                "with: start it with these rules, as Runtime(rules=...)"
+            )
 
     def registered_rules(self) -> Future[list[RegisteredRules]]:
         """All rules with a version that hosts have registered in the store, the newest first.
@@ -428,6 +462,124 @@ class Runtime(Opened):
     def trust(self) -> Trust:
         """The people and the rules, and what holds for the whole store."""
         return self._trust
+
+    def freeze(
+        self,
+        *,
+        definition: str | None = None,
+        tool: str | None = None,
+        why: str,
+        by: str | None = None,
+    ) -> Future[Freeze]:
+        """Let nothing of the store begin any more, at any host, until it is thawed.
+
+        Messages are recorded, and people may decide and cancel. No run begins, no model is asked,
+        and no call starts. Calls whose bodies were entered end, and their results are recorded.
+
+        The future has a result once each living host judges by it, or its lease is over. No body of
+        what is frozen is entered after that. It is kept in the store.
+
+        Args:
+            definition: freeze agents of this definition alone, also inside of others. The call that
+                runs such an agent waits.
+            tool: freeze calls of the tools of this name alone. A run rests at such a call.
+            why: for whoever finds it frozen.
+            by: the person who asks for it.
+
+        Returns:
+            The freeze, with the calls that are under way. The same asked for again by the same
+            person is the same freeze.
+
+        Raises:
+            UsageError: for both, for an empty name or reason, or a `by` that is no name.
+
+        """
+        what, name, reason = checked_target(definition, tool, why)
+        author = checked_author(by, what="freeze(by=...)")
+        security_log.note("act", "freeze", who=author)
+        return self._call(lambda: self._freezing.freeze(what, name, reason, author))
+
+    def thaw(self, id: str, *, by: str | None = None) -> Future[bool]:
+        """End a freeze. What waited begins by itself, at all hosts, unless another one holds it.
+
+        The future resolves to whether the freeze stood.
+
+        Args:
+            id: of the freeze.
+            by: the person who asks for it.
+
+        Raises:
+            UsageError: if `id` is no text, or `by` no name.
+            ApprovalNeeded: by the future, where `Runtime(protect={"thaw": ...})` asks persons.
+
+        """
+        checked_text(id, what="thaw(id)")
+        author = checked_author(by, what="thaw(by=...)")
+        security_log.note("act", "thaw", who=author)
+        return self._guarded(
+            "thaw",
+            f"thaw freeze {id!r}",
+            {"id": id},
+            author,
+            lambda: self._freezing.thaw(id, author),
+        )
+
+    def freezes(self) -> Future[list[Freeze]]:
+        """What is frozen now, the oldest first; without the calls that were under way."""
+        return self._call(lambda: self._freezing.freezes())
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether it has budgets, its own or those of its rules."""
+        return self._budgets is not None
+
+    @property
+    def low_budgets(self) -> int:
+        """How many budgets have four fifths used now, as far as calls at this host have told it."""
+        return 0 if self._budgets is None else self._budgets.low()
+
+    def budgets(self) -> Future[list[BudgetUse]]:
+        """How much of each budget is used, by whom it is counted for. Empty without budgets."""
+
+        async def uses() -> list[BudgetUse]:
+            return [] if self._budgets is None else await self._budget_desk.uses()
+
+        return self._call(uses)
+
+    def raise_budget(
+        self,
+        name: str,
+        amount: Decimal | float | str,
+        *,
+        why: str,
+        key: str = "",
+        by: str | None = None,
+    ) -> Future[BudgetUse]:
+        """Add an amount to a budget for its window of now, at all hosts of the store.
+
+        Args:
+            name: of the budget.
+            amount: what is added to its limit.
+            why: for the record.
+            key: for whom it is counted, as `budgets()` lists it.
+            by: the person who decides it, for the record.
+
+        Returns:
+            The budget as it is then.
+
+        Raises:
+            UsageError: if there is no such budget or key, or the amount is none.
+
+        """
+        author = checked_author(by, what="raise_budget(by=...)")
+        security_log.note("act", "raise_budget", who=author)
+        return self._call(lambda: self._budget_desk.raise_budget(name, amount, key, why, author))
+
+    @property
+    def _budget_desk(self) -> BudgetDesk:
+        if self._budgets is None:
+            raise UsageError("this runtime has no budgets: give Runtime(budgets=[...])")
+        return BudgetDesk(self._agent_host.services, self._budgets)
 
     def delegate(
         self,
@@ -625,6 +777,7 @@ class Runtime(Opened):
         await self._agent_host.open(loop)
         self._administration = Administration(self._agent_host.services, self._protect)
         self._trust.guard = self._administration.allow if self._protect else None
+        self._freezing = Freezing(self._directory)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
@@ -634,7 +787,12 @@ class Runtime(Opened):
                 raise
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
         self._agent_host.trust.on_released = self._sweep.hint
+        self._agent_host.trust.on_thawed = self._thawed
         self._sweep.open()
+
+    def _thawed(self) -> None:
+        self._agent_host.go_on()
+        self._sweep.hint()
 
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
@@ -998,6 +1156,7 @@ class Runtime(Opened):
             abandoned_tasks=len(self._abandoned),
             draining=self._agent_host.services.placement.is_closed,
             held=self._agent_host.services.placement.held,
+            frozen=tuple(each.text for each in self._trust.state.freezes.values()),
         )
 
     # -------------------------------------------------------------------- inside

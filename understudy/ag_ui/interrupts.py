@@ -56,6 +56,8 @@ def interrupt_of(
     }
     if request.rule:
         about |= {"rule": request.rule}
+    if request.budget:
+        about |= {"budget": request.budget}
     if request.approval is not None:
         due = approved_at(request, votes)
         about |= {

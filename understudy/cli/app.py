@@ -12,9 +12,11 @@ from understudy.actors.verbs import VERBS
 from understudy.cli import (
     acting,
     administering,
+    budgets,
     deciding,
     demo,
     doctor,
+    freezing,
     inspect,
     mcp,
     rules,
@@ -88,6 +90,11 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     administering.delegate,
     administering.delegations,
     administering.end_delegation,
+    freezing.freeze,
+    freezing.thaw,
+    freezing.freezes,
+    budgets.budgets,
+    budgets.raise_budget,
     doctor.doctor,
 )
 for _function in _COMMANDS:

@@ -145,6 +145,8 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines.append(f"again     {line(request['asked_again'])}")
     if request.get("rule"):
         lines.append(f"rule      {line(request['rule'])}")
+    if request.get("budget"):
+        lines.append(f"budget    {line(request['budget'])}: no room; what is approved counts")
     if request.get("must_agree"):
         lines.append(f"must agree: {line(request['must_agree'])}")
         lines += [f"vote      {_vote(vote)}" for vote in request["votes"]]

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast
 
 from understudy._base.authors import checked_author
@@ -61,6 +62,10 @@ from understudy.trust.rules import Rules
 from understudy.trust.trust import NO_TRUST, Trust
 
 NO_RULES = "A cluster knows no people and has no rules: give them to a Runtime for each host"
+NO_FREEZES = (
+    "A cluster freezes nothing itself: freeze its store by a Runtime of it, or `understudy freeze`"
+)
+NO_BUDGETS = "A cluster has no budgets: give them to a Runtime for each host"
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 60.0
@@ -348,6 +353,76 @@ class Cluster(_RuntimeCalls):
 
         """
         raise UsageError(NO_RULES)
+
+    def freeze(
+        self,
+        *,
+        definition: str | None = None,
+        tool: str | None = None,
+        why: str,
+        by: str | None = None,
+    ) -> NoReturn:
+        """Refused: a host of the store freezes it, with its program or its command line.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
+    def thaw(self, id: str, *, by: str | None = None) -> NoReturn:
+        """Refused, as `freeze`.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
+    def freezes(self) -> NoReturn:
+        """Refused, as `freeze`.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
+    @property
+    def has_budgets(self) -> bool:
+        """False: a cluster has no budgets."""
+        return False
+
+    @property
+    def low_budgets(self) -> int:
+        """0: a cluster has no budgets."""
+        return 0
+
+    def budgets(self) -> NoReturn:
+        """Refused: a cluster has no budgets.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_BUDGETS)
+
+    def raise_budget(
+        self,
+        name: str,
+        amount: Decimal | float | str,
+        *,
+        why: str,
+        key: str = "",
+        by: str | None = None,
+    ) -> NoReturn:
+        """Refused: a cluster has no budgets.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_BUDGETS)
 
     @property
     def trust(self) -> Trust:

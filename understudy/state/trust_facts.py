@@ -130,6 +130,47 @@ class AdminUsed:
     id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """Nothing of the store, of a definition, or of a tool, begins any more."""
+
+    KIND: ClassVar[str] = "frozen"
+
+    id: str
+    what: Literal["store", "definition", "tool"]
+    name: str = ""
+    """Of the definition, or of the tool."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thawed:
+    """A freeze is over: what waited because of it begins."""
+
+    KIND: ClassVar[str] = "thawed"
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRaised:
+    """A person has added something to a budget, for the window of now."""
+
+    KIND: ClassVar[str] = "budget_raised"
+
+    budget: str
+    """The name of the budget."""
+    counter: str
+    """The budget as counters have it: see `CounterId.budget`."""
+    key: str
+    """For whom it is counted; empty where it is for the whole store."""
+    amount: str
+    """What is added, as a decimal number."""
+    until: datetime | None
+    """When the window ends; None where the budget has none."""
+    why: str
+
+
 FactContent: TypeAlias = (
     RulesRegistered
     | RulesRetired
@@ -138,6 +179,9 @@ FactContent: TypeAlias = (
     | AdminRequested
     | AdminVoted
     | AdminUsed
+    | Frozen
+    | Thawed
+    | BudgetRaised
 )
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
     {
@@ -150,6 +194,9 @@ KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
             AdminRequested,
             AdminVoted,
             AdminUsed,
+            Frozen,
+            Thawed,
+            BudgetRaised,
         )
     }
 )

@@ -24,6 +24,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    budgets,
     conversation,
     files,
     schedules,
@@ -67,6 +68,7 @@ PAGES: tuple[Page, ...] = (
     Page(path="/doubts", name="doubts", view=asks.doubts),
     Page(path="/reviews", name="reviews", view=asks.reviews),
     Page(path="/administration", name="administration", view=administration.page),
+    Page(path="/budgets", name="budgets", view=budgets.budgets),
     Page(path="/agents", name="agents", view=agents.agents),
     Page(path="/runtime", name="runtime", view=agents.overview),
     Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
@@ -111,6 +113,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
+        Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
         Route(f"{AGENT}/export", _answered(site, export, "admin"), methods=["GET"]),
         Route(f"{AGENT}/files/download", _answered(site, files.download), methods=["GET"]),
@@ -204,6 +207,13 @@ async def administer(visit: Visit) -> Response:
     action = visit.request.path_params["action"]
     said = await administration.by_form(visit, action, await visit.form())
     target = visit.link("/administration")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def raise_budget(visit: Visit) -> Response:
+    """More to spend of a budget."""
+    said = await budgets.by_form(visit, await visit.form())
+    target = visit.link("/budgets")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 

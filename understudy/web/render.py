@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
@@ -47,6 +48,7 @@ def _templates() -> Environment:
         text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when, minute=minute,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
+        shares=shares_of,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several
@@ -239,6 +241,38 @@ def told_apart(
 @cache
 def _terms_adapter() -> TypeAdapter[GrantTerms]:
     return TypeAdapter(GrantTerms)
+
+
+class Shares(NamedTuple):
+    """The parts of the bar of a budget, in percent of its limit, or of what is used beyond it."""
+
+    spent: float
+    unknown: float
+    reserved: float
+    limit: float
+    is_full: bool
+
+
+def shares_of(row: Mapping[str, Any]) -> Shares:
+    """The parts of the bar of a budget."""
+    try:
+        used, unknown, reserved, limit = (
+            Decimal(row[name]) for name in ("used", "unknown", "reserved", "limit")
+        )
+        whole = max(used, limit)
+
+        def part(of: Decimal) -> float:
+            return float(round(100 * of / whole, 2))
+
+        return Shares(
+            part(used - unknown - reserved),
+            part(unknown),
+            part(reserved),
+            part(limit),
+            is_full=used >= limit,
+        )
+    except (ArithmeticError, TypeError, ValueError):  # some of it is hidden
+        return Shares(0, 0, 0, 100, is_full=False)
 
 
 def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:

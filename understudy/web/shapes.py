@@ -184,6 +184,7 @@ class InboxRow(RequestShape, StandingShape):
     summary: str
     impossible: str | None
     rule: str
+    budget: str
     must_agree: str
     terms: list[str]
     votes: list[VoteShape]
@@ -309,6 +310,49 @@ class Ended(TypedDict):
 
 
 @exactly
+class EnteredCallShape(TypedDict):
+    """A call that was under way when something was frozen."""
+
+    agent_id: str
+    path: list[str]
+    run_id: str
+    tool: str
+    call_key: str
+    since: Time | None
+
+
+@exactly
+class FreezeShape(TypedDict):
+    """What begins no more, by whom and why. Of a list, `entered` and `silent_hosts` are empty."""
+
+    id: str
+    what: Literal["store", "definition", "tool"]
+    name: str
+    why: str
+    by: str | None
+    at: Time
+    text: str
+    entered: list[EnteredCallShape]
+    silent_hosts: list[str]
+    warning: str
+
+
+@exactly
+class Freezes(TypedDict):
+    """What is frozen."""
+
+    freezes: list[FreezeShape]
+
+
+@exactly
+class Thawed(TypedDict):
+    """The freeze that is over, and whether it stood."""
+
+    id: str
+    thawed: bool
+
+
+@exactly
 class AdminRequestShape(TypedDict):
     """What persons are to agree to, and their votes. `result` is null where more must vote."""
 
@@ -382,6 +426,66 @@ class Retired(TypedDict):
 
     version: int
     retired: bool
+
+
+@exactly
+class RaisedShape(TypedDict):
+    """What a person has added to a budget, until its window ends. `text` is for people."""
+
+    budget: str
+    key: str
+    added: str
+    text: str
+    until: Time | None
+    why: str
+    at: Time
+    by: str | None
+
+
+@exactly
+class AmountTexts(TypedDict):
+    """The amounts of a budget, as people read them."""
+
+    used: str
+    reserved: str
+    unknown: str
+    limit: str
+    left: str
+
+
+@exactly
+class BudgetShape(TypedDict):
+    """A budget for one key, as it is now. Amounts are decimal numbers with all their digits.
+
+    `at_limit` is null where a rule allows calls within the budget: beyond it they do not run alone.
+    """
+
+    budget: str
+    allows: str
+    counts: str
+    key: str
+    unit: str
+    at_limit: Literal["stop", "ask"] | None
+    used: str
+    reserved: str
+    unknown: str
+    limit: str
+    left: str
+    is_low: bool
+    text: str
+    texts: AmountTexts
+    window: Literal["day", "week", "month", "last"] | None
+    since: Time | None
+    until: Time | None
+    raised: list[RaisedShape]
+
+
+@exactly
+class Budgets(TypedDict):
+    """The budgets; of each the keys first that have used most. `left_off` are not listed."""
+
+    budgets: list[BudgetShape]
+    left_off: int
 
 
 class ReviewFilters(TypedDict):
@@ -468,6 +572,7 @@ class RequestPage(StandingShape):
     last_rows: list[RowShape]
     reply: Reply
     rule: str
+    budget: str
     must_agree: str
     terms: list[str]
     votes: list[VoteShape]

@@ -93,12 +93,15 @@ from understudy.state.trust_facts import (
     AdminRequested,
     AdminUsed,
     AdminVoted,
+    BudgetRaised,
     Delegated,
     DelegationEnded,
     FactContent,
+    Frozen,
     RulesRegistered,
     RulesRetired,
     RuleSummary,
+    Thawed,
 )
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
@@ -1047,8 +1050,23 @@ FACTS: tuple[FactContent, ...] = (
     ),
     *(AdminVoted(id="x1", vote=vote) for vote in votes()),
     AdminUsed(id="x1"),
+    Frozen(id="z1", what="store", why="a leak"),
+    Frozen(id="z2", what="tool", name="drop", why="a leak"),
+    Thawed(id="z1"),
+    Thawed(id="z2"),
+    BudgetRaised(
+        budget="refunds",
+        counter="refunds#0a1b2c3d",
+        key="agent=desk",
+        amount="12.50",
+        until=at(99),
+        why="a recall",
+    ),
+    BudgetRaised(
+        budget="ever", counter="ever#0a1b2c3d", key="", amount="3", until=None, why="more"
+    ),
 )
-"""What the log of trust has. No rules have to hold after the last of them."""
+"""What the log of trust has. After the last no rules have to hold, and nothing is frozen."""
 LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
 AGENTS = {
@@ -1413,6 +1431,8 @@ def sample_errors() -> list[UnderstudyError]:
         e.UntilToolNotCalled(tools=["finish"], success_required=True),
         e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),
         e.CostUnknown(middleware="Limits", hook="before_step", models=["fake"], requests=2),
+        e.BudgetUnknown(budget="models", cause="no price is known for 'fake'"),
+        e.BudgetUsedUp(budgets=["models"], cause="Not asked: the budget is used up"),
         e.AgentFailed(agent="member0", error=error()),
         e.DefinitionChanged(agent="panel", was="loop(a)", now="loop(b)"),
         e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),

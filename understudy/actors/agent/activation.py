@@ -39,11 +39,13 @@ from understudy.journal import (
 from understudy.journal.shared import Hint, Sent, Taken
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
+from understudy.run.account import SpendingLedger
 from understudy.run.hooks import Passivation
 from understudy.run.ledger import Audience, Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
+from understudy.trust.freezes import Stop
 
 
 class RunAbandoned(Fenced):
@@ -69,6 +71,8 @@ class RunTaskResult:
     crash: BaseException | None = None
     is_uncounted: bool = False
     """Whether it crashed before its attempt was recorded."""
+    stop: Stop | None = None
+    """Why it was halted, where the run, or a call of it, may not go on now."""
 
 
 @dataclass(slots=True)
@@ -120,6 +124,7 @@ class Activation(JournalledAgent):
         "is_given_up",
         "is_taken",
         "journal",
+        "kept_back",
         "leaving",
         "ledger",
         "lookup",
@@ -163,6 +168,8 @@ class Activation(JournalledAgent):
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
+        self.kept_back: Stop | None = None
+        """Why a run of it did not begin, or go on; None where nothing was kept back."""
         self.beginning: Beginning | None = None
         self.lookup: MessageLookup | None = None
         """Of the id of the message that is handled now, if the state does not have it."""
@@ -289,7 +296,7 @@ async def activate(
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(owned, activation)
-    ledger = activation.ledger = Ledger(
+    ledger = activation.ledger = (Ledger if services.budgets is None else SpendingLedger)(
         state,
         journal,
         agent_path=agent.definition.path,
@@ -300,6 +307,8 @@ async def activate(
         host=services.host if services.shared_store is not None else None,
     )
     ledger.outlives_run = True
+    if isinstance(ledger, SpendingLedger) and services.budgets is not None:
+        await ledger.open_account(services.budgets, owned, journal)
     if services.instrument is not None:
         services.instrument.follow(ledger)
     journal.write_checkpoints(loaded)

@@ -149,6 +149,8 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
             if isinstance(ready, ReadyCall) and refusal is None:
                 tool_call = as_tool_call(run, ready)
+                if has_rules:
+                    await reserve_within(run, tool_call)
                 denied = denial_in(verdict_on(run, tool_call)) if has_rules else None
                 if denied is not None:
                     run.record(denied_by_rule(run, call, denied))
@@ -201,6 +203,15 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             asked_by=run.asked_by,
         )
     )
+
+
+async def reserve_within(run: Run, call: ToolCall) -> None:
+    """Reserve of the budget within which a rule allows the call, if only such rules allow it."""
+    rules = run.environment.trust.rules
+    if rules is not None and rules.has_budgets:
+        from understudy.modes.steps.tool_call import budgets  # few rules have one
+
+        await budgets.reserve_within(run, call)
 
 
 def _has_keyed_call(run: Run, turn: Turn) -> bool:

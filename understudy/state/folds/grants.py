@@ -184,7 +184,7 @@ def _end_uses(state: AgentState, inner: r.Record, used: Mapping[str, Call]) -> N
             call = still_open.get(key)
             if key in in_doubt or (call is not None and _is_by(call, grant)):
                 kept.append(key)
-            elif grant.type == "approve" and not _has_happened(key, inner, used.get(key)):
+            elif grant.type == "approve" and not has_happened(key, inner, used.get(key)):
                 given_back += 1
         if len(kept) < len(grant.open):
             state.grants[grant.id] = replace(grant, open=tuple(kept), used=grant.used - given_back)
@@ -197,7 +197,7 @@ def _is_by(call: Call, grant: Grant) -> bool:
     return any(decision.by_grant == grant.id for decision in call.decisions.values())
 
 
-def _has_happened(key: str, inner: r.Record, call: Call | None) -> bool:
+def has_happened(key: str, inner: r.Record, call: Call | None) -> bool:
     """Whether a call that is over may have done something."""
     if isinstance(inner, r.Settled) and inner.call_key == key:
         return inner.happened

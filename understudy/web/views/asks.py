@@ -254,6 +254,7 @@ async def _voting(
     votes = [] if story is None else story.pop("votes", [])
     found = {
         "rule": "" if request is None else request.rule,
+        "budget": "" if request is None else request.budget,
         "must_agree": "" if asked is None else asked.text,
         "terms": [] if asked is None else list(asked.terms),
         "votes": votes,
