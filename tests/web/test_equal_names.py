@@ -81,7 +81,7 @@ async def test_votes_of_two_persons_of_one_name_are_told_apart() -> None:
             await first.post(path, data=form)
             assert "00u1" not in (await second.get(path)).text, "one Sam is told by the name"
             await second.post(path, data=form)
-            for page in (path, "/", "/agents/a1"):
+            for page in (path, "/", "/agents/a1", "/agents/a1/history"):
                 text = (await first.get(page)).text
                 assert 'Sam <span class="faint">(00u1)</span>' in text, page
                 assert 'Sam <span class="faint">(00u9)</span>' in text, page
