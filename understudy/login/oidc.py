@@ -167,7 +167,7 @@ class OidcAuth:
         if unknown is not None:
             raise UsageError(
                 f"oidc(algorithms=...) holds {unknown!r}: use {', '.join(_ALGORITHMS)}. With "
-                "others whoever knows the public key can sign, or nobody has to"
+                "others everybody with the public key can sign, or nobody has to"
             )
         self._header = checked_text(header, what="oidc(header=...)")
         self._access_token_header = access_token_header

@@ -164,8 +164,8 @@ class ProviderKeys:
                 return None
             self._tried_at = self._now()
             flight = self._flight = concurrent.futures.Future()
-        # A thread of its own: requests of several loops wait for one fetch, and whoever of them
-        # gives up ends it for nobody else.
+        # A thread of its own: requests of several loops wait for one fetch. A request that
+        # gives up does not end it for the others.
         fetch = threading.Thread(
             target=self._fetch, args=(flight,), name="understudy-oidc-keys", daemon=True
         )

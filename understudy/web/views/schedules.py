@@ -18,7 +18,7 @@ from understudy.web.visit import Form, Visit
 Change = Literal["pause", "unpause", "trigger", "remove"]
 SAID: dict[Change, str] = {
     "pause": "The schedule is paused.",
-    "unpause": "The schedule goes on.",
+    "unpause": "The schedule is resumed.",
     "trigger": "The schedule occurs now.",
     "remove": "The schedule is removed.",
 }
