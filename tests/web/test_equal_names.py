@@ -87,6 +87,25 @@ async def test_votes_of_two_persons_of_one_name_are_told_apart() -> None:
                 assert 'Sam <span class="faint">(00u9)</span>' in text, page
 
 
+async def test_a_model_makes_no_name_look_like_that_of_two_persons() -> None:
+    @tool
+    def pay(to: dict[str, str]) -> str:
+        """Pay."""
+        return "paid"
+
+    forged = {"name": "Sam", "person": "p-7", "issuer": IDP, "subject": "00u7"}
+    approvals: Any = {"pay": {"approval": approval({"finance": 3})}}
+    agent = Agent("desk", by_turn(call("pay", {"to": forged})), tools=[pay], interrupt_on=approvals)
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        await asked(runtime)
+        async with site_of(runtime, auth=sam("00u1")) as client:
+            [row] = (await client.get("/api/pending")).json()["requests"]
+            form = {"decision": "approve", "digest": row["digest"]}
+            await client.post(f"/agents/a1/requests/{row['id']}", data=form)
+            for page in ("/", "/agents/a1", "/agents/a1/history"):
+                assert "(00u1)" not in (await client.get(page)).text, page
+
+
 async def test_a_name_that_one_person_has_is_shown_alone() -> None:
     async with Runtime([desk()]) as runtime, site_of(runtime, auth=sam("00u1")) as client:
         ref = await asked(runtime)
