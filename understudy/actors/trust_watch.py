@@ -145,6 +145,10 @@ class TrustWatch:
     async def _read(self) -> None:
         try:
             await self._trust.look()
+            # Race: this against a fact that is added while the log is read, and whose hint has
+            # found this reading under way.
+            while self._trust.is_behind:
+                await self._trust.look()
         except JournalFailed as error:  # the next renewal of the lease has it read again
             logger.warning("what holds for the store is not known: %s", text_of(error))
 
