@@ -321,6 +321,17 @@ def test_every_column_of_the_frozen_store_holds_something(place: Made) -> None:
     assert place().empty_columns() == []
 
 
+async def test_the_counters_of_a_store_are_those_that_it_kept(place: Made) -> None:
+    store = DatabaseStore(place().backend)
+    await store.open(lambda: None)
+    assert store.spending is not None
+    (found,) = await store.spending.counters()
+    ((bucket, *sums),) = found.buckets
+    assert (*found.counter, bucket) == ("refunds", "ada", 86_400)
+    assert [str(each) for each in sums] == ["32.50", "20", "0.25"]
+    await store.close()
+
+
 # ------------------------------------------------------------------------ exports
 
 

@@ -133,6 +133,7 @@ def test_each_reason_has_its_value_and_priority() -> None:
         "user_requested": 2,
         "token_limit": 3,
         "cost_limit": 3,
+        "budget": 3,
         "time_limit": 4,
         "retry_limit": 5,
         "finish_reason": 6,

@@ -35,6 +35,8 @@ VOTE_TYPES: tuple[VoteType, ...] = ("approve", "reject")
 """What persons may say of a call to which several must agree: it runs as it is, or not."""
 RULE = "rule: "
 """The source of the request of a rule begins with it; the name of the rule follows."""
+BUDGET = "budget: "
+"""The source of the request of a budget begins with it; the name of the budget follows."""
 MAX_PERSONS = 20
 """The largest number of persons that an approval may ask for."""
 
@@ -118,6 +120,15 @@ class Approval:
     def roles(self) -> frozenset[str]:
         """The roles of which one is needed to vote."""
         return frozenset(role for way in self.ways for role in way)
+
+    @property
+    def excludes(self) -> bool:
+        """Whether persons may be refused whatever their roles.
+
+        Who has asked for the call, by `never`; and, where more than one must agree on some way, who
+        has edited its arguments.
+        """
+        return bool(self.never) or any(sum(way.values()) > 1 for way in self.ways)
 
     @property
     def glass_roles(self) -> frozenset[str]:
@@ -434,20 +445,18 @@ class Tally:
         return " and ".join(f"{n} more of {role}" for role, n in self.missing.items())
 
 
-def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = frozenset()) -> Tally:
+def tally(asked: Approval, votes: Iterable[Vote]) -> Tally:
     """What these votes come to.
 
     Args:
         asked: who must agree.
         votes: in the order in which they were cast. The last vote of a person counts.
-        excluded: the ids of persons whose votes do not count.
 
     """
     counted = tuple(
         each
         for each in _distinct(votes)
-        if excluded.isdisjoint(each.persons)
-        and not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
+        if not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
     )
     if sum(each.type == "reject" for each in counted) >= asked.deny:
         return Tally(result="reject", missing={}, counted=counted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.usage import RequestUsage
 
-from understudy._base.authors import shown_author, shown_authors
+from understudy._base.authors import By, logins_of, shown_authors, who_cancelled
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
 from understudy._base.points_in_time import time_text
@@ -198,6 +198,8 @@ class HistoryReader:
             return
         for what, fields in self._entries(record, place, at):
             run_id = self._runs.get(place)
+            if "by" in fields:
+                fields = _named(**fields)
             yield HistoryEntry(
                 **{"seq": seq, "what": what, "at": at, "agent_path": path, "run_id": run_id}
                 | fields
@@ -223,8 +225,7 @@ class HistoryReader:
                 if record.occurrence is not None:
                     detail["occurrence"] = _occurrence(record.occurrence)
                 detail |= _context(record.context)
-                who = shown_authors(record.by)
-                yield "run_started", {"who": who, "detail": detail}
+                yield "run_started", {"by": record.by, "detail": detail}
             case r.RunEnded(end=end):
                 run_id = self._runs.pop(place, None)
                 self._held.discard(place)
@@ -270,7 +271,8 @@ class HistoryReader:
                     yield self._decision(decided)
             case r.Voted():
                 detail = {"request_id": record.request_id, **record.vote.to_dict()}
-                yield "vote", {"who": record.vote.shown_name, "detail": detail}
+                vote = record.vote
+                yield "vote", {"who": vote.shown_name, "detail": detail}
             case r.GlassBroken(review=review):
                 broken = {"request_id": review.id, "note": review.note, "roles": list(review.roles)}
                 call = {"call_key": review.call_key, "tool_name": review.tool_name}
@@ -312,7 +314,18 @@ class HistoryReader:
         seconds = self._since(self._asked.pop(record.request_id, None), record.at)
         detail = {"request_id": record.request_id, **decision.to_dict()}
         detail |= _context(record.context)
+        logins = logins_of([record.login])
+        detail |= {"logins": logins} if logins else {}
         return "decision", {"who": decision.by, "seconds": seconds, "detail": detail}
+
+
+def _named(
+    *, by: Iterable[By | None], detail: Mapping[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """The fields of an entry, with the names of those who did it, and what tells them apart."""
+    logins = logins_of(by)
+    told = {**(detail or {}), **({"logins": logins} if logins else {})}
+    return {**fields, "who": shown_authors(by), "detail": told}
 
 
 def _text(message: ModelRequest) -> str:
@@ -504,31 +517,31 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             detail |= {"steer": record.steer, "due": due, **_context(record.context)}
             if record.choices is not None:
                 detail["choices"] = _choices(record.choices)
-            yield "message_queued", {"who": shown_author(record.by), "detail": detail}
+            yield "message_queued", {"by": (record.by,), "detail": detail}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():
             cancelled = {"message_id": record.message_id}
-            yield "message_cancelled", {"who": record.by, "detail": cancelled}
+            yield "message_cancelled", {"by": (record.by,), "detail": cancelled}
         case r.MessageRefused(error=error):
             refused = {"message_id": record.message_id, "error": error}
             yield "message_refused", {"detail": refused}
         case r.PauseRequested():
-            yield "pause_requested", {"who": record.by, "detail": {"reason": record.reason}}
+            yield "pause_requested", {"by": (record.by,), "detail": {"reason": record.reason}}
         case r.ScheduleSet(schedule=schedule):
-            yield "schedule_set", {"who": schedule.by, "detail": _schedule(schedule)}
+            yield "schedule_set", {"by": (record.by or schedule.by,), "detail": _schedule(schedule)}
         case r.ScheduleRemoved():
             removed = {"schedule_id": record.schedule_id}
-            yield "schedule_removed", {"who": record.by, "detail": removed}
+            yield "schedule_removed", {"by": (record.by,), "detail": removed}
         case r.Occurred():
             since = time_text(record.since)
             told = {**_occurrence(record.occurrence), "since": since}
-            yield "occurrence", {"who": shown_author(record.occurrence.by), "detail": told}
+            yield "occurrence", {"by": (record.occurrence.by,), "detail": told}
         case r.UserMessage():
             yield (
                 "message_taken",
                 {
-                    "who": shown_author(record.by),
+                    "by": (record.by,),
                     "detail": {"text": _text(record.message), "ids": list(record.message_ids)},
                 },
             )
@@ -545,7 +558,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Withdrawn():
             yield "withdrawn", {"detail": {"request_ids": list(record.request_ids)}}
         case r.Revoked():
-            yield "revoked", {"who": record.by, "detail": {"grant_id": record.grant_id}}
+            yield "revoked", {"by": (record.by,), "detail": {"grant_id": record.grant_id}}
         case r.Suspended():
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():
@@ -561,7 +574,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             over: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}
             over |= {"value": record.value, "reason": record.reason}
             what: What = "done_once" if record.what == "once" else "wait_over"
-            yield what, {"call_key": record.call_key, "detail": over}
+            yield what, {"call_key": record.call_key, "by": (record.by,), "detail": over}
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled(ended=True):
@@ -570,15 +583,20 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             settled: dict[str, Any] = {"how": record.how}
             if not record.happened:
                 settled["happened"] = False
-            yield "settled", {"call_key": record.call_key, "who": record.by, "detail": settled}
+            yield "settled", {"call_key": record.call_key, "by": (record.by,), "detail": settled}
         case r.Paused():
-            yield "paused", {"who": record.by, "detail": {"reason": record.reason}}
+            yield "paused", {"by": (record.by,), "detail": {"reason": record.reason}}
         case r.Unpaused():
-            yield "unpaused", {"who": record.by}
+            yield "unpaused", {"by": (record.by,)}
         case r.CancelRequested(signal=signal) | r.Signalled(signal=signal):
-            by = signal.get("context", {}).get("by") if signal.get("source") == "cancel" else None
-            who = by if isinstance(by, str) else signal.get("source")
-            yield "stop_requested", {"who": who, "detail": {"signal": signal}}
+            by = who_cancelled(signal) if signal.get("source") == "cancel" else None
+            yield (
+                "stop_requested",
+                {
+                    "by": (by or signal.get("source"),),
+                    "detail": {"signal": signal},
+                },
+            )
         case r.Override():
             yield "override", {"who": record.source, "detail": {"prompt": record.prompt}}
         case r.EarlyStopBegun():
@@ -589,6 +607,6 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Quarantined():
             yield "quarantined", {"detail": {"cause": record.cause}}
         case r.Released():
-            yield "released", {"who": record.by}
+            yield "released", {"by": (record.by,)}
         case _:
             pass

@@ -36,7 +36,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import RULE, Approval, Vote, starts_at, tally
+from understudy.approvals import BUDGET, RULE, Approval, Vote, starts_at, tally
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -350,8 +350,9 @@ class Request:
     approval: Approval | None = None
     """Who must agree; None where a decision of anybody with the right to decide is enough."""
     requesters: tuple[str, ...] | None = None
-    """Where `approval` excludes those who have asked for the call: the ids of these persons. None
-    where one of them is not known, and where nobody is excluded."""
+    """The ids of the persons who must not vote: by `never` of the approval those who have asked for
+    the call; or, where it asks more than one, those who have edited the arguments. None where one
+    of them is not known, and where the approval excludes nobody."""
     offer: GrantOffer | None = None
     """How far a decision may hold for later calls; None where it holds for this call alone."""
     salt: str = field(default="", repr=False)
@@ -375,6 +376,11 @@ class Request:
     def rule(self) -> str:
         """The name of the rule of the application that asks; empty where none does."""
         return self.source.removeprefix(RULE) if self.source.startswith(RULE) else ""
+
+    @property
+    def budget(self) -> str:
+        """The name of the budget that has no room for it; empty where none asks."""
+        return self.source.removeprefix(BUDGET) if self.source.startswith(BUDGET) else ""
 
     @property
     def about(self) -> str:

@@ -28,6 +28,7 @@ class StopReason(str, Enum):
     USER_REQUESTED = "user_requested"
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # no password: tokens of a model
     COST_LIMIT = "cost_limit"
+    BUDGET = "budget"
     TIME_LIMIT = "time_limit"
     RETRY_LIMIT = "retry_limit"
     FINISH_REASON = "finish_reason"
@@ -66,6 +67,7 @@ _PRIORITIES = {
     StopReason.USER_REQUESTED: 2,
     StopReason.TOKEN_LIMIT: 3,
     StopReason.COST_LIMIT: 3,
+    StopReason.BUDGET: 3,
     StopReason.TIME_LIMIT: 4,
     StopReason.RETRY_LIMIT: 5,
     StopReason.FINISH_REASON: 6,
@@ -146,6 +148,11 @@ class StopSignal:
     ) -> StopSignal:
         """The run has cost as much as it may."""
         return cls(StopReason.COST_LIMIT, message, context, source)
+
+    @classmethod
+    def budget(cls, message: str = "", *, source: str | None = None, **context: Any) -> StopSignal:
+        """A budget of the runtime has no room for what the run was about to do."""
+        return cls(StopReason.BUDGET, message, context, source)
 
     @classmethod
     def time_limit(

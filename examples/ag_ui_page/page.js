@@ -50,9 +50,25 @@ function show() {
 // All that is asked is answered at once: the endpoint takes all of it, or nothing. What was typed
 // stays as long as the same is asked: nobody approves other values than they see.
 function askedForm() {
-  const of = JSON.stringify(asked.map(({ id, metadata }) => [id, metadata.understudy.digest]));
+  const of = JSON.stringify(
+    asked.map(({ id, metadata: { understudy: about } }) => [id, about.digest, voting(about)]),
+  );
   if (asking.of !== of) asking = { of, form: madeForm() };
   return asking.form;
+}
+
+// Where persons vote: what is missing, and for whom the vote of this user counts, or why it does not.
+function voting(about) {
+  if (!about.mustAgree) return "";
+  const missing = about.missing ? `${about.missing} is missing.` : "Enough have agreed.";
+  const own = about.whyNoVote
+    ? `You may not vote: ${about.whyNoVote}.`
+    : about.votesFor
+      ? `You vote for ${about.votesFor.name}.`
+      : about.hasVoted
+        ? "You have voted."
+        : `You vote as ${about.countsAs.join(", ")}.`;
+  return `${about.mustAgree} must agree: ${missing} ${own}`;
 }
 
 function madeForm() {
@@ -60,6 +76,7 @@ function madeForm() {
   for (const interrupt of asked) {
     const about = interrupt.metadata.understudy;
     made.append(element("h2", {}, `May I call ${about.toolName}?`));
+    if (about.mustAgree) made.append(element("p", {}, voting(about)));
     const edited = interrupt.responseSchema?.properties?.editedArgs?.properties ?? {};
     for (const [name, value] of Object.entries(about.arguments)) {
       const type = edited[name]?.type;

@@ -11,15 +11,26 @@ import httpx
 import pytest
 
 from tests.support import acts
-from tests.support.acts import BY, NEED_RUNTIME, PEOPLE, PREPARED, SIGNED, Act, asked_by
+from tests.support.acts import (
+    BUDGETS,
+    BY,
+    NEED_RUNTIME,
+    PEOPLE,
+    PREPARED,
+    SIGNED,
+    Act,
+    asked_by,
+)
 from tests.support.hosts import opened, stores
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
-from tests.support.web_site import logged_in, site_of
+from tests.support.web_site import ALL, logged_in, site_of
 from understudy import Runtime, UnknownAgent
 from understudy.actors.verbs import Verb, Way
 from understudy.cluster import Cluster
+from understudy.login import User
+from understudy.trust import Caller, Person
 
 
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
@@ -64,7 +75,7 @@ def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
 async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, log: pytest.LogCaptureFixture
 ) -> None:
-    async with Runtime(acts.agents(), people=PEOPLE) as runtime:
+    async with Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime:
         act = await PREPARED[verb.name](runtime)
         log.clear()
         await asked_by(runtime, verb, act)
@@ -132,6 +143,8 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/freezes", json=given)
         case "thaw":
             return await client.post("/api/freezes/thaw", json=given)
+        case "raise_budget":
+            return await client.post("/api/budgets/raise", json=given)
         case name if name.startswith("schedules."):
             action = {"resume": "unpause"}.get(verb.method, verb.method)
             return await client.post(f"{at}/schedules", json={**given, "action": action})
@@ -142,7 +155,7 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
 @by_verb("api")
 async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFixture) -> None:
     async with (
-        Runtime(acts.agents(), people=PEOPLE) as runtime,
+        Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime,
         site_of(runtime, auth=logged_in(BY)) as client,
     ):
         act = await PREPARED[verb.name](runtime)
@@ -154,3 +167,37 @@ async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFix
         if verb.of_run:  # its record comes with the run
             await soon(runtime.get(act.id).outcome())
         await arrived(runtime, verb, log)
+
+
+OF_NO_AGENT = NEED_RUNTIME - {"close_review"} | {
+    "compact",
+    "delete",
+    "export",
+    "import_",
+    "recover",
+}
+"""Administration: the security log and the log of trust have the names."""
+IDP, SUBJECT = "https://idp.example", "00u1"
+
+
+@by_verb("api")
+async def test_of_two_logins_of_one_name_it_is_recorded_which_has_done_it(verb: Verb) -> None:
+    """V42: the name is to be shown, and many may choose the same."""
+    caller = Caller(name=BY, assurance="idp", issuer=IDP, subject=SUBJECT)
+    person = Person(id="person-7", name=BY, roles=frozenset({"ops"}))
+    people: Any = {**PEOPLE, (IDP, SUBJECT): person}
+    async with (
+        Runtime(acts.agents(), people=people, budgets=BUDGETS) as runtime,
+        site_of(runtime, auth=lambda request: User(BY, ALL, verified=caller)) as client,
+    ):
+        act = await PREPARED[verb.name](runtime)
+        if verb.name == "run":
+            act = Act((await PREPARED["retry"](runtime)).id, act.arguments)
+        done = await over_http(client, verb, act)
+        assert done.status_code == 200, done.text
+        if verb.of_run:
+            await soon(runtime.get(act.id).outcome())
+        stored = ""
+        for info in await soon(runtime.agents()):
+            stored += json.dumps((await soon(runtime.export(info.id)))["records"])
+        assert (SUBJECT in stored or "person-7" in stored) is (verb.name not in OF_NO_AGENT)

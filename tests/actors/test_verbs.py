@@ -56,6 +56,8 @@ API = {
     "delegations": ("GET", "/delegations"),
     "end_delegation": ("POST", "/delegations/end"),
     "administration": ("GET", "/administration"),
+    "budgets": ("GET", "/budgets"),
+    "raise_budget": ("POST", "/budgets/raise"),
     "vote": ("POST", "/administration/vote"),
     "freeze": ("POST", "/freezes"),
     "thaw": ("POST", "/freezes/thaw"),
@@ -205,7 +207,7 @@ MESSAGES: tuple[Any, ...] = (
         {FILE.hash: b"\x00\xff"},
         {"a": None, "b": FILE},
     ),
-    m.AnswerWait("hash", resolved({"a": 1})),
+    m.AnswerWait("hash", resolved({"a": 1}, by="ada")),
 )
 
 

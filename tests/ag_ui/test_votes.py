@@ -47,13 +47,19 @@ async def test_a_vote_that_completes_nothing_leaves_the_interrupt_with_what_is_m
         ann, bob, cy = clients(ag_ui, runtime, "ann", "bob", "cy")
         [first] = await ann.interrupts(said("go"))
         assert about(first) == ("2 of finance", "2 more of finance")
+        [of_cy] = await cy.interrupts()
+        said_before = of_cy["metadata"]["understudy"]["whyNoVote"]
         refused = (await cy.events(resume=[answer(first, APPROVED)]))[-1]
         assert (refused["type"], refused["code"]) == ("RUN_ERROR", "VoteRefused")
         assert "none of the roles that vote" in refused["message"]
+        assert said_before in refused["message"]
+        own = first["metadata"]["understudy"]
+        assert (own["whyNoVote"], own["countsAs"], own["hasVoted"]) == (None, ["finance"], False)
         for _ in range(2):  # the same again is the same vote
             [still] = await ann.interrupts(resume=[answer(first, APPROVED)])
             assert still["id"] == first["id"]
             assert about(still) == ("2 of finance", "1 more of finance")
+        assert still["metadata"]["understudy"]["hasVoted"] is True
         [shown] = await bob.interrupts()
         assert about(shown) == ("2 of finance", "1 more of finance")
         assert paid == []

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tests.support.oidc_provider import DESK, NOW, Provider, provider, signed, unsigned
+from tests.support.trust.broken import is_found_out
 from understudy import UsageError
 from understudy.login.oidc import OidcAuth, oidc
 from understudy.web import User
@@ -232,6 +233,33 @@ async def test_keys_for_something_else_verify_nothing(idp: Provider) -> None:
     of_curve = signed({"alg": "ES384", "kid": "curve"}, idp.claims(), curve)
     await refused(idp.auth(algorithms=["ES256", "ES512"]), of_curve, "not signed by ES256")
     await let_in(idp.auth(algorithms=["ES384"]), of_curve)
+
+
+@pytest.mark.parametrize("alg", ["EdDSA", "Ed25519"])
+async def test_a_token_by_a_key_of_ed25519_is_let_in_where_that_is_allowed(
+    idp: Provider, alg: str
+) -> None:
+    """V40: by no other curve of its kind, and by no key that the provider does not have."""
+    key, other = OKPKey.generate_key("Ed25519"), OKPKey.generate_key("Ed25519")
+    longer, for_keys = OKPKey.generate_key("Ed448"), OKPKey.generate_key("X25519")
+    keys = {"ed": key, "ed448": longer, "x": for_keys}
+    idp.more = [{**each.as_dict(private=False), "kid": kid} for kid, each in keys.items()]
+    auth = idp.auth(algorithms=[alg, "RS256"], access_token_header="X-Access")
+    half = hashlib.sha512(b"opaque").digest()[:32]
+    at_hash = base64.urlsafe_b64encode(half).decode().rstrip("=")
+    head = {"alg": alg, "kid": "ed"}
+    token = signed(head, idp.claims(at_hash=at_hash), key)
+    beside = {"Authorization": f"Bearer {token}", "X-Access": "opaque"}
+    assert isinstance(await auth(request(beside)), User)
+    assert isinstance(await auth(request({**beside, "X-Access": "other"})), Response)
+    await let_in(auth, idp.token())
+    await refused(auth, signed(head, idp.claims(), other), "not signed by the provider")
+    await refused(auth, signed({**head, "kid": "ed448"}, idp.claims(), longer), "no key")
+    await refused(auth, signed({**head, "kid": "k1"}, idp.claims(), key), "no key")
+    await refused(idp.auth(), token, "not signed by RS256")
+    listed = {"keys": [{**key.as_dict(private=False), "kid": "ed"}]}
+    given = idp.auth(keys=listed, algorithms=[alg])
+    await let_in(given, signed(head, idp.claims(), key))
 
 
 async def test_without_a_kid_the_only_key_is_meant(idp: Provider) -> None:
@@ -486,3 +514,40 @@ async def until(holds: Any) -> None:
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  # a thread sets no event of this loop
             await asyncio.sleep(0.001)
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "a token for another audience is let in",
+        lambda idp: test_a_token_that_does_not_fit_is_refused(idp, {"aud": "other"}, "audience"),
+    ),
+    (
+        "a token of another issuer is let in",
+        lambda idp: test_a_token_that_does_not_fit_is_refused(
+            idp, {"iss": "https://o.example"}, "issuer"
+        ),
+    ),
+    (
+        "a token holds for ever",
+        lambda idp: test_a_token_that_does_not_fit_is_refused(idp, {"exp": NOW - 61}, "expired"),
+    ),
+    ("signatures are not verified", test_a_token_that_the_provider_has_not_signed_is_refused),
+    (
+        "a token is verified by whatever algorithm it names",
+        test_a_shared_secret_among_the_keys_verifies_nothing,
+    ),
+    ("keys of a provider hold for ever", test_known_keys_hold_for_an_hour_without_the_provider),
+    ("each unknown kid fetches the keys", test_made_up_kids_make_no_flood_of_fetches),
+    (
+        "who cannot be verified now is let in by what the token says",
+        lambda idp: test_while_the_keys_are_not_known_nobody_is_let_in(idp, AWAY[0]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(
+    idp: Provider, broken: str, attack: Any
+) -> None:
+    """V40, V41: else the attacks would prove nothing."""
+    assert await is_found_out(broken, lambda: attack(idp))

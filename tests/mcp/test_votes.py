@@ -56,10 +56,13 @@ async def test_a_vote_that_completes_nothing_says_what_is_missing() -> None:
                 "digest": request.digest,
                 "decision": "approve",
             }
+            [row] = json.loads((await sent("cy", "list_pending"))[1])["requests"]
+            said_before = row["why_no_vote"]
             is_error, told = await sent("cy", "decide", **vote)
             assert is_error
             assert "VoteRefused" in told
             assert "none of the roles that vote" in told
+            assert said_before in told
             # A name of the client's own is nobody's: the login says who votes.
             is_error, told = await sent("ann", "decide", **vote, by="bob")
             assert not is_error
@@ -71,6 +74,7 @@ async def test_a_vote_that_completes_nothing_says_what_is_missing() -> None:
             [row] = json.loads((await sent("bob", "list_pending"))[1])["requests"]
             assert [each["name"] for each in row["votes"]] == ["ann"]
             assert row["missing"] == "1 more of finance"
+            assert (row["why_no_vote"], row["counts_as"]) == (None, ["finance"])
             assert paid == []
             _, told = await sent("bob", "decide", **vote)
             assert "open" not in json.loads(told)

@@ -11,11 +11,13 @@ from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, approve, call, tool
 from understudy.actors.verbs import VERBS, Verb
 from understudy.middleware import HumanInTheLoop
-from understudy.trust import approval
+from understudy.trust import Budget, approval, calls
 
 __all__ = [
+    "BUDGETS",
     "BY",
     "NEED_RUNTIME",
+    "OF_RUNTIME",
     "PEOPLE",
     "PREPARED",
     "SIGNED",
@@ -29,8 +31,16 @@ BY = "ann"
 """Who asks for the act, and for nothing before it."""
 PEOPLE: Mapping[str, Any] = {BY: ["ops"], "bob": [], "cy": ["ops"]}
 """Who may vote, for what needs that."""
-NEED_RUNTIME = frozenset({"close_review", "delegate", "end_delegation", "freeze", "thaw"})
-"""The verbs that a cluster refuses: it knows no people, and freezes nothing itself."""
+NEED_RUNTIME = frozenset(
+    {"close_review", "delegate", "end_delegation", "freeze", "raise_budget", "thaw"}
+)
+"""The verbs that a cluster refuses: it knows no people, has no budgets and freezes nothing."""
+BUDGETS = (Budget("mails", calls("send_*", 5)),)
+"""What is raised; none of these agents has such a tool."""
+OF_RUNTIME = frozenset(
+    {"import_", "recover", "delegate", "end_delegation", "raise_budget", "freeze", "thaw"}
+)
+"""The verbs that are asked of a runtime, with no agent's id as the first argument."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
 
 
@@ -147,6 +157,10 @@ async def _delegate(runtime: Runtime) -> Act:
     return Act("a", await _given(runtime))
 
 
+async def _raise_budget(_runtime: Runtime) -> Act:
+    return Act("a", {"name": "mails", "amount": "3", "why": "a campaign"})
+
+
 async def _delegated(runtime: Runtime) -> Act:
     made = await soon(runtime.delegate(**await _given(runtime), by="cy"))
     return Act("a", {"id": made.id})
@@ -179,6 +193,7 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "end_delegation": _delegated,
     "freeze": lambda runtime: _on_desk(runtime, why="a leak"),
     "thaw": _thaw,
+    "raise_budget": _raise_budget,
 }
 """By verb, what makes an agent of which it can be asked; nobody is named for that."""
 
@@ -191,7 +206,7 @@ async def asked_by(source: Any, verb: Verb, act: Act) -> None:
         of, first = source.schedules(act.id), [arguments.pop("schedule")]
     elif verb.name in ("delete", "export"):
         of, first = source, [act.id]
-    elif verb.name in ("import_", "recover", "delegate", "end_delegation", "freeze", "thaw"):
+    elif verb.name in OF_RUNTIME:
         of = source
     else:
         of = source.get(act.id)

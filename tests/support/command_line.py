@@ -19,7 +19,7 @@ from understudy.cli.servers import Server, announced, store_name
 from understudy.middleware import Limits
 from understudy.web import TokenAuth, ui
 
-__all__ = ["Desk", "agents", "found_by_commands", "run"]
+__all__ = ["TOKEN", "Desk", "agents", "found_by_commands", "run"]
 
 TOKEN = "a token that is long enough"
 

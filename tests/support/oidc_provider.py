@@ -104,7 +104,8 @@ class Provider:
 def signed(header: dict[str, Any], claims: dict[str, Any] | bytes, key: Any) -> str:
     """A token with any header and claims, also such as no library would sign."""
     said = unsigned(header, claims).rpartition(".")[0]
-    algorithm = jws.JWSRegistry.algorithms[header["alg"]]
+    name = "EdDSA" if header["alg"] == "Ed25519" else header["alg"]
+    algorithm = jws.JWSRegistry.algorithms[name]
     return f"{said}.{_encoded(algorithm.sign(said.encode(), key))}"
 
 

@@ -621,3 +621,20 @@ async def test_an_agent_has_at_most_a_hundred_grants() -> None:
             await ref.resume(approve(grant=grant()))
         await ref.revoke(next(iter((await ref.state()).grants)))
         await ref.resume(approve(grant=grant()))
+
+
+@pytest.mark.slow
+async def test_votes_that_cool_off_bring_no_more_grants_than_an_agent_may_have() -> None:
+    """V20: there was room for each when it was voted on. The last call runs, and is no grant."""
+    clock = SimulatedClock()
+    gate = {"approval": approval({"finance": 1}, use_after=60), "grant": True}
+    agent, paid = paying([pays("ann", amount) for amount in range(1, 102)], gate=gate)
+    async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        for request in interrupted(await soon(ref.run("go", by="cy"))).requests:
+            vote = approve(grant=grant(scope="agent"), by="ann")
+            await soon(ref.decide({request: vote}))
+        await soon(clock.advance(60))
+        done = completed(await outcome_of(ref))
+        assert len(done.state.grants) == 100
+    assert len(paid) == 101

@@ -15,14 +15,13 @@ from understudy.middleware import HumanInTheLoop, SubAgent
 from understudy.trust import (
     Caller,
     Person,
-    RuleCheck,
     Rules,
     allow,
     approval,
     ask,
-    check_rules,
     deny,
 )
+from understudy.trust.check import RuleCheck, check_rules
 
 FINANCE = frozenset({"finance"})
 PEOPLE: dict[str, Person | list[str]] = {

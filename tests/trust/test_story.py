@@ -47,7 +47,7 @@ async def test_a_seed_tells_the_same_story_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [4, 7])
 async def test_so_it_is_in_a_long_story(tmp_path: Path, seed: int) -> None:
     """V1-V7."""
     counts = await counts_of(tmp_path, seed, LONG)

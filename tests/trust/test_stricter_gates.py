@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.loops import soon
-from understudy import Agent, Runtime, approve, call, edit, tool
+from understudy import Agent, Request, Runtime, approve, call, edit, tool
+from understudy.middleware import Middleware, ToolCall
 from understudy.trust import Approval, Rules, approval, ask
 
 PEOPLE = {
@@ -22,7 +24,9 @@ ONE, TWO = approval({"finance": 1}), approval({"finance": 2})
 LEGAL = approval({"legal": 1})
 
 
-def desk(asked: Approval | bool | None, **options: Any) -> tuple[Agent, list[int]]:
+def desk(
+    asked: Approval | bool | None, *, middleware: Sequence[Any] = (), **options: Any
+) -> tuple[Agent, list[int]]:
     """A desk of two calls: refund, with this gate, and ship, which anybody lets run."""
     paid: list[int] = []
 
@@ -43,7 +47,9 @@ def desk(asked: Approval | bool | None, **options: Any) -> tuple[Agent, list[int
     elif asked:
         gates["refund"] = {"approval": asked, **options}
     turns = [[call("refund", {"amount": 7}), call("ship", {})], "Done."]
-    return Agent("desk", by_turn(*turns), tools=[refund, ship], interrupt_on=gates), paid
+    tools, own = [refund, ship], list(middleware)
+    agent = Agent("desk", by_turn(*turns), tools=tools, interrupt_on=gates, middleware=own)
+    return agent, paid
 
 
 async def deployed(
@@ -154,6 +160,49 @@ async def test_what_a_person_has_edited_is_what_more_persons_are_asked_about(
         await soon(ref.resume(approve(by="ann")))
         completed(await soon(ref.resume(approve(by="bob"))))
     assert paid == [5]
+
+
+class Own(Middleware):
+    """A gate of the application."""
+
+    def __init__(self, asked: Approval | None) -> None:
+        self.asked = asked
+
+    async def check_tool_calls(self, run: Any, calls: Sequence[ToolCall]) -> Sequence[Request]:
+        refunds = [each for each in calls if each.tool.name == "refund"]
+        several: Any = ("approve", "reject")
+        if self.asked is None:
+            return [each.request() for each in refunds]
+        return [each.request(approval=self.asked, allowed=several) for each in refunds]
+
+
+@pytest.mark.parametrize(("then", "now"), [(ONE, TWO), (None, TWO), (TWO, ONE)])
+async def test_a_middleware_of_the_application_that_asks_more_persons_today_asks_them(
+    then: Approval | None, now: Approval, tmp_path: Path
+) -> None:
+    """V37: as the gates of the library."""
+    store = f"sqlite:///{tmp_path}/store.db"
+    agent, _ = desk(None, middleware=[Own(then)])
+    async with Runtime([agent], people=PEOPLE, store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        [refund] = [
+            each
+            for each in interrupted(await soon(ref.run("go", by="cy"))).requests
+            if each.tool_name == "refund"
+        ]
+        await soon(ref.decide({refund: approve(by="ann")}))
+    agent, paid = desk(None, middleware=[Own(now)])
+    async with Runtime([agent], people=PEOPLE, store=store) as runtime:
+        [request] = interrupted(await let_ship(runtime)).requests
+        assert request.approval == TWO
+        assert paid == []
+        [pending] = await runtime.pending()
+        assert len(pending.votes) == (0 if then is None else 1), "a plain decision is no vote"
+        outcome = await soon(runtime.get("a").resume(approve(by="bob")))
+        if then is None:
+            outcome = await soon(runtime.get("a").resume(approve(by="ann")))
+        completed(outcome)
+    assert paid == [7]
 
 
 async def test_a_rule_that_asks_more_persons_now_keeps_the_votes_that_count() -> None:

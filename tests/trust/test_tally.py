@@ -63,12 +63,6 @@ def test_the_last_vote_of_a_person_counts() -> None:
     assert tally(asked, changed).result == "approve"
 
 
-def test_who_is_excluded_does_not_count() -> None:
-    """V1."""
-    asked = approval({"finance": 1})
-    assert tally(asked, [vote("ann", "finance")], frozenset({"ann"})).result is None
-
-
 ROLES = ("a", "b", "c")
 PEOPLE = st.lists(st.sets(st.sampled_from(ROLES)), max_size=5)
 WAYS = st.dictionaries(st.sampled_from(ROLES), st.integers(1, 2), min_size=1)

@@ -14,7 +14,8 @@ from tests.support.web_demo import agents, filled
 from tests.support.web_site import Done, site_of
 from understudy import Runtime
 from understudy.errors import ApprovalNeeded
-from understudy.trust import approval
+from understudy.trust import Budget, Rules, approval, calls, day
+from understudy.trust import ask as ask_rule
 from understudy.web.api import ENDPOINTS, Endpoint
 
 adapter = functools.cache(TypeAdapter[Any])
@@ -119,6 +120,21 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         frozen = await ask("POST", "/freezes", why="a leak", tool="refund")
         assert len((await ask("GET", "/freezes"))["freezes"]) == 1
         await ask("POST", "/freezes/thaw", id=frozen["id"])
+    rules = Rules(ask_rule("refund", name="refunds"), version=7)
+    async with (
+        Runtime(agents(Done()), rules=rules) as runtime,
+        site_of(runtime) as client,
+    ):
+        assert (await ask("GET", "/rules"))["holds"] == 7
+        await ask("POST", "/rules/retire", version=7)
+    budgets = [
+        Budget("refunds", calls("refund", 5), window=day()),
+        Budget("each", calls("refund", 5), per="agent"),
+    ]
+    async with Runtime(agents(Done()), budgets=budgets) as runtime, site_of(runtime) as client:
+        for raising in ({"name": "refunds"}, {"name": "each", "key": "agent=ticket-2041"}):
+            await ask("POST", "/budgets/raise", amount=3, why="a recall", **raising)
+        assert len((await ask("GET", "/budgets"))["budgets"]) == 2
     # These need a grant, and a broken glass; both answer as `cancel`.
     assert left == {("POST", f"{agent}/revoke"), ("POST", f"{agent}/close_review")}
 

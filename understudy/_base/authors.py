@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from understudy._base.confusables import odd_places
 from understudy._base.json_values import checked_text
@@ -50,9 +50,27 @@ def shown_author(by: By | None) -> str | None:
     return by.shown if isinstance(by, Login) else by
 
 
-def shown_authors(by: Iterable[By]) -> str | None:
+def logins_of(by: Iterable[object]) -> list[dict[str, str]]:
+    """What tells authors apart from others of the same name, as plain data, each once.
+
+    These are the issuer and the subject of an identity provider. An author of a bare name has none.
+    """
+    known = dict.fromkeys(each for each in by if isinstance(each, Login) and each.issuer)
+    return [{"name": each.shown, "issuer": each.issuer, "subject": each.subject} for each in known]
+
+
+def shown_authors(by: Iterable[By | None]) -> str | None:
     """The names of those who have done it, each once, to be shown; None for nobody."""
     return ", ".join(dict.fromkeys(each for each in map(shown_author, by) if each)) or None
+
+
+def who_cancelled(signal: Mapping[str, Any]) -> By | None:
+    """Who has asked for the end of a run, by its signal as plain data; None where nobody has."""
+    context = signal.get("context") or {}
+    by, login = context.get("by"), context.get("login")
+    if not isinstance(by, str):
+        return None
+    return Login(**login) if isinstance(login, Mapping) else by
 
 
 def checked_author(given: object, *, what: str) -> str | None:

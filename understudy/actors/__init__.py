@@ -14,6 +14,7 @@ from understudy.actors.agent.events import (
 from understudy.actors.agent.factory import AgentFactory
 from understudy.actors.agent.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.budgets import BudgetUse
 from understudy.actors.displays import DisplaySubscription
 from understudy.actors.observer import Observer
 from understudy.actors.reads.feed import (
@@ -69,6 +70,7 @@ __all__ = [
     "AgentInfo",
     "AgentRef",
     "AgentTree",
+    "BudgetUse",
     "ChildCounts",
     "ChildInfo",
     "ChildNotRunning",

@@ -115,6 +115,8 @@ class AgentHost:
         try:
             # Before an agent is claimed: what this host must not run, it must not have.
             await self.trust.open()
+            if services.budgets is not None:
+                services.budgets.open(services.store.spending)
             await services.placement.register(self.directory.definitions())
             await services.placement.register_factory()
             await mark_restored(services.store, services.clock)

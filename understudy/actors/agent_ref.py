@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -294,7 +294,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_message_id(message_id)
         author = checked_author(by, what="cancel_message(by=...)")
-        return self._ask(CancelMessage(message_id, author))
+        return self._ask(CancelMessage(message_id, self._by(author)))
 
     def queue(self) -> Future[list[QueuedMessage]]:
         """The messages that wait for a run, in the order in which runs take them.
@@ -428,6 +428,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         author = checked_author(by, what="cancel(by=...)")
         told = {} if context is None else context
         told = told if author is None else {**told, "by": author}
+        login = self._by(author)
+        if isinstance(login, Login) and login.issuer:  # a name of a provider is not theirs alone
+            told = {**told, "login": asdict(login)}
         signal = StopSignal(StopReason.USER_REQUESTED, message, told, source="cancel")
         return self._ask(Cancel(signal, _checked_run_id(run_id)))
 
@@ -449,7 +452,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(reason, what="`reason`")
         author = checked_author(by, what="pause(by=...)")
-        return self._ask(Pause(reason, _checked_run_id(run_id), by=author))
+        return self._ask(Pause(reason, _checked_run_id(run_id), by=self._by(author)))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it is.
@@ -460,7 +463,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="unpause(by=...)")
-        return self._ask(Unpause(_checked_run_id(run_id), by=author))
+        return self._ask(Unpause(_checked_run_id(run_id), by=self._by(author)))
 
     def retry(
         self, *, run_id: str | None = None, by: str | None = None
@@ -651,7 +654,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(grant_id, what="revoke(grant_id)")
-        revoked = Revoked(grant_id=grant_id, by=checked_author(by, what="revoke(by=...)"))
+        author = checked_author(by, what="revoke(by=...)")
+        revoked = Revoked(grant_id=grant_id, by=self._by(author))
         security_log.note("act", "revoke", who=by, agent=self.id)
         return self._ask(RecordFact(revoked))
 
@@ -679,7 +683,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         checked_text(how, what="`how`", may_be_empty=True)
         checked_flag(happened, what="`happened`")
         author = checked_author(by, what="settle(by=...)")
-        settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
+        settled = Settled(call_key=call_key, how=how, happened=happened, by=self._by(author))
         return self._ask(RecordFact(settled))
 
     def close_review(

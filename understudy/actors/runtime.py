@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
@@ -46,6 +47,7 @@ from understudy.actors.agent.services import (
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef, of_login
+from understudy.actors.budgets import BudgetDesk, BudgetUse, budgets_of_rules
 from understudy.actors.freezing import Freezing
 from understudy.actors.opened import Opened
 from understudy.actors.reads.export import export, import_
@@ -67,14 +69,16 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
+from understudy.run.account import BudgetKeeper
 from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
+from understudy.trust.budgets import GivenBudgets, checked_budgets
 from understudy.trust.delegations import checked_party, checked_terms
-from understudy.trust.fold import AdminRequest, Delegation
+from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
 from understudy.trust.freezes import Freeze, checked_target
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
@@ -143,6 +147,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     people: GivenPeople | None
     rules: Rules | None
     protect: Mapping[Protected, Approval] | None
+    budgets: GivenBudgets
     clock: Clock | None
     new_id: NewId | None
 
@@ -215,6 +220,8 @@ class Runtime(Opened):
             Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`,
             `retire_rules` and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the
             same is asked for again then. It is of this runtime: give it to all hosts of the store.
+        budgets: how much the calls of all agents may spend, together: a list of `Budget` of
+            `understudy.trust`. Each host of the store is given the same ones.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -274,6 +281,7 @@ class Runtime(Opened):
         people: GivenPeople | None = None,
         rules: Rules | None = None,
         protect: Mapping[Protected, Approval] | None = None,
+        budgets: GivenBudgets = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -307,6 +315,7 @@ class Runtime(Opened):
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
+        given_budgets = checked_budgets(budgets)
         has_factory = factory is not None
         self._directory = Directory(agents, has_factory=has_factory)
         labels = checked_labels(labels, what="`labels`")
@@ -315,6 +324,13 @@ class Runtime(Opened):
         self._protect = checked_protect(protect, has_people=known is not None)
         check_approvals(self._directory.definitions(), self._trust.rules, known)
         self._has_factory = has_factory
+        within = budgets_of_rules(self._trust.rules)
+        self._budgets: BudgetKeeper | None = None
+        if given_budgets or within:
+            checked_budgets([*given_budgets, *within])  # no two have one name
+            self._budgets = BudgetKeeper(given_budgets, within, self._trust, self._clock)
+        if self.prices is None and any(each.measure.unit == "usd" for each in given_budgets):
+            self.prices = Prices()
         runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
@@ -334,6 +350,7 @@ class Runtime(Opened):
             deps_for=deps_for,
             factory=factory,
             runs=runs,
+            budgets=self._budgets,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
@@ -363,6 +380,7 @@ class Runtime(Opened):
     def rules(self, rules: Rules | None) -> None:
         rules = checked_rules(rules)
         check_approvals(self._directory.definitions(), rules, self._trust.people)
+        self._check_within(rules)
         is_of_host = rules is None or rules.version is None
         if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
@@ -384,28 +402,61 @@ class Runtime(Opened):
         """
         checked = checked_rules(rules)
         check_approvals(self._directory.definitions(), checked, self._trust.people)
+        self._check_within(checked)
         return self._call(lambda: self._agent_host.trust.put_rules(checked))
 
-    def retire_rules(self, *, by: str | None = None) -> Future[bool]:
+    def _check_within(self, rules: Rules | None) -> None:
+        """Raise where rules allow within budgets that this runtime did not begin with."""
+        known = () if self._budgets is None else self._budgets.all
+        ids = {each.id for each in known}
+        new = [each.name for each in budgets_of_rules(rules) if each.id not in ids]
+        if new:
+            raise UsageError(
+                f"The rules allow within the budget {new[0]!r}, which this runtime did not begin "
+                "with: start it with these rules, as Runtime(rules=...)"
+            )
+
+    def registered_rules(self) -> Future[list[RegisteredRules]]:
+        """All rules with a version that hosts have registered in the store, the newest first.
+
+        `runtime.trust.state.rules` has those that hold.
+        """
+        return self._call(lambda: self._agent_host.trust.registered_rules())
+
+    def retire_rules(self, *, version: int | None = None, by: str | None = None) -> Future[bool]:
         """Have no rules hold for the whole store any more, until a higher version is registered.
 
         Each host keeps the rules that it has; hosts without rules may open again.
 
         Args:
+            version: of the rules that are meant; None for those that hold.
             by: the person who decides it, which the store keeps.
 
         Returns:
             Whether some rules held.
 
+        Raises:
+            UsageError: for what is no version, or no name. By the future: if rules of another
+                version hold.
+
         """
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
+            raise UsageError(f"retire_rules(version=...) must be a number, got {shown(version)}")
         name = checked_author(by, what="retire_rules(by=...)")
-        return self._guarded(
-            "retire_rules",
-            "retire the rules",
-            {},
-            name,
-            lambda: self._agent_host.trust.retire_rules(name),
-        )
+
+        async def retired() -> bool:
+            trust = self._agent_host.trust
+            # Votes are for these rules: they do not retire others, which came meanwhile
+            # (test_votes_to_retire_rules_do_not_retire_newer_ones).
+            wanted = await trust.rules_to_retire(version)
+            if self._trust.guard is not None:
+                about = "retire the rules" + ("" if wanted is None else f" of version {wanted}")
+                what = {"version": wanted}
+                await self._trust.guard("retire_rules", about, what, self._caller_of(name))
+            return await trust.retire_rules(name, wanted)
+
+        security_log.note("act", "retire_rules", who=name)
+        return self._call(retired)
 
     @property
     def trust(self) -> Trust:
@@ -476,6 +527,59 @@ class Runtime(Opened):
     def freezes(self) -> Future[list[Freeze]]:
         """What is frozen now, the oldest first; without the calls that were under way."""
         return self._call(lambda: self._freezing.freezes())
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether it has budgets, its own or those of its rules."""
+        return self._budgets is not None
+
+    @property
+    def low_budgets(self) -> int:
+        """How many budgets have four fifths used now, as far as calls at this host have told it."""
+        return 0 if self._budgets is None else self._budgets.low()
+
+    def budgets(self) -> Future[list[BudgetUse]]:
+        """How much of each budget is used, by whom it is counted for. Empty without budgets."""
+
+        async def uses() -> list[BudgetUse]:
+            return [] if self._budgets is None else await self._budget_desk.uses()
+
+        return self._call(uses)
+
+    def raise_budget(
+        self,
+        name: str,
+        amount: Decimal | float | str,
+        *,
+        why: str,
+        key: str = "",
+        by: str | None = None,
+    ) -> Future[BudgetUse]:
+        """Add an amount to a budget for its window of now, at all hosts of the store.
+
+        Args:
+            name: of the budget.
+            amount: what is added to its limit.
+            why: for the record.
+            key: for whom it is counted, as `budgets()` lists it.
+            by: the person who decides it, for the record.
+
+        Returns:
+            The budget as it is then.
+
+        Raises:
+            UsageError: if there is no such budget or key, or the amount is none.
+
+        """
+        author = checked_author(by, what="raise_budget(by=...)")
+        security_log.note("act", "raise_budget", who=author)
+        return self._call(lambda: self._budget_desk.raise_budget(name, amount, key, why, author))
+
+    @property
+    def _budget_desk(self) -> BudgetDesk:
+        if self._budgets is None:
+            raise UsageError("this runtime has no budgets: give Runtime(budgets=[...])")
+        return BudgetDesk(self._agent_host.services, self._budgets)
 
     def delegate(
         self,
@@ -774,7 +878,7 @@ class Runtime(Opened):
             raise UsageError(f"{self._store!r} keeps no feed")
         return self._feed(after, start)
 
-    def resolve(self, token: str, value: Any) -> Future[bool]:
+    def resolve(self, token: str, value: Any, *, by: str | None = None) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
 
         An answer that comes before the tool waits is kept for it. The agent may be passive, and of
@@ -783,6 +887,8 @@ class Runtime(Opened):
         Args:
             token: of `ctx.token(name)`.
             value: JSON-able.
+            by: the person or service that answers. They have asked for what follows from it: see
+                `approval(never=["requester"])`, which nobody can meet after an answer by nobody.
 
         Returns:
             The future of whether this is the answer. It settles when that is durable. A second
@@ -790,7 +896,7 @@ class Runtime(Opened):
             answer stands.
 
         Raises:
-            UsageError: for a value that cannot be stored as JSON.
+            UsageError: for a value that cannot be stored as JSON, or if `by` is no name.
             UnknownToken: by the future, if no wait of this store has this token.
             Expired: by the future, if the wait is over without this answer, or its run cancelled.
             RecordRefused: by the future, if the value is too large.
@@ -798,20 +904,21 @@ class Runtime(Opened):
                 cannot be asked (`any_host=False`).
 
         """
-        return self._answer_wait(token, resolved(value))
+        return self._answer_wait(token, resolved(value, by))
 
-    def reject(self, token: str, reason: str) -> Future[bool]:
+    def reject(self, token: str, reason: str, *, by: str | None = None) -> Future[bool]:
         """As `resolve`, but the wait ends without a value: the tool gets `WaitRejected`.
 
         Args:
             token: of `ctx.token(name)`.
             reason: a text, which the model sees if the tool does not catch the error.
+            by: as of `resolve`.
 
         Raises:
-            UsageError: for a reason that is no text, or empty.
+            UsageError: for a reason that is no text, or empty, or if `by` is no name.
 
         """
-        return self._answer_wait(token, rejected(reason))
+        return self._answer_wait(token, rejected(reason, by))
 
     def _answer_wait(self, token: str, answer: Answer) -> Future[bool]:
         self._running_loop()

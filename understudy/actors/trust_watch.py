@@ -19,7 +19,8 @@ from understudy.actors.agent.services import RuntimeServices
 from understudy.approvals import Caller
 from understudy.errors import JournalFailed, UsageError
 from understudy.trust.delegations import delegation_of, to_delegate, to_end
-from understudy.trust.fold import Delegation
+from understudy.trust.fold import Delegation, RegisteredRules
+from understudy.trust.registration import to_retire
 from understudy.trust.rules import Rules
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -75,12 +76,30 @@ class TrustWatch:
         at, host = services.clock.now(), services.host or platform.node()
         await self._trust.put_rules(rules, services.store, at=at, host=host, opening=opening)
 
-    async def retire_rules(self, by: str | None) -> bool:
+    async def registered_rules(self) -> list[RegisteredRules]:
+        """As of `Runtime`."""
+        await self._trust.look()
+        found = self._trust.state.versions.values()
+        return sorted(found, key=lambda each: each.version, reverse=True)
+
+    async def rules_to_retire(self, version: int | None) -> int | None:
+        """The version of the rules that hold; None where none do.
+
+        Raises:
+            UsageError: if they are not of the version that is meant.
+
+        """
+        await self._trust.look()
+        found = to_retire(self._trust.state, version)
+        return None if found is None else found.version
+
+    async def retire_rules(self, by: str | None, version: int | None) -> bool:
         """As of `Runtime`."""
         trust = self._trust
         if trust.log is None:
             return False  # it has none
-        return await trust.retire_rules(at=self._services.clock.now(), by=by)
+        at = self._services.clock.now()
+        return await trust.retire_rules(at=at, by=by, version=version)
 
     async def delegate(
         self,

@@ -23,9 +23,10 @@ from understudy.actors.agent import messages as m
 from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
-Right = Literal["read", "decide", "act", "admin", "freeze", "impersonate"]
+Right = Literal["read", "decide", "act", "admin", "budget", "freeze", "impersonate"]
 """The rights of people: to look; to answer requests; to write to agents and steer them; to export,
-compact and delete them; to freeze and thaw; to do any of it in the name of somebody else, which is
+compact and delete them; to raise budgets; to freeze and thaw; to do any of it in the name of
+somebody else, which is
 recorded."""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
@@ -125,7 +126,7 @@ _WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as 
 _TRUST = _without("mcp", "ag_ui", row="the store has it for all hosts")
 _SIGNED = "each of the decisions has its own `by`"
 _OWN = "the program itself does it: no person can ask for it from outside"
-_HOLDER = "who has the token answers: nobody is logged in"
+_HOLDER = "who has the token answers: nobody is logged in, and the program may say who it is"
 _PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None}
 
 _TABLE = (
@@ -179,6 +180,8 @@ _TABLE = (
     Verb("delegate", "decide", None, _TRUST, said="it is delegated"),
     Verb("end_delegation", "decide", None, _TRUST, said="the delegation has ended"),
     *(Verb(name, "read", None, _TRUST) for name in ("delegations", "administration")),
+    Verb("budgets", "read", None, _TRUST),
+    Verb("raise_budget", "budget", None, _TRUST, said="the budget is raised"),
     Verb("vote", "decide", None, _TRUST, said="the vote is recorded", unsigned=_SIGNED),
     Verb("freeze", "freeze", None, _TRUST, said="nothing of it begins any more"),
     Verb("thaw", "freeze", None, _TRUST, said="what waited begins"),

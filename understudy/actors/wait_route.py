@@ -10,6 +10,7 @@ from typing import Any
 import pykka
 from pydantic_core import from_json
 
+from understudy._base.authors import checked_author
 from understudy._base.json_values import checked_count, shown, text_of
 from understudy.actors.runtime import Runtime
 from understudy.errors import (
@@ -56,13 +57,15 @@ class WaitRoute:
     - 503: the store is away, or the agent is in the memory of another runtime that cannot be asked
       (`any_host=False`): send it again later.
 
-    The token in the path is the secret, so nothing else is checked. Keep it out of logs.
+    The token in the path is the secret, so nothing else is checked. Keep it out of logs. Requests
+    say nothing of who sends them: give `by` where all come from one service.
 
     Args:
         runtime: whose agents, a `Runtime` or a `Cluster`; or a function that gives it, which is
             called for each request. A mounted application is made before the runtime is: give a
             function.
         max_bytes: of a body.
+        by: who answers, as of `Runtime.resolve`.
 
     Raises:
         UsageError: for bad arguments.
@@ -70,7 +73,11 @@ class WaitRoute:
     """
 
     def __init__(
-        self, runtime: Runtime | Callable[[], Runtime], *, max_bytes: int = MAX_BYTES
+        self,
+        runtime: Runtime | Callable[[], Runtime],
+        *,
+        max_bytes: int = MAX_BYTES,
+        by: str | None = None,
     ) -> None:
         if not isinstance(runtime, Runtime) and not callable(runtime):
             raise UsageError(
@@ -79,6 +86,7 @@ class WaitRoute:
         self._runtime_of: Callable[[], Runtime] = (
             (lambda: runtime) if isinstance(runtime, Runtime) else runtime
         )
+        self._by = checked_author(by, what="WaitRoute(by=...)")
         self._max_bytes = checked_count(max_bytes, what="WaitRoute: `max_bytes`")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,8 +117,11 @@ class WaitRoute:
             remedy = "send the reason as a JSON text" if is_rejection else "not a value for this"
             raise _Refused(400, remedy) from None
         try:
-            runtime = self._runtime_of()
-            await (runtime.reject(before, value) if is_rejection else runtime.resolve(last, value))
+            runtime, by = self._runtime_of(), self._by
+            if is_rejection:
+                await runtime.reject(before, value, by=by)
+            else:
+                await runtime.resolve(last, value, by=by)
         except UnknownToken:
             raise _Refused(404, "unknown") from None
         except Expired:

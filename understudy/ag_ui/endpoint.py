@@ -95,7 +95,7 @@ def ag_ui(
 
     async def post(request: Request, user: User) -> Response:
         given = protocol.input_of(await read_json(request))
-        writer = protocol.AgUiWriter(site, given)
+        writer = protocol.AgUiWriter(site, user, given)
         conversation = Conversation(site, user, protocol.said_in(given, site))
         return _stream(conversation, writer, lambda event: event.model_dump_json(by_alias=True))
 
@@ -135,7 +135,7 @@ def vercel(
 
     def answered(user: User, said: Said, calls: Collection[str] = ()) -> Response:
         id = None if said.message_id is None else f"{OWN_ID}reply-to-{said.message_id}"
-        writer = vercel_ai.VercelWriter(site, calls, id)
+        writer = vercel_ai.VercelWriter(site, user, calls, id)
         conversation = Conversation(site, user, said)
         return _stream(conversation, writer, writer.encoded, vercel_ai.HEADERS)
 

@@ -11,6 +11,7 @@ from ag_ui.core import Interrupt, ResumeEntry
 from understudy._base.grant_terms import GrantOffer, GrantTerms, grant
 from understudy._base.json_schema import fault_text, faults_of
 from understudy._base.request_summary import summary
+from understudy.agent.standing import Standing
 from understudy.approvals import Vote, tally
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, DecisionType, Request, approved_at
@@ -26,6 +27,7 @@ def interrupt_of(
     tool_call_id: str,
     parameters: Mapping[str, Any] | None,
     votes: Sequence[Vote] = (),
+    standing: Standing | None = None,
 ) -> Interrupt:
     """The interrupt that stands for a request.
 
@@ -34,6 +36,7 @@ def interrupt_of(
         tool_call_id: the id under which the client knows the call.
         parameters: the JSON schema of the tool's arguments, where it is known.
         votes: those so far, where several persons must agree.
+        standing: what the user may do about it then.
 
     """
     data = request.to_dict()
@@ -53,6 +56,8 @@ def interrupt_of(
     }
     if request.rule:
         about |= {"rule": request.rule}
+    if request.budget:
+        about |= {"budget": request.budget}
     if request.approval is not None:
         due = approved_at(request, votes)
         about |= {
@@ -70,6 +75,8 @@ def interrupt_of(
                 for vote in votes
             ],
         }
+    if standing is not None:
+        about |= {_camel(name): value for name, value in standing.to_dict().items()}
     if request.offer is not None:
         about |= {"offer": request.offer.to_dict()}
     return Interrupt(
@@ -82,6 +89,12 @@ def interrupt_of(
         metadata={"understudy": about},
         subagent_run_id=request.run_id if len(request.agent_path) > 1 else None,
     )
+
+
+def _camel(name: str) -> str:
+    """The name of a field, as AG-UI writes names: "whyNoVote"."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -42,7 +42,9 @@ from understudy.ag_ui.frontend_tools import is_for_page, results_in
 from understudy.ag_ui.interrupts import decision_of, interrupt_of
 from understudy.ag_ui.messages import call_at, message_id, messages_of, result_id, wire_id
 from understudy.ag_ui.site import Site
+from understudy.agent.standing import standing_of
 from understudy.interrupts import Request
+from understudy.login import User
 from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
@@ -110,14 +112,16 @@ class AgUiWriter(Writer[BaseEvent]):
 
     Args:
         site: the endpoint.
+        user: who gets them.
         given: the request.
 
     """
 
     has_snapshots: ClassVar[bool] = True
 
-    def __init__(self, site: Site, given: RunAgentInput) -> None:
+    def __init__(self, site: Site, user: User, given: RunAgentInput) -> None:
         self._site = site
+        self._user = user
         self._thread_id, self._run_id = given.thread_id, given.run_id
         self._own = [each for each in given.messages if isinstance(each, UserMessage)]
         self._executes = {each.name for each in given.tools or ()} & site.frontend_tools
@@ -205,7 +209,10 @@ class AgUiWriter(Writer[BaseEvent]):
                     calls = [call_at(request) for request in requests]
                     yield self._finished(RunFinishedSuccessOutcome(pending_tool_call_ids=calls))
                     return
-                asked = [interrupt_at(self._site, request, state) for request in requests]
+                asked = [
+                    await interrupt_at(self._site, self._user, request, state)
+                    for request in requests
+                ]
                 yield self._finished(RunFinishedInterruptOutcome(interrupts=asked))
                 return
         for event in self._state(state):
@@ -269,14 +276,24 @@ class _Stream:
         return self._ids[id]
 
 
-def interrupt_at(site: Site, request: Request, state: AgentState | None) -> Interrupt:
-    """The interrupt that stands for a request of the agent at this endpoint."""
+async def interrupt_at(
+    site: Site, user: User, request: Request, state: AgentState | None
+) -> Interrupt:
+    """The interrupt that stands for a request of the agent at this endpoint, for this user."""
     votes = () if state is None else votes_of(state).get(request.id, ())
+    standing = None
+    if request.approval is not None:
+        runtime = site.source()
+        voter, now = None, await runtime.now()
+        if runtime.people is not None:
+            voter = await runtime.trust.voter(user.caller, now)
+        standing = standing_of(request, request.approval, votes, voter, now)
     return interrupt_of(
         request,
         tool_call_id=call_at(request),
         parameters=getattr(site.source().tool_of(request), "parameters", None),
         votes=votes,
+        standing=standing,
     )
 
 

@@ -32,6 +32,7 @@ from understudy.ag_ui.protocol import (
 )
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Decision, Request
+from understudy.login import User
 from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
 from understudy.outcomes import Failed, Interrupted, Outcome
@@ -147,6 +148,7 @@ class VercelWriter(Writer[BaseChunk]):
 
     Args:
         site: the endpoint.
+        user: who gets them.
         calls: the ids of the calls in the message that the client goes on with.
         message_id: of the message that begins; None: the client goes on with one.
 
@@ -155,9 +157,14 @@ class VercelWriter(Writer[BaseChunk]):
     has_snapshots: ClassVar[bool] = False
 
     def __init__(
-        self, site: Site, calls: Collection[str] = (), message_id: str | None = None
+        self,
+        site: Site,
+        user: User,
+        calls: Collection[str] = (),
+        message_id: str | None = None,
     ) -> None:
         self._site = site
+        self._user = user
         self._message_id = message_id
         self._calls = calls
         self._stream: VercelAIEventStream[Any, Any] = VercelAIEventStream(sdk_version=SDK)
@@ -201,7 +208,7 @@ class VercelWriter(Writer[BaseChunk]):
                     yield chunk
             case Interrupted(requests=requests):
                 for request in requests:
-                    for chunk in self._asked(request, state):
+                    for chunk in await self._asked(request, state):
                         yield chunk
             case _:
                 for what, why in why_it_stands(outcome, state, waits=waits):
@@ -209,9 +216,9 @@ class VercelWriter(Writer[BaseChunk]):
         async for chunk in self._stream.after_stream():
             yield chunk
 
-    def _asked(self, request: Request, state: AgentState | None) -> list[BaseChunk]:
+    async def _asked(self, request: Request, state: AgentState | None) -> list[BaseChunk]:
         call_id = wire_id(run_in(request), request.tool_call_id)
-        interrupt = interrupt_at(self._site, request, state)
+        interrupt = await interrupt_at(self._site, self._user, request, state)
         chunks: list[BaseChunk] = [
             DataChunk(
                 type="data-understudy-request",

@@ -44,6 +44,7 @@ from understudy.run.definition import AgentDefinition
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
+from understudy.state.folds.grants import MAX_GRANTS, room_for_grants
 from understudy.state.next_due import votes_of
 from understudy.state.records import Decided, GlassBroken, Record, voted_on
 from understudy.state.reviews import Review
@@ -52,8 +53,6 @@ from understudy.tools import InvalidArguments
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
 """Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
 
-MAX_GRANTS = 100
-"""The largest number of grants that an agent has at once."""
 RESULT_BYTES = 1024
 """The size of a call's result without the value that a person gives for it, rounded up."""
 
@@ -137,11 +136,11 @@ def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Cl
 
     """
     given = [request_id for request_id, each in new.items() if each.grant is not None]
-    there = [each for each in state.grants.values() if not each.is_over(clock.now())]
-    if given and len(there) + len(given) > MAX_GRANTS:
+    room = room_for_grants(state.grants.values(), clock.now()) if given else 0
+    if len(given) > room:
         raise DecisionError(
-            f"The agent has {len(there)} grants, and {MAX_GRANTS} are the most: revoke some, or "
-            "decide without `grant`",
+            f"The agent has {MAX_GRANTS - room} grants, and {MAX_GRANTS} are the most: revoke "
+            "some, or decide without `grant`",
             request_id=given[0],
         )
 
@@ -197,7 +196,7 @@ def vote_of(
     """The decision as the vote of somebody who may vote."""
     other = None
     if not decision.break_glass:
-        other = represented_by(asked, voter, votes, _excluded(request, asked), now)
+        other = represented_by(asked, voter, votes, excluded_from(request, asked), now)
     return Vote(
         person=voter.person,
         name=voter.name,
@@ -273,7 +272,7 @@ def why_no_voter(
     if break_glass and asked.glass_roles.isdisjoint(voter.roles):
         roles = ", ".join(sorted(asked.glass_roles))
         return f"{name!r} does not have the role that may break the glass: {roles}"
-    other = represented_by(asked, voter, votes, _excluded(request, asked), now)
+    other = represented_by(asked, voter, votes, excluded_from(request, asked), now)
     if not break_glass and other is None and asked.roles.isdisjoint(voter.roles):
         return (
             f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
@@ -286,19 +285,31 @@ def why_no_voter(
                 f"{each.name} has voted for {name!r}, by a delegation, and both count as one: end "
                 "the delegation first"
             )
-    if "requester" in asked.never and request.requesters is None:
-        return (
-            "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
-            "and let it be asked for by a name (run(by=...)) that Runtime(people=...) knows"
+    if _excludes(request, asked) and request.requesters is None:
+        done, who = (
+            ("asked for the call", "requester")
+            if asked.never
+            else ("edited the arguments", "editor")
         )
-    if "requester" in asked.never and voter.person in (request.requesters or ()):
-        return f"{name!r} has asked for the call, and who has must not vote"
+        return (
+            f"nobody knows who has {done}, and the {who} must not vote. Cancel the run, and let it "
+            "be asked for by a name (run(by=...)) that Runtime(people=...) knows"
+        )
+    if voter.person in excluded_from(request, asked):
+        if asked.never:
+            return f"{name!r} has asked for the call, and the requester must not vote"
+        return f"{name!r} has edited the arguments, and others must agree to them"
     return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 
-def _excluded(request: AskedOf, asked: Approval) -> tuple[str, ...]:
+def excluded_from(request: AskedOf, asked: Approval) -> tuple[str, ...]:
     """The ids of persons who must not vote."""
-    return (request.requesters or ()) if asked.never else ()
+    return (request.requesters or ()) if _excludes(request, asked) else ()
+
+
+def _excludes(request: AskedOf, asked: Approval) -> bool:
+    """Whether persons must not vote. Nobody has edited what is asked of administration."""
+    return asked.excludes if isinstance(request, Request) else bool(asked.never)
 
 
 def _why_not_for_others(
@@ -308,7 +319,7 @@ def _why_not_for_others(
     for each in voter.represents:
         if each.until <= now or asked.roles.isdisjoint(each.roles):
             continue
-        if each.person in _excluded(request, asked):
+        if each.person in excluded_from(request, asked):
             return f"; {each.name}, for whom they might vote, has asked for the call"
         if any(each.person in vote.persons for vote in votes):
             return f"; the vote of {each.name}, for whom they might vote, is cast already"

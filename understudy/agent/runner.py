@@ -424,7 +424,7 @@ def _record_answers(ledger: Ledger, answers: Mapping[str, Answer], clock: Clock)
             raise UnknownToken
 
 
-def unpause(ledger: Ledger, by: str | None = None) -> None:
+def unpause(ledger: Ledger, by: By | None = None) -> None:
     """Record that the run, and each paused run inside it, is no longer paused."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run

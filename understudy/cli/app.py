@@ -12,6 +12,7 @@ from understudy.actors.verbs import VERBS
 from understudy.cli import (
     acting,
     administering,
+    budgets,
     deciding,
     demo,
     doctor,
@@ -92,6 +93,8 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     freezing.freeze,
     freezing.thaw,
     freezing.freezes,
+    budgets.budgets,
+    budgets.raise_budget,
     doctor.doctor,
 )
 for _function in _COMMANDS:

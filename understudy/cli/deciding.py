@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,8 +46,8 @@ GrantOption = Annotated[
     str | None,
     typer.Option(
         "--grant",
-        metavar="SPAN",
-        help="And so for later calls, for a time: 90s, 15m, 1h or 2d.",
+        metavar="SPAN|TIME",
+        help="And so for later calls: for 90s, 15m, 1h or 2d; or until a time with a zone.",
     ),
 ]
 UsesOption = Annotated[
@@ -58,6 +59,13 @@ MatchOption = Annotated[
         "--match",
         metavar="ARGUMENT",
         help="And so for later calls with the same value of it; for several, give it again.",
+    ),
+]
+AnyArgumentsOption = Annotated[
+    bool,
+    typer.Option(
+        "--any-arguments",
+        help="And so for later calls with other arguments: none of them must be equal.",
     ),
 ]
 ScopeOption = Annotated[
@@ -75,6 +83,7 @@ def approve(
     grant: GrantOption = None,
     uses: UsesOption = None,
     match: MatchOption = None,
+    any_arguments: AnyArgumentsOption = False,
     scope: ScopeOption = None,
     note: NoteOption = None,
     break_glass: Annotated[
@@ -89,7 +98,7 @@ def approve(
     """Let a call run exactly as it is shown."""
     if break_glass and not note:
         refuse(USAGE, "--break-glass goes with --note, which says why")
-    later = _later(always, grant, uses, match, scope)
+    later = _later(always, grant, uses, match, any_arguments, scope)
     decision = {"type": "approve", **later, "note": note, "break_glass": break_glass}
     _decide(request, all, tool, decision, yes, where.changing(), out)
 
@@ -103,6 +112,7 @@ def reject(
     grant: GrantOption = None,
     uses: UsesOption = None,
     match: MatchOption = None,
+    any_arguments: AnyArgumentsOption = False,
     scope: ScopeOption = None,
     note: NoteOption = None,
     yes: YesOption = False,
@@ -111,7 +121,7 @@ def reject(
     out: Output,
 ) -> None:
     """Do not let a call run; the model is told why."""
-    later = _later(always, grant, uses, match, scope)
+    later = _later(always, grant, uses, match, any_arguments, scope)
     decision = {"type": "reject", "message": message, **later, "note": note}
     _decide(request, all, tool, decision, yes, where.changing(), out)
 
@@ -178,31 +188,52 @@ def dismiss(
 
 
 def _later(
-    always: bool, span: str | None, uses: int | None, match: list[str] | None, scope: str | None
+    always: bool,
+    end: str | None,
+    uses: int | None,
+    match: list[str] | None,
+    any_arguments: bool,
+    scope: str | None,
 ) -> dict[str, Any]:
     """How far it holds for later calls, as the API takes it; empty for this call alone."""
     given = {
-        "seconds": None if span is None else _seconds(span),
+        **({} if end is None else _end(end)),
         "uses": uses,
-        "match": match or None,
+        "match": [] if any_arguments else match or None,
         "scope": scope,
     }
     terms = {name: value for name, value in given.items() if value is not None}
     if scope not in (None, *SCOPES):
         refuse(USAGE, f"--scope must be {' or '.join(SCOPES)}, got {scope}")
+    if any_arguments and match:
+        refuse(USAGE, "--any-arguments lets no argument have to be equal: leave --match out")
     if always and terms:
-        refuse(USAGE, "--always has no end: give it alone, or --grant, --uses, --match, --scope")
+        refuse(
+            USAGE,
+            "--always has no end: give it alone, or --grant, --uses, --match, --any-arguments, "
+            "--scope",
+        )
     if always:
         return {"always": True}
     return {"grant": terms} if terms else {}
 
 
-def _seconds(span: str) -> float:
-    """A span of time such as `90s`, `15m`, `1h` or `2d`, in seconds."""
-    number, unit = span[:-1], span[-1:]
-    if unit not in _UNITS or not number.isascii() or not number.isdecimal() or len(number) > 9:
-        refuse(USAGE, f"--grant must be a span such as 90s, 15m, 1h or 2d, got {span!r}")
-    return float(int(number) * _UNITS[unit])
+def _end(given: str) -> dict[str, Any]:
+    """When a grant ends: after a span such as `90s`, `15m`, `1h` or `2d`, or at a time."""
+    number, unit = given[:-1], given[-1:]
+    if unit in _UNITS and number.isascii() and number.isdecimal() and len(number) <= 9:
+        return {"seconds": float(int(number) * _UNITS[unit])}
+    try:
+        until = datetime.fromisoformat(given)
+    except ValueError:
+        until = None
+    if until is None or until.tzinfo is None:
+        refuse(
+            USAGE,
+            "--grant must be a span such as 90s, 15m, 1h or 2d, or a time with a zone such as "
+            f"2030-05-01T18:00+00:00, got {given!r}",
+        )
+    return {"until": given}
 
 
 # ------------------------------------------------------------------------------ one

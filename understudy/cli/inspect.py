@@ -17,7 +17,7 @@ from understudy.cli.api import agent_path
 from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
-from understudy.cli.show import grant_text, indented, row_lines, tree_rows
+from understudy.cli.show import author_text, grant_text, indented, row_lines, tree_rows
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.interrupts import Request, approved_at
@@ -374,7 +374,7 @@ def history(
             "seq": entry["seq"],
             "at": (entry["at"] or "-")[:19],
             "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"],
-            "who": entry["who"] or entry["tool_name"],
+            "who": _who(entry),
             "took": "" if entry["seconds"] is None else f"{entry['seconds']:.2f} s",
             "cost": _cost_of(entry["detail"].get("model_requests", ())),
             "detail": clean(shown_json(_without_requests(entry["detail"])), lines=False),
@@ -403,6 +403,11 @@ def _cost_of(requests: Iterable[dict[str, Any]]) -> str:
     if not known:
         return ""
     return f"{'at least ' if len(known) < len(costs) else ''}{shown_usd(total(known))}"
+
+
+def _who(entry: dict[str, Any]) -> str | None:
+    who: str | None = entry["who"]
+    return author_text(who, entry["detail"]) if who else entry["tool_name"]
 
 
 def _without_requests(detail: dict[str, Any]) -> dict[str, Any]:

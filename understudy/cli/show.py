@@ -65,7 +65,7 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
         text = line(f"{row['text']} ({_decision(state, detail)})")
     elif kind in ("user", "cancelled", "notice"):
         told = [] if kind != "user" or state == "done" else [state]
-        told += [f"by {line(detail['by'])}"] if detail.get("by") else []
+        told += [f"by {author_text(detail['by'], detail)}"] if detail.get("by") else []
         text += f" ({', '.join(told)})" if told else ""
     room = None if width is None else max(width - len(indent) - 2, 20)
     found: list[tuple[str, str]] = []
@@ -74,6 +74,12 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
             first = number == 0 and not found
             found.append((f"{indent}{mark if first else ' '} {piece}", style))
     return found
+
+
+def author_text(name: str, detail: Mapping[str, Any]) -> str:
+    """Who has done something, with the login of an identity provider: two names may be equal."""
+    ids = [line(each["subject"]) for each in detail.get("logins") or ()]
+    return f"{line(name)} ({', '.join(ids)})" if ids else line(name)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -113,7 +119,7 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         votes = [_vote(vote) for vote in detail.get("votes") or ()]
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
-    by = f" by {line(detail['by'])}" if detail.get("by") else ""
+    by = f" by {author_text(detail['by'], detail)}" if detail.get("by") else ""
     why = f": {line(decision.get('note') or '')}" if decision.get("break_glass") else ""
     granted = decision.get("by_grant")
     grant = f", by grant {line(granted)}" if granted else ""
@@ -139,6 +145,8 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines.append(f"again     {line(request['asked_again'])}")
     if request.get("rule"):
         lines.append(f"rule      {line(request['rule'])}")
+    if request.get("budget"):
+        lines.append(f"budget    {line(request['budget'])}: no room; what is approved counts")
     if request.get("must_agree"):
         lines.append(f"must agree: {line(request['must_agree'])}")
         lines += [f"vote      {_vote(vote)}" for vote in request["votes"]]
@@ -146,6 +154,7 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines += [f"missing   {line(request['missing'])}"] if request["missing"] else []
         if request["approved_at"]:
             lines.append(f"agreed    it starts at {request['approved_at']}")
+        lines += [f"your vote {each}" for each in _standing(request)]
     offered = request.get("offer")
     if offered is not None:
         lines.append(f"later calls may be decided too, {_offer(offered)}")
@@ -167,6 +176,21 @@ def request_text(request: Mapping[str, Any]) -> str:
     if earlier:
         lines += ["the same call before", *(f"  {each}" for each in earlier)]
     return "\n".join(lines)
+
+
+def _standing(request: Mapping[str, Any]) -> Iterator[str]:
+    """For whom the vote of the user counts, or why they may not vote. A store knows no user."""
+    if request.get("why_no_vote"):
+        yield f"you may not: {line(request['why_no_vote'])}"
+    elif request.get("counts_as"):
+        other, roles = request["votes_for"], ", ".join(map(_name, request["counts_as"]))
+        voted = "you have voted; it " if request["has_voted"] else ""
+        whose = f" for {_name(other['name'])} until {line(other['until'])}" if other else ""
+        yield f"{voted}counts{whose}, as {roles}"
+    if request.get("login_until"):
+        yield f"your login counts until {line(request['login_until'])}"
+    if request.get("may_break_glass"):
+        yield "you may break the glass: --break-glass --note WHY"
 
 
 def _vote(vote: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
 from understudy.cli.api import Api, agent_path
-from understudy.cli.exits import ApiProblem
+from understudy.cli.exits import USAGE, ApiProblem, refuse
 from understudy.state.agent_state import AgentState
 from understudy.trust.fold import RegisteredRules
 
@@ -70,6 +70,8 @@ class Source(ABC):
     def held(self, row: Mapping[str, Any]) -> str:
         """Why the run of an agent may not go on, where no call may start; empty otherwise."""
 
+    @abstractmethod
+    def budgets(self) -> dict[str, Any]: ...
     @abstractmethod
     def export(self, id: str) -> dict[str, Any]: ...
 
@@ -183,6 +185,9 @@ class StoreSource(Source):
             return ""
         return f"rules version {rules.version} hold for this store: older hosts start no call"
 
+    def budgets(self) -> dict[str, Any]:
+        refuse(USAGE, "a store does not say what its budgets allow: ask a running server, by --url")
+
     def rules(self) -> RegisteredRules | None:
         """The newest rules that hold for the store."""
         return self._observer.registered_rules().get()
@@ -273,6 +278,10 @@ class ApiSource(Source):
                 yield json.loads(data)
             if not follow:
                 return
+
+    def budgets(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get("/budgets", limit=PAGE)
+        return found
 
     def held(self, row: Mapping[str, Any]) -> str:
         return str(self.api.get("").get("held") or "")

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast
 
 from understudy._base.authors import checked_author
@@ -58,11 +59,13 @@ from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.rules import Rules
+from understudy.trust.trust import NO_TRUST, Trust
 
 NO_RULES = "A cluster knows no people and has no rules: give them to a Runtime for each host"
 NO_FREEZES = (
     "A cluster freezes nothing itself: freeze its store by a Runtime of it, or `understudy freeze`"
 )
+NO_BUDGETS = "A cluster has no budgets: give them to a Runtime for each host"
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 60.0
@@ -333,7 +336,16 @@ class Cluster(_RuntimeCalls):
         """
         raise UsageError(NO_RULES)
 
-    def retire_rules(self, *, by: str | None = None) -> NoReturn:
+    def registered_rules(self) -> NoReturn:
+        """Refused: a cluster has no rules.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_RULES)
+
+    def retire_rules(self, *, version: int | None = None, by: str | None = None) -> NoReturn:
         """Refused: a cluster has no rules.
 
         Raises:
@@ -377,14 +389,45 @@ class Cluster(_RuntimeCalls):
         raise UsageError(NO_FREEZES)
 
     @property
-    def trust(self) -> NoReturn:
-        """Refused: a cluster knows no people and no rules.
+    def has_budgets(self) -> bool:
+        """False: a cluster has no budgets."""
+        return False
+
+    @property
+    def low_budgets(self) -> int:
+        """0: a cluster has no budgets."""
+        return 0
+
+    def budgets(self) -> NoReturn:
+        """Refused: a cluster has no budgets.
 
         Raises:
             UsageError: always.
 
         """
-        raise UsageError(NO_RULES)
+        raise UsageError(NO_BUDGETS)
+
+    def raise_budget(
+        self,
+        name: str,
+        amount: Decimal | float | str,
+        *,
+        why: str,
+        key: str = "",
+        by: str | None = None,
+    ) -> NoReturn:
+        """Refused: a cluster has no budgets.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_BUDGETS)
+
+    @property
+    def trust(self) -> Trust:
+        """That of no people and no rules: a cluster has none."""
+        return NO_TRUST
 
     @property
     def definitions(self) -> tuple[()]:

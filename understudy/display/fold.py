@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
-from understudy._base.authors import shown_author, shown_authors
+from understudy._base.authors import By, who_cancelled
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.approvals import tally
@@ -206,11 +206,11 @@ class Display:
                         self._tell_model(place, ASKED_AGAIN, record.message)
                         return
                 schedule = record.occurrence.schedule_id if record.occurrence is not None else None
-                id, by = f"{record.run_id}.input", shown_authors(record.by)
-                self._taken(place, id, record.message, record.message_ids, schedule, by)
+                id = f"{record.run_id}.input"
+                self._taken(place, id, record.message, record.message_ids, schedule, record.by)
             case r.UserMessage():
                 id = f"message:{self._table.seq}"
-                by = shown_author(record.by)
+                by = () if record.by is None else (record.by,)
                 self._taken(place, id, record.message, record.message_ids, None, by)
             case r.ReplyHeld():
                 self._live.drop(place)
@@ -292,7 +292,7 @@ class Display:
                     record.message,
                     due=due,
                     steer=record.steer,
-                    by=shown_author(record.by),
+                    by=record.by,
                 )
             case r.MessageDue():
                 self._table.change(message_id(record.message_id), due=None)
@@ -315,8 +315,10 @@ class Display:
             case r.CancelRequested():
                 text = str(record.signal.get("message") or "cancelled")
                 kind = kind_of_stop([record.signal])
-                by = (record.signal.get("context") or {}).get("by")
-                told: dict[str, Any] = {"signals": [record.signal], **by_detail(by)}
+                told: dict[str, Any] = {
+                    "signals": [record.signal],
+                    **by_detail(who_cancelled(record.signal)),
+                }
                 self._table.add_notice(place, "cancelled", text, kind=kind, **told)
             case r.StatusNoted(runs=int(runs)):
                 text = f"Stopped after {runs} runs in a row by messages to itself"
@@ -380,7 +382,7 @@ class Display:
         message: ModelRequest | None,
         message_ids: tuple[str, ...],
         schedule_id: str | None,
-        by: str | None,
+        by: tuple[By, ...],
     ) -> None:
         """A run takes a message: the rows of those that have waited, or a new one."""
         waited = [row for each in message_ids if (row := self._table.by_id.get(message_id(each)))]
@@ -431,7 +433,7 @@ class Display:
 
     def _decided(self, place: Place, record: r.Decided) -> None:
         id, decision = request_id(record.request_id), record.decision
-        self._table.change(id, "decided", **decision_detail(decision, record.at))
+        self._table.change(id, "decided", **decision_detail(decision, record.at, record.login))
         row = self._table.by_id.get(id)
         call = self._table.by_id.get(row.parent or "") if row is not None else None
         if call is not None and call.state == "asked":
@@ -541,11 +543,11 @@ def add_state(table: Table, place: Place, state: AgentState) -> None:
             queued.message,
             due=None,
             steer=queued.steer,
-            by=shown_author(queued.by),
+            by=queued.by,
         )
     for timed in (state.plans.timed if state.plans is not None else {}).values():
         due = time_text(timed.due)
-        table.add_queued(timed.message_id, timed.message, due=due, by=shown_author(timed.by))
+        table.add_queued(timed.message_id, timed.message, due=due, by=timed.by)
 
 
 def _add_messages(table: Table, place: Place, state: AgentState) -> None:

@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
+from understudy._base.authors import By, Login, logins_of, shown_authors
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.display.rows import DisplayUpdate, Row, RowKind
@@ -307,7 +308,7 @@ class Table:
         *,
         due: str | None,
         steer: bool = False,
-        by: str | None = None,
+        by: By | None = None,
     ) -> None:
         """The row of a message that waits for a run."""
         text, model_text = halves_of(message)
@@ -336,7 +337,7 @@ class Table:
 
     def add_decided(self, place: Place, record: DecisionRecord) -> None:
         """The row of a request of an earlier turn, with the decision on it."""
-        told = decision_detail(record.decision, record.at)
+        told = decision_detail(record.decision, record.at, record.login)
         self.add_request(place, record.request, state="decided", **told)
 
     def add_notice(
@@ -373,15 +374,22 @@ def kind_of_stop(signals: Sequence[Mapping[str, Any]]) -> RowKind:
 
 
 def by_detail(by: object, name: str = "by") -> dict[str, Any]:
-    """What a row tells of the person who did it: nothing where nobody was named."""
-    return {name: by} if isinstance(by, str) else {}
+    """What a row says of the person who did it: nothing where nobody was named."""
+    given = by if isinstance(by, tuple) else (by,)
+    authors = [each for each in given if isinstance(each, (str, Login))]
+    logins = logins_of(authors)
+    found: dict[str, Any] = {name: shown_authors(authors)} if authors else {}
+    key = "logins" if name == "by" else f"{name}_logins"
+    return found | ({key: logins} if logins else {})
 
 
-def decision_detail(decision: Decision, at: datetime) -> dict[str, Any]:
-    """What the row of a request tells of the decision on it."""
+def decision_detail(decision: Decision, at: datetime, login: Login | None) -> dict[str, Any]:
+    """What the row of a request says of the decision on it."""
+    logins = logins_of([login])
     return {
         "decision": decision.to_dict(),
         "by": decision.by,
+        **({"logins": logins} if logins else {}),
         "decided_at": time_text(at),
     }
 

@@ -32,6 +32,8 @@
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
     │   │   └── CostUnknown       a limit needs to know what a reply costs, and nobody does
+    │   ├── BudgetUnknown         a budget cannot be kept: nobody knows what a request may cost
+    │   ├── BudgetUsedUp          a budget has no room for a request
     │   ├── AgentFailed           an agent of a workflow
     │   ├── DefinitionChanged     the definition of a workflow changed during its run
     │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
@@ -77,6 +79,8 @@ from understudy.errors.calls import (
 )
 from understudy.errors.runs import (
     AgentFailed,
+    BudgetUnknown,
+    BudgetUsedUp,
     CostUnknown,
     DefinitionChanged,
     EffectUnknown,
@@ -137,6 +141,8 @@ __all__ = [
     "AgentNotMade",
     "AlreadyDecided",
     "ApprovalNeeded",
+    "BudgetUnknown",
+    "BudgetUsedUp",
     "CallLost",
     "CostUnknown",
     "DecisionError",

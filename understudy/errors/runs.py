@@ -143,6 +143,26 @@ class CostUnknown(MiddlewareError):
         )
 
 
+class BudgetUsedUp(RunError):
+    """A budget has no room for what was asked of a model. Nothing was sent."""
+
+    budgets: list[str]
+
+    def __init__(self, *, budgets: Sequence[str], cause: str) -> None:
+        super().__init__(cause, budgets=list(budgets), cause=cause)
+
+
+class BudgetUnknown(RunError):
+    """A budget cannot be kept, as nobody knows what a request may cost. Nothing was sent."""
+
+    budget: str
+
+    def __init__(self, *, budget: str, cause: str) -> None:
+        super().__init__(
+            f"The budget {budget!r} cannot be kept: {cause}", budget=budget, cause=cause
+        )
+
+
 class StepFailed(RunError):
     """A step of the pipeline raised; `__cause__` is what it raised."""
 

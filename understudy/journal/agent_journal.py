@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from understudy.errors import (
     Fenced,
@@ -27,6 +28,9 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.taken_states import TakenState
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+
+if TYPE_CHECKING:
+    from understudy.journal.spending import Settlement
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 """Seconds before a key is tried again that another host is about to take."""
@@ -159,6 +163,15 @@ class AgentJournal(OwnedJournal, Job):
         buffer = self._buffer or self._new_buffer()
         buffer.blobs = {**(buffer.blobs or {}), **blobs}
 
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        spending, owned = self._environment.threads.spending, self._owned
+        if spending is None:
+            super().settle(settlements)
+            return
+        spending.note_settled(settlements, owned.agent_id, owned.incarnation)
+        buffer = self._buffer or self._new_buffer()
+        buffer.settlements += tuple(settlements)
+
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         return await self._environment.threads.load_blobs(self._owned.agent_id, hashes)
 
@@ -210,7 +223,7 @@ class AgentJournal(OwnedJournal, Job):
         if self._durable >= self._appended:
             return
         done = self.loop.create_future()
-        # Registered before the records are handed over. `settle` runs on this loop, so it cannot
+        # Registered before the records are handed over. `end` runs on this loop, so it cannot
         # come between the check above and this line.
         self._waiters += ((self._appended, done),)
         self.push(flush=True)
@@ -336,7 +349,7 @@ class AgentJournal(OwnedJournal, Job):
 
     # ------------------------------------------------------------------- on the loop
 
-    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
         if error is not None:
             # Later batches may be under way. The store refuses them, because their `first_seq` is
             # not the next number any more: what is durable stays a prefix of what was appended.
@@ -351,8 +364,15 @@ class AgentJournal(OwnedJournal, Job):
             elif not done.done():
                 done.set_result(None)
         self._agent.on_durable(self._durable)
+        if batch.settlements:
+            self._tell_settled(batch.settlements)
         if batch.feed:
             self._environment.threads.feed_hint.tell()
+
+    def _tell_settled(self, settlements: Sequence[Settlement]) -> None:
+        spending = self._environment.threads.spending
+        if spending is not None:  # else the store was closed meanwhile
+            spending.settled(settlements)
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

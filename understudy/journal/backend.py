@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 from understudy.errors import Fenced, StoreConflict, UsageError
 from understudy.journal.asks import StoredAsk
@@ -28,9 +28,12 @@ from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
 
+if TYPE_CHECKING:
+    from understudy.journal.spending_books import Decision, KeptSpending
+
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "trust"]
+Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "spending", "trust"]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -461,6 +464,25 @@ class Backend(ABC):
         others from adding theirs.
         """
         self._refuse("trust")
+
+    # ------------------------------------------------------------------- "spending"
+    # What calls have reserved and spent, over all agents: see `journal.spending`. `append` does
+    # what `Batch.settlements` says of the agent's own calls. `compact` keeps all. `delete` settles
+    # what is open of the agent as unknown. Where one host has the database, the store decides by
+    # what it has read once; a database that hosts share decides itself: see `SharedBackend`.
+
+    def load_spending(self) -> KeptSpending:
+        """The writer's: all that is kept of it."""
+        self._refuse("spending")
+
+    def keep_reserved(self, decision: Decision) -> None:
+        """The writer's: keep what came of a reservation.
+
+        Raises:
+            Fenced: if the agent has another incarnation by now, or was deleted.
+
+        """
+        self._refuse("spending")
 
     def _refuse(self, what: Kept) -> NoReturn:
         raise UsageError(f"{self!r} keeps no {what}: {what!r} is not in its `keeps`")

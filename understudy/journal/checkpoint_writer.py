@@ -188,7 +188,7 @@ class CheckpointJob(Job):
 
     # ------------------------------------------------------------------- on the loop
 
-    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
         # An error is that of the records next to it, and told by their journal; this agent leaves
         # memory. After a failure of its own, the segments would have a gap.
         if self._failed:

@@ -85,7 +85,7 @@ class Job(ABC):
         return False
 
     @abstractmethod
-    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
         """On the job's loop: it is durable, with that batch, or it failed by this error.
 
         The batch is None also where the transaction of the job did not begin.
@@ -121,7 +121,7 @@ class Change(Job, Generic[T]):
         # Without records of its own it may be done twice: a claim claims again.
         return self._batch is not None and backend.is_committed(self._batch)
 
-    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
         if self.future.done():
             return  # its waiter was cancelled
         if error is not None:
@@ -181,9 +181,9 @@ class Committer:
     def put(self, job: Job) -> None:
         """Add a job. The caller holds `lock`. See `flush_now`."""
         if self._ended:
-            # Race: this against `stop`. The thread has ended, so nothing else would settle the job
+            # Race: this against `stop`. The thread has ended, so nothing else would end the job
             # (test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait).
-            job.loop.call_soon_threadsafe(job.settle, None, _closed())
+            job.loop.call_soon_threadsafe(job.end, None, _closed())
             return
         self._jobs.append(job)
         # Only the first job wakes the thread. With a job in the queue it lingers, and a
@@ -227,7 +227,7 @@ class Committer:
                 error = StoreBroken(cause=repr(unexpected), remedy="This is a defect: report it.")
             if on_commit is not None:
                 on_commit(time.perf_counter() - since, error)
-            _settle(group, failed, error)
+            _end(group, failed, error)
             del group, failed, error  # else they stay in memory until the next group
 
     def _next_group(self) -> Group | None:
@@ -321,22 +321,22 @@ def _closed() -> StoreError:
     return StoreBroken(cause="it is closed", remedy="Its runtime has stopped: make another one.")
 
 
-def _settle(group: Group, failed: dict[Job, StoreError], error: StoreError | None) -> None:
-    """Settle the jobs on their loops, with one callback a loop.
+def _end(group: Group, failed: dict[Job, StoreError], error: StoreError | None) -> None:
+    """End the jobs on their loops, with one callback a loop.
 
-    The loops run the callbacks of this one thread in order, so each job is settled in the order of
-    its commits.
+    The loops run the callbacks of this one thread in order, so each job ends in the order of its
+    commits.
     """
     by_loop: defaultdict[asyncio.AbstractEventLoop, Group] = defaultdict(list)
     for item in group:
         by_loop[item[0].loop].append(item)
-    for loop, settled in by_loop.items():
+    for loop, ended in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_settle_all, settled, failed, error)
+            loop.call_soon_threadsafe(_end_all, ended, failed, error)
         except RuntimeError:
             logger.warning("records were committed for an event loop that is closed")
 
 
-def _settle_all(group: Group, failed: dict[Job, StoreError], error: StoreError | None) -> None:
+def _end_all(group: Group, failed: dict[Job, StoreError], error: StoreError | None) -> None:
     for job, batch in group:
-        job.settle(batch, error or failed.get(job))
+        job.end(batch, error or failed.get(job))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
@@ -15,6 +15,9 @@ from understudy.journal.asks import Ask
 from understudy.journal.call_keys import KeyEnd, KeyUse
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
+
+if TYPE_CHECKING:
+    from understudy.journal.spending import Settlement
 
 Durability = Literal["full", "normal", "off"]
 """What a commit survives; each backend says what that means for its database."""
@@ -319,6 +322,8 @@ class Batch:
     """The runs that took old messages, by message id, where the backend keeps message ids."""
     key_ends: tuple[KeyEnd, ...] = ()
     """What becomes of keys by its records, where the backend keeps keys."""
+    settlements: tuple[Settlement, ...] = ()
+    """What calls have spent by its records, where the backend keeps spending."""
     blobs_in_use: Collection[str] = ()
     """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
 
@@ -329,6 +334,7 @@ class Batch:
         self.status_noted |= later.status_noted
         self.feed += later.feed
         self.key_ends += later.key_ends
+        self.settlements += later.settlements
         if later.blobs is not None:
             self.blobs = {**(self.blobs or {}), **later.blobs}
         if later.message_runs is not None:

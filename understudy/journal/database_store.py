@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from understudy.errors import UsageError
 from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
@@ -24,6 +25,9 @@ from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
 from understudy.state.trust_log import HostBehind, TrustFact
+
+if TYPE_CHECKING:
+    from understudy.journal.database_spending import DatabaseSpending
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
@@ -58,6 +62,7 @@ class DatabaseStore(DatabaseThreads, Store):
         self._left = TakenStates()
         self._sharing = backend if isinstance(backend, SharedBackend) else None
         self._shared: SharedStore | None = None
+        self._spending: DatabaseSpending | None = None
         self._trust_added = 0
         """The number of the last fact that was added to the log of trust here."""
         if self._sharing is not None:
@@ -106,6 +111,19 @@ class DatabaseStore(DatabaseThreads, Store):
     async def close(self) -> None:
         self._left.clear()
         await super().close()
+        self._spending = None  # its counters are read again at the next opening
+
+    @property
+    def spending(self) -> DatabaseSpending | None:
+        if self._spending is None and "spending" in self.keeps:
+            # Who has no budget imports nothing of it.
+            from understudy.journal.database_spending import LocalSpending, SharedSpending
+
+            if self._sharing is None:
+                self._spending = LocalSpending(self, self)
+            else:
+                self._spending = SharedSpending(self, self._sharing)
+        return self._spending
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return await self.claim_by(agent_id, partial(self.backend.claim, agent_id, agent))
@@ -184,6 +202,8 @@ class DatabaseStore(DatabaseThreads, Store):
 
         existed = await self.change(delete)
         self._left.forget(agent_id)
+        if existed and self._spending is not None:
+            self._spending.left(agent_id)
         if existed and is_told:
             self.feed_hint.tell()
         return existed

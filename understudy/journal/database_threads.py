@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced
@@ -13,6 +13,9 @@ from understudy.journal.committer import Change, CommitListener, Committer
 from understudy.journal.contracts import Batch
 from understudy.journal.lease import Lease
 from understudy.journal.reads import DatabaseReads
+
+if TYPE_CHECKING:
+    from understudy.journal.spending import StoredSpending
 
 T = TypeVar("T")
 
@@ -79,6 +82,11 @@ class DatabaseThreads(DatabaseReads):
             self.backend.close()
 
         await self._opener.run(end)
+
+    @property
+    def spending(self) -> StoredSpending | None:
+        """As `Store.spending`."""
+        return None
 
     async def change(self, function: Callable[[], T], batch: Batch | None = None) -> T:
         """Have the writer's thread do a change of the backend, in the next transaction.

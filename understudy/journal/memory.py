@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.backend import ALL_KEPT, Backend, Kept
@@ -32,6 +32,10 @@ from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 from understudy.state.trust_log import TrustFact
+
+if TYPE_CHECKING:
+    from understudy.journal.memory_spending import MemorySpending
+    from understudy.journal.spending import Settlement
 
 T = TypeVar("T")
 MOST_DELETED: int = 1000
@@ -111,6 +115,7 @@ class MemoryStore(Store):
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
         self._trust: list[TrustFact] = []
+        self._spending: MemorySpending | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -150,6 +155,18 @@ class MemoryStore(Store):
         kept = self._claimed(owned)
         kept.owner = agent
         return MemoryAgentJournal(kept, owned, agent, self)
+
+    @property
+    def spending(self) -> MemorySpending:
+        if self._spending is None:  # who has no budget imports nothing of it
+            from understudy.journal.memory_spending import MemorySpending
+
+            self._spending = MemorySpending(self, self._incarnation_of)
+        return self._spending
+
+    def _incarnation_of(self, agent_id: str) -> int | None:
+        kept = self._kept.get(agent_id)
+        return None if kept is None else kept.incarnation
 
     def _claimed(self, owned: Owned) -> _AgentRecords:
         kept = self._kept.get(owned.agent_id)
@@ -235,6 +252,8 @@ class MemoryStore(Store):
             incarnation, epoch, _ = self._deleted.pop(next(iter(self._deleted)))
             self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
+        if self._spending is not None:
+            self._spending.books.leave(agent_id)
         self._changed.discard(agent_id)
         self._index.remove(agent_id)
         if self._feed is not None:
@@ -384,6 +403,9 @@ class MemoryAgentJournal(OwnedJournal):
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         return _of_these(self._kept.blobs, hashes)
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        self._store.spending.settle(settlements, self._owned)
 
     async def durable(self) -> None:
         return

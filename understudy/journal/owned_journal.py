@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.journal.call_keys import CallKeys, KeyUse
@@ -14,6 +15,9 @@ from understudy.journal.reads import StoreReads
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record
+
+if TYPE_CHECKING:
+    from understudy.journal.spending import Settlement
 
 
 class JournalledAgent(ABC):
@@ -48,8 +52,8 @@ class FoldedAgent(JournalledAgent):
 class OwnedJournal(ABC):
     """A journal under an epoch: a `Journal`, in which the owner of an agent writes.
 
-    What a store does not keep, its journals refuse: the bytes of files, and keys of calls. It is
-    used on one event loop.
+    What a store does not keep, its journals refuse: the bytes of files, keys of calls, and what
+    calls spend. It is used on one event loop.
     """
 
     __slots__ = ()
@@ -124,6 +128,18 @@ class OwnedJournal(ABC):
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         """The bytes of files with these hashes, as far as they are kept."""
         raise UsageError("the store of this runtime keeps no files: see `Store.keeps`")
+
+    # ------------------------------------------------------------------- spending
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        """Settle what calls have spent, in the commit of the records appended last.
+
+        Raises:
+            UsageError: if the store keeps no spending, an amount cannot be kept, or a call is
+                another agent's.
+
+        """
+        raise UsageError("the store of this runtime keeps no spending: see `Store.keeps`")
 
     # ------------------------------------------------------------------- keys of calls
 

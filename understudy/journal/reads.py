@@ -299,9 +299,18 @@ class DatabaseReads(StoreReads):
         try:
             return await self._reader.run(function)
         except StoreUnavailable as error:
-            return await self._retry_read(function, error)
+            return await self._retry(self._reader, function, error)
 
-    async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
+    async def run_in(self, threads: WorkerThreads, function: Callable[[], T]) -> T:
+        """As `read`, in other threads."""
+        try:
+            return await threads.run(function)
+        except StoreUnavailable as error:
+            return await self._retry(threads, function, error)
+
+    async def _retry(
+        self, threads: WorkerThreads, function: Callable[[], T], first: StoreUnavailable
+    ) -> T:
         """The attempts after the first one, which has failed."""
         retry = AsyncRetrying(
             retry=WHILE_UNAVAILABLE,
@@ -309,7 +318,7 @@ class DatabaseReads(StoreReads):
             stop=stop_after_delay(self.patience),
             reraise=True,
         )
-        attempt = failed_once(first, partial(self._reader.run, function))
+        attempt = failed_once(first, partial(threads.run, function))
 
         async def attempted() -> T:
             return await attempt()

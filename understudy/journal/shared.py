@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import to_json
 
@@ -15,6 +15,10 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
 from understudy.journal.loaded import Loaded
 from understudy.state.trust_log import HostBehind
+
+if TYPE_CHECKING:
+    from understudy.errors import StoreError
+    from understudy.journal.spending import CounterSums, OpenSpending, Reservation, Reserved
 
 Notified = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -349,6 +353,34 @@ class SharedBackend(Backend):
     @abstractmethod
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         """The numbers of the attempts of a run that were no crashes."""
+
+    # ------------------------------------------------------------------- "spending"
+    # In the place of `load_spending` and `keep_reserved`: the database decides.
+
+    def reserve_all(self, asked: Sequence[Reservation]) -> Sequence[Reserved | StoreError | None]:
+        """Make reservations, in order, in one transaction that locks no agent's row.
+
+        It is called by a thread of its own, and needs a connection of its own. It may be called
+        again with the same reservations, if the answer is lost. No host that is suspended in the
+        middle of it keeps others from reserving, and neither does one in a commit that settles.
+
+        Args:
+            asked: no two of one call.
+
+        Returns:
+            Of each, in the same order, what came of it, or `Fenced`, as of `Spending.reserve`. None
+            if another host is about to change what the call has: try again.
+
+        """
+        self._refuse("spending")
+
+    def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
+        """The reader's: as `Spending.open_spending`."""
+        self._refuse("spending")
+
+    def counters(self, budgets: Collection[str] | None) -> Sequence[CounterSums]:
+        """The reader's: as `Spending.counters`."""
+        self._refuse("spending")
 
     # ----------------------------------------------------------------- the heartbeat
 

@@ -117,6 +117,42 @@ TABLES_OF_AGENTS = (
         kind text NOT NULL,
         data bytea NOT NULL
     )""",
+    # What budgets count, for whom. A row is never deleted.
+    """CREATE TABLE counters (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        budget text COLLATE "C" NOT NULL,
+        key text COLLATE "C" NOT NULL,
+        UNIQUE (budget, key)
+    )""",
+    # The sums of each counter in each bucket of time. `unknown` is how much of `amount` was settled
+    # as unknown.
+    """CREATE TABLE buckets (
+        counter bigint NOT NULL,
+        bucket bigint NOT NULL,
+        amount numeric NOT NULL,
+        unknown numeric NOT NULL,
+        PRIMARY KEY (counter, bucket)
+    )""",
+    # What calls have reserved, and what they have spent and may be given back by its `ref`.
+    # `counted` is how much of `amount` is in the sum of the bucket. It is all of it once the row is
+    # folded.
+    """CREATE TABLE spending (
+        agent bigint NOT NULL,
+        incarnation bigint NOT NULL,
+        what text COLLATE "C" NOT NULL,
+        counter bigint NOT NULL,
+        bucket bigint NOT NULL,
+        amount numeric NOT NULL,
+        counted numeric NOT NULL,
+        ref text NOT NULL,
+        at bigint NOT NULL,
+        is_open boolean NOT NULL,
+        is_unknown boolean NOT NULL,
+        is_folded boolean NOT NULL,
+        PRIMARY KEY (agent, incarnation, what, counter)
+    )""",
+    "CREATE INDEX spending_by_counter ON spending (counter, is_open) WHERE NOT is_folded",
+    "CREATE INDEX spending_by_ref ON spending (ref, counter) WHERE ref <> ''",
     "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
 )
 """All but `AGENTS_TABLE`; `agent` is the `key` of the agent."""
@@ -129,6 +165,7 @@ _SQLITE_WORDS = {
     "bigint PRIMARY": "INTEGER PRIMARY",
     **dict.fromkeys(("bigint", "integer", "boolean"), "INT"),
     "bytea": "BLOB",
+    "numeric": "TEXT",
     ' COLLATE "C"': "",
 }
 

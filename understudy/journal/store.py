@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from understudy._base.clock import Clock, SystemClock
 from understudy.errors import UsageError
@@ -15,6 +16,9 @@ from understudy.journal.shared_store import SharedStore
 from understudy.state.agent_state import hashes_in
 from understudy.state.records import Record, Snapshot
 from understudy.state.trust_log import TrustFact, TrustLog
+
+if TYPE_CHECKING:
+    from understudy.journal.spending import Spending
 
 
 class Store(StoreReads, TrustLog):
@@ -40,6 +44,11 @@ class Store(StoreReads, TrustLog):
     @property
     def shared(self) -> SharedStore | None:
         """What hosts that share the store have of it; None where it is for one host."""
+        return None
+
+    @property
+    def spending(self) -> Spending | None:
+        """The counters of what calls reserve and spend; None where the store keeps none."""
         return None
 
     @property

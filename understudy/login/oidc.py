@@ -44,6 +44,7 @@ _ALGORITHMS: tuple[str, ...] = (
     *("RS256", "RS384", "RS512"),
     *("PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512"),
+    *("EdDSA", "Ed25519"),
 )
 """All that a token may be signed by. What has a shared secret is not among them: everybody has the
 public key, and could sign by it."""
@@ -57,6 +58,25 @@ _TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """What a token may say that it is. One for another purpose, such as a logout, is no login."""
 _Claims: TypeAlias = Mapping[str, Any]
 _May: TypeAlias = Callable[[_Claims], Iterable[Right]] | Iterable[Right]
+
+
+class _Registry(jws.JWSRegistry):
+    """What verifies signatures, by the algorithms that are allowed.
+
+    joserfc warns at each token by `EdDSA`, whose name does not say the curve, and some of its
+    versions do not know the new name `Ed25519`. The curve of the key was looked at before.
+    """
+
+    def get_alg(self, name: str) -> Any:
+        """The algorithm of this name.
+
+        Raises:
+            UnsupportedAlgorithmError: if it is not allowed.
+
+        """
+        if name in ("EdDSA", "Ed25519") and name in (self.allowed or ()):
+            return self.algorithms["EdDSA"]
+        return super().get_alg(name)
 
 
 class _Unfit(Exception):
@@ -90,7 +110,8 @@ def oidc(
             has is used. People are told apart by issuer and subject, and never by this name.
         keys: the URL of the provider's keys, or these keys, as a JWKS. By default the discovery
             document of the issuer says where they are.
-        algorithms: by which tokens may be signed: of RS, PS and ES with 256, 384 and 512.
+        algorithms: by which tokens may be signed: of RS, PS and ES with 256, 384 and 512; or
+            `EdDSA` and `Ed25519`, both by keys of the curve Ed25519.
         parties: the clients whose tokens are taken (`azp`, or `client_id`). A token for several
             audiences is refused without them: each of the others could use it here.
         header: of the request, which has the token. All others may have `Bearer` before it;
@@ -161,7 +182,7 @@ class OidcAuth:
         self._may = may if callable(may) else checked_rights(may)
         self._now = now
         self._keys = ProviderKeys(issuer, keys, now)
-        self._registry = jws.JWSRegistry(algorithms=self._algorithms, strict_check_header=False)
+        self._registry = _Registry(algorithms=self._algorithms, strict_check_header=False)
         self._registry.max_header_length = _MAX_HEADER
 
     async def __call__(self, request: Request) -> User | Response | None:
@@ -279,7 +300,8 @@ class OidcAuth:
             return
         said = claims.get("at_hash")
         alg = self._head(self._token_in(request) or "")[1]
-        digest = hashlib.new(f"sha{alg[-3:]}", given[0].encode()).digest()
+        size = "512" if alg in ("EdDSA", "Ed25519") else alg[-3:]  # that curve signs by SHA-512
+        digest = hashlib.new(f"sha{size}", given[0].encode()).digest()
         half = base64.urlsafe_b64encode(digest[: len(digest) // 2]).decode().rstrip("=")
         if len(given) != 1 or said != half:
             raise _Unfit("the access token beside it is not its own: `at_hash`")

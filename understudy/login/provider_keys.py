@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 from joserfc.errors import JoseError
-from joserfc.jwk import ECKey, RSAKey
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 from pydantic_core import from_json
 
 from understudy._base.error_texts import error_text
@@ -43,8 +43,20 @@ MAX_BYTES = 512 * 1024
 MAX_KEYS = 100
 LEAST_BITS = 2048
 """Of an RSA key."""
-CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+CURVES = {
+    "ES256": "P-256",
+    "ES384": "P-384",
+    "ES512": "P-521",
+    "EdDSA": "Ed25519",
+    "Ed25519": "Ed25519",
+}
 """The curve of each algorithm by elliptic curves."""
+KINDS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
+    "RSA": (RSAKey, ("kty", "n", "e")),
+    "EC": (ECKey, ("kty", "crv", "x", "y")),
+    "OKP": (OKPKey, ("kty", "crv", "x")),
+}
+"""By `kty`, the class of such a key, and the names of what is public of it."""
 
 
 class NoKeys(Exception):
@@ -57,7 +69,7 @@ class PublicKey:
 
     kid: str | None
     kind: str
-    """As of `kty`: `"RSA"` or `"EC"`."""
+    """As of `kty`: `"RSA"`, `"EC"` or `"OKP"`."""
     alg: str | None
     """The only algorithm that it is for; None: it does not say."""
     curve: str | None
@@ -68,7 +80,7 @@ class PublicKey:
         if self.alg not in (None, alg):
             return False
         if alg in CURVES:
-            return self.kind == "EC" and self.curve == CURVES[alg]
+            return self.kind != "RSA" and self.curve == CURVES[alg]
         return self.kind == "RSA"
 
 
@@ -100,9 +112,10 @@ class ProviderKeys:
         if isinstance(given, Mapping):
             self._keys = _keys_of(given)
             if not self._keys:
+                curves = ", ".join(dict.fromkeys(CURVES.values()))
                 raise UsageError(
                     "oidc(keys=...) has no public key to verify by: give a JWKS with keys of RSA "
-                    f"(from {LEAST_BITS} bits on) or of the curves {', '.join(CURVES.values())}"
+                    f"(from {LEAST_BITS} bits on) or of the curves {curves}"
                 )
         elif given is not None:
             self._url = checked_url(given, what="oidc(keys=...)")
@@ -219,7 +232,7 @@ def _keys_of(given: object) -> tuple[PublicKey, ...]:
 def _usable(keys: Iterable[object]) -> Iterable[PublicKey]:
     for data in keys:
         # A shared secret is among no provider's keys: whoever reads the list could sign by it.
-        if not isinstance(data, dict) or data.get("kty") not in ("RSA", "EC"):
+        if not isinstance(data, dict) or data.get("kty") not in tuple(KINDS):
             continue
         operations = data.get("key_ops")
         if data.get("use") not in (None, "sig") or (
@@ -230,17 +243,17 @@ def _usable(keys: Iterable[object]) -> Iterable[PublicKey]:
         if not isinstance(kid, str | None) or not isinstance(alg, str | None):
             continue
         kind = data["kty"]
-        names = ("kty", "n", "e") if kind == "RSA" else ("kty", "crv", "x", "y")
+        made_by, names = KINDS[kind]
         try:
             if kind == "RSA" and len(_decoded(data["n"])) * 8 < LEAST_BITS:
                 raise ValueError(f"it has less than {LEAST_BITS} bits")
             # By its public part alone, also where somebody has published all of it.
             public = {name: data[name] for name in names}
-            key = (RSAKey if kind == "RSA" else ECKey).import_key(public)
+            key = made_by.import_key(public)
         except (JoseError, KeyError, TypeError, ValueError) as error:
             logger.warning("the key %s is left out: %s", shown(kid), error_text(error))
             continue
-        yield PublicKey(kid, kind, alg, data.get("crv") if kind == "EC" else None, key)
+        yield PublicKey(kid, kind, alg, public.get("crv"), key)
 
 
 def _decoded(text: str) -> bytes:

@@ -20,8 +20,9 @@ from starlette.routing import Mount
 
 from understudy._base import security_log
 from understudy._base.json_values import checked_flag, text_of
-from understudy.actors import AgentRef, Runtime
+from understudy.actors import AgentRef, PendingRequest, Runtime
 from understudy.actors.verbs import VERBS, Right
+from understudy.agent.standing import standing_of
 from understudy.errors import AlreadyDecided, UnderstudyError, UnknownAgent, UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
@@ -213,14 +214,24 @@ class _Tools:
         """List what waits for a person, over all agents, the oldest first.
 
         `tool` is the name of a tool, `agent` that of a definition, `after` that of the page before.
+        A request on which persons vote says by `why_no_vote` why the user may not vote, by
+        `counts_as` in which roles their vote counts, and by `votes_for` for whom they vote.
         """
-        user = self._need(context, "list_pending")
+        user, runtime = self._need(context, "list_pending"), self._runtime()
         with _tool_errors():
-            page = await self._runtime().pending(
-                tool=tool, agent=agent, after=after, limit=_limit(limit)
-            )
-        rows = [each.to_dict() for each in page]
+            page = await runtime.pending(tool=tool, agent=agent, after=after, limit=_limit(limit))
+            rows = [{**each.to_dict(), **await self._standing(user, each)} for each in page]
         return self._seen(user, {"requests": rows, "after": page.after})
+
+    async def _standing(self, user: User, pending: PendingRequest) -> dict[str, Any]:
+        """What the user may do about a request on which persons vote; empty for another one."""
+        request, runtime = pending.request, self._runtime()
+        if request.approval is None:
+            return {}
+        voter, now = None, await runtime.now()
+        if runtime.people is not None:
+            voter = await runtime.trust.voter(user.caller, now)
+        return standing_of(request, request.approval, pending.votes, voter, now).to_dict()
 
     async def read_history(
         self, context: Context, agent_id: str, after: int = 0, limit: int = 50

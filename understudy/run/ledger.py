@@ -102,6 +102,8 @@ class Ledger:
         "outlives_run",
     )
 
+    account: Any = None
+    """The `Account` of the agent; None where its runtime has no budgets."""
     epoch: int
     """The epoch under which it writes; 0 where no other host could write."""
     gates_asked: dict[str, tuple[int, str]] | None

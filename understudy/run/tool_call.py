@@ -66,7 +66,7 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
             request.payload,
             list(request.allowed),
             request.schema,
-            *((request.rule,) if request.rule else ()),
+            *((request.source,) if request.rule or request.budget else ()),
             *(() if request.approval is None else (request.approval.to_dict(),)),
             *(() if request.offer is None else ({"offer": request.offer.to_dict()},)),
         ]
@@ -74,8 +74,8 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
 
 
 def is_of_trust(request: Request) -> bool:
-    """Whether several persons, or a rule of the application, must agree to the call."""
-    return request.approval is not None or bool(request.rule)
+    """Whether several persons, or a rule or budget of the application, hold the call."""
+    return request.approval is not None or bool(request.rule or request.budget)
 
 
 @quickly_made

@@ -18,7 +18,7 @@ from pydantic import Base64Bytes, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
-from understudy._base.authors import By
+from understudy._base.authors import By, shown_author
 from understudy._base.json_values import checked_json, first_difference, reason, shown
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Grant, Request
@@ -293,7 +293,7 @@ class AgentState(StateTree):
             return None
         for state in self.tree:
             if state.run is not None and not state.run.over and state.run.paused is not None:
-                return state.run.paused_by
+                return shown_author(state.run.paused_by)
         return None
 
     def copied(self, *, deeply: bool = False) -> AgentState:

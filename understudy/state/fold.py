@@ -85,6 +85,9 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
         inner = inner.record
     if isinstance(inner, r.UserMessage):  # it may have been in the queue of this agent
         queue.dequeue(state, inner.message_ids, inner.at)
+        queue.note_authors(state, (inner.by,))
+    elif isinstance(inner, r.PointAnswered | r.Settled):
+        calls.note_answer(state, inner)
 
 
 def _gets_further(record: r.Record) -> bool:

@@ -157,7 +157,7 @@ class Plans(_DueTime):
     """By id."""
     pause: str | None = None
     """The reason of a requested pause: the run is paused after its next model reply."""
-    pause_by: str | None = None
+    pause_by: By | None = None
     """The person who asked for that pause; None where nobody was named."""
 
     @property
@@ -187,7 +187,7 @@ class PauseAsked(NamedTuple):
     """A pause that somebody asked for."""
 
     reason: str
-    by: str | None
+    by: By | None
 
 
 def pause_asked(plans: Plans | None) -> PauseAsked | None:

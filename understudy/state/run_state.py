@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
 from understudy.approvals import Vote
 from understudy.interrupts import DOUBT_ENDS, Decision, Request
@@ -358,7 +359,7 @@ class RunState:
     """The open turn. The model is not called while there is one."""
     paused: str | None = None
     """The reason, while the run is paused."""
-    paused_by: str | None = None
+    paused_by: By | None = None
     """The person who asked for that pause; None where nobody was named."""
     cancelled: dict[str, Any] | None = None
     """The signal of a requested cancellation."""

@@ -152,6 +152,25 @@ class Thawed:
     id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRaised:
+    """A person has added something to a budget, for the window of now."""
+
+    KIND: ClassVar[str] = "budget_raised"
+
+    budget: str
+    """The name of the budget."""
+    counter: str
+    """The budget as counters have it: see `CounterId.budget`."""
+    key: str
+    """For whom it is counted; empty where it is for the whole store."""
+    amount: str
+    """What is added, as a decimal number."""
+    until: datetime | None
+    """When the window ends; None where the budget has none."""
+    why: str
+
+
 FactContent: TypeAlias = (
     RulesRegistered
     | RulesRetired
@@ -162,6 +181,7 @@ FactContent: TypeAlias = (
     | AdminUsed
     | Frozen
     | Thawed
+    | BudgetRaised
 )
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
     {
@@ -176,6 +196,7 @@ KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
             AdminUsed,
             Frozen,
             Thawed,
+            BudgetRaised,
         )
     }
 )

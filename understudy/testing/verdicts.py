@@ -8,7 +8,8 @@ from typing import Any
 from understudy._base.clock import SystemClock
 from understudy.agent.agent import Agent
 from understudy.agent.rule_checks import reachable_tools
-from understudy.trust import CallView, People, Person, Rules, Verdict, check_rules
+from understudy.trust import CallView, People, Person, Rules, Verdict
+from understudy.trust.check import check_rules
 
 
 def assert_denied(

@@ -17,7 +17,19 @@ from understudy._base.grant_terms import (
 )
 from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
 from understudy.interrupts import Grant
-from understudy.trust.check import ReachableTool, RuleCheck, check_rules
+from understudy.trust.budgets import (
+    Budget,
+    Measure,
+    Window,
+    calls,
+    day,
+    last,
+    month,
+    sum_of,
+    tokens,
+    usd,
+    week,
+)
 from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 from understudy.trust.trial import Trial, TriedCall
@@ -25,6 +37,7 @@ from understudy.trust.trial import Trial, TriedCall
 __all__ = [
     "Approval",
     "Assurance",
+    "Budget",
     "CallView",
     "Caller",
     "Grant",
@@ -32,23 +45,30 @@ __all__ = [
     "GrantScope",
     "GrantTerms",
     "Login",
+    "Measure",
     "People",
     "Person",
-    "ReachableTool",
     "Rule",
-    "RuleCheck",
     "Rules",
     "Tally",
     "Trial",
     "TriedCall",
     "Verdict",
     "Vote",
+    "Window",
     "allow",
     "approval",
     "ask",
-    "check_rules",
+    "calls",
+    "day",
     "deny",
     "grant",
+    "last",
+    "month",
     "offer",
+    "sum_of",
     "tally",
+    "tokens",
+    "usd",
+    "week",
 ]

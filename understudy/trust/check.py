@@ -1,6 +1,6 @@
 """What rules match of the tools that there are, and whether persons can meet what they ask.
 
-It needs no runtime: the tools come from definitions, by `agent.reachable_tools`.
+It needs no runtime: the tools come from definitions, by `agent.rule_checks.reachable_tools`.
 """
 
 from __future__ import annotations

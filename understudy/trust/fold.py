@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from understudy.state.trust_facts import (
     AdminRequested,
     AdminUsed,
     AdminVoted,
+    BudgetRaised,
     Delegated,
     DelegationEnded,
     Frozen,
@@ -123,6 +125,39 @@ class AdminRequest:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedBudget:
+    """What a person has added to a budget for a window, as the store knows it."""
+
+    number: int
+    """The number of the fact."""
+    at: datetime
+    by: str | None
+    said: BudgetRaised
+
+    @property
+    def amount(self) -> Decimal:
+        """What was added."""
+        return Decimal(self.said.amount)
+
+    def holds(self, now: datetime) -> bool:
+        """Whether its window is not over."""
+        return self.said.until is None or now < self.said.until
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        said = self.said
+        return {
+            "budget": said.budget,
+            "key": said.key,
+            "added": said.amount,
+            "until": None if said.until is None else said.until.isoformat(),
+            "why": said.why,
+            "at": self.at.isoformat(),
+            "by": self.by,
+        }
+
+
 _NO_REQUESTS: Mapping[str, AdminRequest] = MappingProxyType({})
 _NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
 
@@ -148,8 +183,21 @@ class TrustState:
     """The freezes that stand, by id; the oldest first."""
     awaited: int = 0
     """The number of the last fact of which it is waited until each host judges by it."""
+    raised: tuple[RaisedBudget, ...] = ()
+    """What persons have added to budgets, oldest first; until the fact after the window."""
     unknown: tuple[str, ...] = ()
     """The kinds of facts that a later version of this library has added."""
+
+    def added_to(self, counter: str, key: str, now: datetime) -> Decimal:
+        """What persons have added to a budget, for one key, in the window of now."""
+        return sum(
+            (
+                each.amount
+                for each in self.raised
+                if each.said.counter == counter and each.said.key == key and each.holds(now)
+            ),
+            Decimal(0),
+        )
 
 
 def _without(found: Mapping[str, T], ids: Collection[str]) -> Mapping[str, T]:
@@ -165,6 +213,8 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
     void = [id for id, each in state.administration.items() if not each.holds(fact.at)]
     if void:
         state = replace(state, administration=_without(state.administration, void))
+    if any(not each.holds(fact.at) for each in state.raised):
+        state = replace(state, raised=tuple(each for each in state.raised if each.holds(fact.at)))
     match content_of(fact):
         case RulesRegistered() as said:
             found = RegisteredRules(number=fact.number, at=fact.at, by=fact.by, said=said)
@@ -202,5 +252,8 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
             return replace(state, freezes=freezes, awaited=fact.number)
         case Thawed(id=id):
             return replace(state, freezes=_without(state.freezes, [id]))
+        case BudgetRaised() as said:
+            more = RaisedBudget(number=fact.number, at=fact.at, by=fact.by, said=said)
+            return replace(state, raised=(*state.raised, more))
         case None:
             return replace(state, unknown=tuple(dict.fromkeys((*state.unknown, fact.kind))))

@@ -84,9 +84,26 @@ def check_none_needed(rules: Rules | None, state: TrustState) -> None:
     )
 
 
-def to_retire(state: TrustState) -> RulesRetired | None:
-    """What is added to the log for rules to hold no longer; None where none do."""
-    return None if state.rules is None else RulesRetired(version=state.rules.version)
+def to_retire(state: TrustState, version: int | None = None) -> RulesRetired | None:
+    """The fact to add to the log so that rules hold no longer; None where none do.
+
+    Args:
+        state: what holds in the store.
+        version: of the rules that are meant; None for the newest.
+
+    Raises:
+        UsageError: if other rules hold.
+
+    """
+    newest = state.rules
+    if newest is None:
+        return None
+    if version is not None and version != newest.version:
+        raise UsageError(
+            f"retire_rules(version={version}): rules version {newest.version} hold now, which "
+            f"{_who(newest)}. Look at them first"
+        )
+    return RulesRetired(version=newest.version)
 
 
 def _who(rules: RegisteredRules) -> str:

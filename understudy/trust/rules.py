@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from understudy._base.grant_terms import GivenOffer, GrantOffer, checked_offer
 from understudy._base.json_values import checked_text, digest, shown
 from understudy.approvals import Approval
 from understudy.errors import UsageError
+from understudy.trust.budgets import Budget
 from understudy.trust.fingerprints import parts_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class Rule:
     """The largest grant that an answer to its question may be; None where it may be none."""
     code: str | None = None
     """Which code `when` is, where it is not read from it: see `Rules(version=...)`."""
+    within: Budget | None = None
+    """The budget that a call must have room in that the rule allows."""
 
     def covers(self, names: Sequence[str], agent_path: Sequence[str]) -> bool:
         """Whether the rule is about calls of a tool with these names, by an agent below these.
@@ -200,18 +203,28 @@ def allow(
     name: str | None = None,
     when: When | None = None,
     agent: str = "*",
+    within: Budget | None = None,
     code: str | None = None,
 ) -> Rule:
     """A rule by which a call is not held by `Rules(default=...)`. Gates of agents still ask.
 
     Args:
         tool, name, when, agent, code: as of `deny`.
+        within: the rule matches a call only while this budget has room for it. The call reserves
+            as it is judged, in the order of the calls: ten calls of one reply never all see the
+            same room. A call beyond it is judged by the other rules, and by `Rules(default=...)`.
 
     Raises:
         UsageError: where something is not as it must be.
 
     """
-    return _rule("allow", tool, name, when, agent, code=code)
+    if within is not None and (not isinstance(within, Budget) or within.measure.is_of_models):
+        raise UsageError(
+            f"allow({tool!r}, within=...) takes a Budget of calls(...) or sum_of(...), got "
+            f"{shown(within)}"
+        )
+    made = _rule("allow", tool, name, when, agent, code=code)
+    return made if within is None else replace(made, within=within)
 
 
 def _rule(
@@ -301,6 +314,8 @@ class Rules:
         self.rules: tuple[Rule, ...] = rules
         self.default: Default = default
         self.version: int | None = version
+        self.has_budgets: bool = any(rule.within is not None for rule in rules)
+        """Whether one of them allows within a budget."""
         self._of_default = Verdict(result=None)
         if default != "gates":
             rule = _rule(default, "*", f"whatever no rule names ({default})", None, "*")
@@ -313,6 +328,8 @@ class Rules:
         tool: str | Sequence[str] | HasNames,
         arguments: Mapping[str, Any],
         view: CallView | None = None,
+        *,
+        has_room: Callable[[Rule], bool] | None = None,
     ) -> Verdict:
         """What the rules say of a call. It needs no runtime.
 
@@ -320,6 +337,8 @@ class Rules:
             tool: the tool; its name; or all names that it has or had.
             arguments: of the call.
             view: what else is known of it; by default only the tool's name.
+            has_room: whether the budget of a rule with `within` has room for the call; by default
+                each has.
 
         Raises:
             UsageError: if `tool` is none of these.
@@ -330,7 +349,9 @@ class Rules:
         arguments = deepcopy(dict(arguments))  # what a `when` does to them is not what runs
         found: dict[RuleKind, list[Rule]] = {}
         for rule in self.rules:
-            if rule.matches(names, arguments, seen):
+            if rule.matches(names, arguments, seen) and (
+                rule.within is None or has_room is None or has_room(rule)
+            ):
                 found.setdefault(rule.kind, []).append(rule)
         for kind in ("deny", "ask", "allow"):
             if kind in found:
@@ -369,7 +390,8 @@ def _described(rule: Rule) -> list[Any]:
         when = ["code", rule.code] if rule.code is not None else parts_of(rule.when, what)
     approval = None if rule.approval is None else rule.approval.to_dict()
     offered = None if rule.offer is None else rule.offer.to_dict()
-    return [rule.kind, rule.tool, rule.name, rule.agent, approval, offered, when]
+    within = () if rule.within is None else (rule.within.described,)
+    return [rule.kind, rule.tool, rule.name, rule.agent, approval, offered, when, *within]
 
 
 def _names_of(tool: object) -> tuple[str, ...]:

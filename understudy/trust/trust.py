@@ -155,9 +155,21 @@ class Trust:
         """As `voter`, by who calls."""
         return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
 
-    async def retire_rules(self, *, at: datetime, by: str | None) -> bool:
-        """Have no rules hold for the store any more. Returns whether some did."""
-        return await self.add(to_retire, at=at, by=by) is not None
+    async def retire_rules(
+        self, *, at: datetime, by: str | None, version: int | None = None
+    ) -> bool:
+        """Have no rules hold for the store any more. Returns whether some did.
+
+        Args:
+            at: when that is decided.
+            by: the person who decides it.
+            version: of the rules that are meant; None for the newest.
+
+        Raises:
+            UsageError: if other rules hold.
+
+        """
+        return await self.add(partial(to_retire, version=version), at=at, by=by) is not None
 
     @property
     def is_behind(self) -> bool:

@@ -176,6 +176,7 @@ async def begun(future: Future[Any]) -> bool:
 SAID: dict[str, str] = {
     **{verb.name: f"{verb.said[:1].upper()}{verb.said[1:]}." for verb in VERBS.values()},
     "cancel-begun": "The run is being stopped.",
+    "retire_rules": "The rules are retired.",
     **{f"schedule-{change}": said for change, said in schedules.SAID.items()},
 }
 """What a page says of an action that was done. Its address has only the code."""

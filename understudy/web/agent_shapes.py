@@ -202,12 +202,22 @@ class StatePage(TypedDict):
 
 
 @exactly
+class LoginShape(TypedDict):
+    """A login of an identity provider: the name is shown, and others may have the same one."""
+
+    name: str
+    issuer: str
+    subject: str
+
+
+@exactly
 class DecisionRow(TypedDict):
     """A decision of the audit."""
 
     request_id: str
     at: Time | None
     by: str | None
+    logins: list[LoginShape]
     waited_seconds: float | None
     agent_path: list[str]
     decision: dict[str, Any]

@@ -20,6 +20,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    budgets,
     conversation,
     files,
     freezing,
@@ -96,9 +97,19 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
+    Endpoint("GET", "/rules", administration.rules, s.RulesPage),
     Endpoint("GET", "/freezes", freezing.freezes, s.Freezes),
     Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
     Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),
+    Endpoint("GET", "/budgets", budgets.budgets, s.Budgets, query=LIMIT),
+    Endpoint(
+        "POST",
+        "/budgets/raise",
+        budgets.raise_budget,
+        s.BudgetShape,
+        "budget",
+        budgets.RaiseBody,
+    ),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(
@@ -170,6 +181,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Endpoint(method, path, view, answer, "admin", body)
         for method, path, view, answer, body in (
             ("DELETE", AGENT, actions.delete, of.Deleted, actions.DeleteBody),
+            (
+                "POST",
+                "/rules/retire",
+                administration.retire_rules,
+                s.Retired,
+                administration.RetireBody,
+            ),
             ("POST", "/import", actions.import_, of.Imported, actions.ImportBody),
             ("POST", "/recover", actions.recover, of.Continued, actions.NothingBody),
         )

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.grant_terms import GrantTerms
 from understudy._base.request_summary import SEVERAL, why_alone
+from understudy.agent.decisions import run_of_decisions
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -120,6 +121,7 @@ async def take(
         await _refuse_blind_edits(about, given)
     try:
         await _refuse_guesses(about, given)
+        repeated = run_of_decisions(await about.state(), given) is not None
         ref = visit.own(visit.runtime.get(agent_id))
         await visit.wait(ref.decide(given, expect=dict(expect)))
         # Race: another person decides between the two, and it is the same
@@ -129,7 +131,8 @@ async def take(
         raise  # the request stands as it was: it is only not for this person
     except (DecisionError, NotInterrupted, UnknownAgent) as error:
         return await _explained(visit, agent_id, given, expect, error)
-    return _taken(agent_id, given, still_open=await _still_open(about, given))
+    still_open = await _still_open(about, given)
+    return _taken(agent_id, given, repeated=repeated, still_open=still_open)
 
 
 def _taken(

@@ -24,6 +24,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    budgets,
     conversation,
     files,
     schedules,
@@ -67,6 +68,7 @@ PAGES: tuple[Page, ...] = (
     Page(path="/doubts", name="doubts", view=asks.doubts),
     Page(path="/reviews", name="reviews", view=asks.reviews),
     Page(path="/administration", name="administration", view=administration.page),
+    Page(path="/budgets", name="budgets", view=budgets.budgets),
     Page(path="/agents", name="agents", view=agents.agents),
     Page(path="/runtime", name="runtime", view=agents.overview),
     Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
@@ -111,6 +113,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
+        Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
         Route(f"{AGENT}/export", _answered(site, export, "admin"), methods=["GET"]),
         Route(f"{AGENT}/files/download", _answered(site, files.download), methods=["GET"]),
@@ -129,6 +132,8 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         values["live_link"] = _live_link(visit, page, version(part))
         if page.name == "request" and data["is_pending"] and data["request"] is not None:
             values |= form_values(visit, data)
+        if page.name == "administration":
+            values |= await administration.form_values(visit)
         return HTMLResponse(render(visit, f"pages/{page.name}.html", page=page, **values))
 
     return show
@@ -198,10 +203,17 @@ async def do(visit: Visit) -> Response:
 
 
 async def administer(visit: Visit) -> Response:
-    """A vote on what is protected, or a delegation."""
+    """A vote on what is protected, a delegation, or the end of the rules of the store."""
     action = visit.request.path_params["action"]
     said = await administration.by_form(visit, action, await visit.form())
     target = visit.link("/administration")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def raise_budget(visit: Visit) -> Response:
+    """More to spend of a budget."""
+    said = await budgets.by_form(visit, await visit.form())
+    target = visit.link("/budgets")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 

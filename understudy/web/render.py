@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
@@ -44,9 +45,10 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
+        text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when, minute=minute,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
-        took=took, terms=terms_text,
+        took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
+        shares=shares_of,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several
@@ -105,6 +107,17 @@ def when(value: Any) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC"
     )
+
+
+@pass_context
+def minute(context: Context, value: Any) -> Markup:
+    """A time to the minute; of the day of the page, without the date."""
+    time = _time(value)
+    if time is None:
+        return Markup("")
+    utc = time.astimezone(timezone.utc)
+    is_today = utc.date() == context["now"].astimezone(timezone.utc).date()
+    return _relative(time, f"{utc:%H:%M} UTC" if is_today else f"{utc:%Y-%m-%d %H:%M} UTC")
 
 
 @pass_context
@@ -175,9 +188,91 @@ def terms_text(terms: Any) -> str:
         return as_plain_json(terms)
 
 
+def same_names(data: Any) -> dict[str, set[tuple[str, str]]]:
+    """The names in the data of a page that several persons have: by name, how each is known.
+
+    A person is known by issuer and subject of an identity provider, or else by an id.
+    """
+    known: dict[str, set[tuple[str, str]]] = {}
+    bare: set[str] = set()
+    for each in _mappings(data):
+        name = each.get("name")
+        if isinstance(name, str) and ("subject" in each or "person" in each):
+            known.setdefault(name, set()).add(_identity(each))
+        for key in ("by", "who"):
+            author, detail = each.get(key), each.get("detail")
+            told = each.get("logins") or (isinstance(detail, Mapping) and detail.get("logins"))
+            if isinstance(author, str) and not told:
+                bare.add(author)
+    for name in bare & known.keys():
+        if any(issuer for issuer, _ in known[name]):
+            known[name].add(("", name))
+    return {name: identities for name, identities in known.items() if len(identities) > 1}
+
+
+def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(data, Mapping):
+        yield data
+        data = list(data.values())
+    if isinstance(data, (list, tuple)):
+        for each in data:
+            yield from _mappings(each)
+
+
+def _identity(person: Mapping[str, Any]) -> tuple[str, str]:
+    issuer = person.get("issuer") or ""
+    return issuer, str(person.get("subject") if issuer else person.get("person") or "")
+
+
+def told_apart(
+    persons: Iterable[Mapping[str, Any]], same: Mapping[str, set[tuple[str, str]]]
+) -> str:
+    """What tells these persons apart from others of the same name; empty where nobody has it."""
+    found = []
+    for each in persons:
+        others = same.get(each["name"], set())
+        issuer, id = _identity(each)
+        if len(others) > 1 and id:
+            is_twice = sum(subject == id for _, subject in others) > 1
+            found.append(f"{id}, {issuer}" if is_twice and issuer else id)
+    return "; ".join(dict.fromkeys(found))
+
+
 @cache
 def _terms_adapter() -> TypeAdapter[GrantTerms]:
     return TypeAdapter(GrantTerms)
+
+
+class Shares(NamedTuple):
+    """The parts of the bar of a budget, in percent of its limit, or of what is used beyond it."""
+
+    spent: float
+    unknown: float
+    reserved: float
+    limit: float
+    is_full: bool
+
+
+def shares_of(row: Mapping[str, Any]) -> Shares:
+    """The parts of the bar of a budget."""
+    try:
+        used, unknown, reserved, limit = (
+            Decimal(row[name]) for name in ("used", "unknown", "reserved", "limit")
+        )
+        whole = max(used, limit)
+
+        def part(of: Decimal) -> float:
+            return float(round(100 * of / whole, 2))
+
+        return Shares(
+            part(used - unknown - reserved),
+            part(unknown),
+            part(reserved),
+            part(limit),
+            is_full=used >= limit,
+        )
+    except (ArithmeticError, TypeError, ValueError):  # some of it is hidden
+        return Shares(0, 0, 0, 100, is_full=False)
 
 
 def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:

@@ -136,8 +136,35 @@ class VoteShape(TypedDict):
 
 
 @exactly
-class InboxRow(RequestShape):
-    """A request of the list, with what the store tells of it.
+class VotesForShape(TypedDict):
+    """For whom the user votes, by a delegation, and until when."""
+
+    person: str
+    name: str
+    until: Time
+
+
+class StandingShape(TypedDict):
+    """What the user may do about a request on which persons vote.
+
+    `why_no_vote` says why they may not vote; null where they may, or where no votes are asked for.
+    Where they may, `counts_as` has the roles by which their vote counts, and `votes_for` for whom
+    they vote by a delegation; at `login_until` their login is too old. `needs_login`: another login
+    is all that they lack. `may_break_glass`: they may approve it alone.
+    """
+
+    has_voted: bool
+    why_no_vote: str | None
+    counts_as: list[str]
+    votes_for: VotesForShape | None
+    login_until: Time | None
+    needs_login: bool
+    may_break_glass: bool
+
+
+@exactly
+class InboxRow(RequestShape, StandingShape):
+    """A request of the list, with what the store knows of it.
 
     `rule` is the name of the rule that asks; empty where none does. `must_agree` says who must
     agree, and `missing` whose votes are missing, in words; both are empty where one decision of
@@ -157,6 +184,7 @@ class InboxRow(RequestShape):
     summary: str
     impossible: str | None
     rule: str
+    budget: str
     must_agree: str
     terms: list[str]
     votes: list[VoteShape]
@@ -166,7 +194,10 @@ class InboxRow(RequestShape):
 
 @exactly
 class ReviewShape(TypedDict):
-    """What a person alone has let run, and somebody else is to review."""
+    """What a person alone has let run, and somebody else is to review.
+
+    `why_not_close` says why the user does not close it; null where they may.
+    """
 
     id: str
     agent_id: str
@@ -185,6 +216,7 @@ class ReviewShape(TypedDict):
     note: str
     assurance: Literal["host", "login", "idp"]
     at: Time
+    why_not_close: str | None
 
 
 @exactly
@@ -256,10 +288,17 @@ class DelegationShape(TypedDict):
 
 
 @exactly
+class DelegationRow(DelegationShape):
+    """A delegation of the list. `may_end`: the user may end it."""
+
+    may_end: bool
+
+
+@exactly
 class Delegations(TypedDict):
     """The delegations that hold."""
 
-    delegations: list[DelegationShape]
+    delegations: list[DelegationRow]
 
 
 @exactly
@@ -330,10 +369,123 @@ class AdminRequestShape(TypedDict):
 
 
 @exactly
+class AdminRow(AdminRequestShape, StandingShape):
+    """A request of administration, with what the user may do about it."""
+
+
+@exactly
 class Administration(TypedDict):
     """What persons are to agree to."""
 
-    requests: list[AdminRequestShape]
+    requests: list[AdminRow]
+
+
+@exactly
+class RuleRow(TypedDict):
+    """A rule of a version, as its host has registered it."""
+
+    name: str
+    kind: Literal["deny", "ask", "allow"]
+    tool: str
+    agent: str
+    approval: str
+    has_when: bool
+
+
+@exactly
+class RulesVersion(TypedDict):
+    """Rules of a version, and the host that registered them."""
+
+    version: int
+    fingerprint: str
+    host: str
+    python: str
+    at: Time
+    default: str
+    rules: list[RuleRow]
+
+
+@exactly
+class RulesPage(TypedDict):
+    """The rules of the store, the newest version first.
+
+    `holds` is the version that each host must have; null where none holds. `here` is that of this
+    host, and `held` says why no call starts here. Versions up to `retired` were retired.
+    """
+
+    holds: int | None
+    here: int | None
+    held: str | None
+    retired: int
+    versions: list[RulesVersion]
+
+
+@exactly
+class Retired(TypedDict):
+    """The version that holds no longer."""
+
+    version: int
+    retired: bool
+
+
+@exactly
+class RaisedShape(TypedDict):
+    """What a person has added to a budget, until its window ends. `text` is for people."""
+
+    budget: str
+    key: str
+    added: str
+    text: str
+    until: Time | None
+    why: str
+    at: Time
+    by: str | None
+
+
+@exactly
+class AmountTexts(TypedDict):
+    """The amounts of a budget, as people read them."""
+
+    used: str
+    reserved: str
+    unknown: str
+    limit: str
+    left: str
+
+
+@exactly
+class BudgetShape(TypedDict):
+    """A budget for one key, as it is now. Amounts are decimal numbers with all their digits.
+
+    `at_limit` is null where a rule allows calls within the budget: beyond it they do not run alone.
+    """
+
+    budget: str
+    allows: str
+    counts: str
+    key: str
+    unit: str
+    at_limit: Literal["stop", "ask"] | None
+    used: str
+    reserved: str
+    unknown: str
+    limit: str
+    left: str
+    is_low: bool
+    text: str
+    texts: AmountTexts
+    window: Literal["day", "week", "month", "last"] | None
+    since: Time | None
+    until: Time | None
+    raised: list[RaisedShape]
+
+
+@exactly
+class Budgets(TypedDict):
+    """The budgets; of each the keys first that have used most. `left_off` are not listed."""
+
+    budgets: list[BudgetShape]
+    left_off: int
 
 
 class ReviewFilters(TypedDict):
@@ -401,12 +553,10 @@ class RowShape(TypedDict):
 
 
 @exactly
-class RequestPage(TypedDict):
+class RequestPage(StandingShape):
     """One request, whether it waits or not. Null where it is not known any more.
 
-    `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list. `has_voted` says
-    whether the user has, and `why_no_vote` why they may not; null where they may, or where no votes
-    are asked for. `may_break_glass`: they may approve it alone.
+    `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list.
     """
 
     request: RequestShape | None
@@ -422,14 +572,12 @@ class RequestPage(TypedDict):
     last_rows: list[RowShape]
     reply: Reply
     rule: str
+    budget: str
     must_agree: str
     terms: list[str]
     votes: list[VoteShape]
     missing: str
     approved_at: Time | None
-    has_voted: bool
-    why_no_vote: str | None
-    may_break_glass: bool
 
 
 @exactly

@@ -104,6 +104,25 @@ class Visit:
         """Whether the application names persons who vote."""
         return isinstance(self.source, Runtime) and self.source.people is not None
 
+    @property
+    def has_administration(self) -> bool:
+        """Whether there are people, or rules, of which a page tells."""
+        source = self.source
+        return self.has_people or (
+            isinstance(source, Runtime)
+            and (source.rules is not None or source.trust.log is not None)
+        )
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether there are budgets, of which a page tells."""
+        return isinstance(self.source, Runtime) and self.source.has_budgets
+
+    @property
+    def low_budgets(self) -> int:
+        """How many budgets end soon, as far as this host knows without a look into the store."""
+        return self.source.low_budgets if isinstance(self.source, Runtime) else 0
+
     # ---------------------------------------------------------------------- rights
 
     def why_not(self, right: Right, *, changes: bool = True) -> str | None:

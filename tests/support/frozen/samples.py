@@ -93,6 +93,7 @@ from understudy.state.trust_facts import (
     AdminRequested,
     AdminUsed,
     AdminVoted,
+    BudgetRaised,
     Delegated,
     DelegationEnded,
     FactContent,
@@ -601,7 +602,7 @@ def desk() -> Iterator[r.Record]:
     yield r.TurnClosed(turn=0, message=asked("go on", 13))
     broken = e.StreamBroken(model="fake-1", cause="EOF").to_dict()
     yield r.Reply(turn=1, response=reply(tool_call(20)))
-    yield r.Paused(turn=1, reason="a person looks again")
+    yield r.Paused(turn=1, reason="a person looks again", by=LOGIN)
     yield r.Unpaused()
     yield r.PauseChecked(turn=1)
     yield r.InterruptsChecked(turn=1)
@@ -699,7 +700,7 @@ def _results() -> Iterator[r.Record]:
     yield r.Settled(
         call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
     )
-    yield r.Settled(call_key=key(4), how="not paid", happened=False)
+    yield r.Settled(call_key=key(4), how="not paid", happened=False, by=LOGIN)
     yield r.Settled(call_key=key(4), how="nobody settled it in time", ended=True)
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
     yield start(6, key_hash="e3" * 32)
@@ -731,6 +732,8 @@ def _points(key: str) -> Iterator[r.Record]:
 
     yield answered("create", "once", "value", value={"id": 7})
     yield answered("log", "once", "failed", reason="no JSON")
+    yield answered("sent", "wait", "value", value=7, by=LOGIN)
+    yield answered("read", "wait", "rejected", reason="no", by="ada")
     yield r.TokenMade(call_key=key, name="paid", token_hash="d1" * 32, at=at(10))
     yield reached("paid", "wait", due=at(99), suspends=False)
     yield answered("paid", "wait", "expired")
@@ -953,7 +956,7 @@ def planning() -> Iterator[r.Record]:
     yield r.ScheduleSet(schedule=schedule(), at=at(18))
     for id in ("daily", "gone", "ended"):
         yield r.ScheduleSet(schedule=bare_schedule(id, missed="skip"), at=at(18))
-    yield r.ScheduleSet(schedule=bare_schedule("daily"), at=at(18))
+    yield r.ScheduleSet(schedule=bare_schedule("daily"), at=at(18), by=LOGIN)
     yield r.ScheduleRemoved(schedule_id="never", at=at(18))
     missed = occurrence(schedule_id="daily", triggered=False, skipped="missed", due=at(80))
     yield r.Occurred(occurrence=missed, since=at(60), next_due=at(90), at=at(18))
@@ -966,7 +969,7 @@ def planning() -> Iterator[r.Record]:
     ended = Occurrence(schedule_id="ended", due=at(60))
     yield r.Occurred(occurrence=ended, message_id="o3", at=at(60))
     yield r.PauseRequested(reason="look", at=at(18))
-    yield r.PauseRequested(reason=None, at=at(18))
+    yield r.PauseRequested(reason=None, at=at(18), by=LOGIN)
     yield r.PauseRequested(reason="look again", at=at(18), by="ada")
     yield started("run-1", "planning", message_ids=("o1",), occurrence=came)
 
@@ -1051,6 +1054,17 @@ FACTS: tuple[FactContent, ...] = (
     Frozen(id="z2", what="tool", name="drop", why="a leak"),
     Thawed(id="z1"),
     Thawed(id="z2"),
+    BudgetRaised(
+        budget="refunds",
+        counter="refunds#0a1b2c3d",
+        key="agent=desk",
+        amount="12.50",
+        until=at(99),
+        why="a recall",
+    ),
+    BudgetRaised(
+        budget="ever", counter="ever#0a1b2c3d", key="", amount="3", until=None, why="more"
+    ),
 )
 """What the log of trust has. After the last no rules have to hold, and nothing is frozen."""
 LOST_ATTEMPTS = (2, 3)
@@ -1417,6 +1431,8 @@ def sample_errors() -> list[UnderstudyError]:
         e.UntilToolNotCalled(tools=["finish"], success_required=True),
         e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),
         e.CostUnknown(middleware="Limits", hook="before_step", models=["fake"], requests=2),
+        e.BudgetUnknown(budget="models", cause="no price is known for 'fake'"),
+        e.BudgetUsedUp(budgets=["models"], cause="Not asked: the budget is used up"),
         e.AgentFailed(agent="member0", error=error()),
         e.DefinitionChanged(agent="panel", was="loop(a)", now="loop(b)"),
         e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),

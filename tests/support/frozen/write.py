@@ -61,6 +61,15 @@ HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
 FEED = "e0e1e2e3e4e5e6e7"
 SECRET = b"d0d1d2d3d4d5d6d7"
+SPENDING = (
+    "INSERT INTO counters (budget, key) VALUES ('refunds', 'ada')",
+    "INSERT INTO buckets (counter, bucket, amount, unknown) VALUES (1, 86400, {sum}, '0.25')",
+    "INSERT INTO spending (agent, incarnation, what, counter, bucket, amount, counted, ref, at,"
+    " is_open, is_unknown, is_folded) SELECT key, incarnation, 'run-0.0.0', 1, 86400, '20',"
+    " {counted}, 'order-17', 1767323045500000, {true}, {false}, {false}"
+    " FROM agents ORDER BY key LIMIT 1",
+)
+"""What a call has reserved beside what is settled."""
 FLOOR = 4
 """So many records of the archived agent were replaced by its snapshot."""
 
@@ -213,6 +222,8 @@ def _write_sqlite(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET database = ?", [DATABASE])
         connection.execute("UPDATE meta SET feed = ?, key_secret = ?", [FEED, SECRET])
+        for statement in SPENDING:
+            connection.execute(statement.format(sum="'12.50'", counted="'0'", true=1, false=0))
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     _remove(scratch)
@@ -237,6 +248,13 @@ def _write_postgres(path: Path) -> None:
                     " pid = 17, started = 4711, channel = 'understudy_1'"
                 )
                 connection.execute("UPDATE understudy.feed_state SET feed = %s", [FEED])
+                connection.execute("SET search_path = understudy")
+                values = {"sum": "32.50", "counted": "20", "true": "true", "false": "false"}
+                for statement in SPENDING:
+                    connection.execute(statement.format(**values).encode())
+                connection.execute(
+                    "INSERT INTO give_backs (counter, ref, amount) VALUES (1, 'order-17', 5)"
+                )
                 connection.execute("UPDATE understudy.meta SET key_secret = %s", [SECRET])
                 connection.execute(
                     "INSERT INTO understudy.inbox (agent, incarnation, nonce, kind, body, asker,"

@@ -7,6 +7,7 @@ held at which host, and which bodies were entered with which arguments.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -78,8 +79,8 @@ class _Asked:
     """A request that stands."""
 
     request: Mapping[str, Any]
-    requesters: frozenset[str] | None
-    """The ids of who had asked for the call as it is shown; None where somebody is not known."""
+    excluded: frozenset[str] | None
+    """The ids of who must not vote on the call as it is shown; None where one is not known."""
     votes: list[Mapping[str, Any]] = field(default_factory=list)
     decision: Mapping[str, Any] | None = None
 
@@ -133,6 +134,8 @@ class Judge:
         self._calls: dict[str, _Call] = {}
         self._names: set[str | None] = set()
         """Who has sent what stands in the conversation, edited, or answered; None for unnamed."""
+        self._editors: dict[str, set[str | None]] = {}
+        """Who has edited the arguments of a call, by its key; None for unnamed."""
         self._is_open = False
         self._status = ""
         self.cursor = 0
@@ -208,12 +211,20 @@ class Judge:
     def _ask(self, request: Mapping[str, Any], replaces: Iterable[str]) -> None:
         call = self._call(request["call_key"])
         before = [call.asked.pop(each) for each in replaces if each in call.asked]
-        names = {None if name is None else self._roles.person(name) for name in self._names}
-        requesters = None if None in names else frozenset(filter(None, names))
-        for each in before:  # who asks for it as it is now had asked then
-            if each.request["arguments"] == request["arguments"]:
-                requesters = each.requesters
-        call.asked[request["id"]] = _Asked(request, requesters)
+        asked = _Asked(request, frozenset())
+        approval = asked.approval
+        if approval is not None and approval.never:
+            asked.excluded = self._ids_of(self._names)
+            for each in before:  # who asks for it as it is now had asked then
+                if each.request["arguments"] == request["arguments"]:
+                    asked.excluded = each.excluded
+        elif approval is not None and approval.is_of_several:
+            asked.excluded = self._ids_of(self._editors.get(request["call_key"], set()))
+        call.asked[request["id"]] = asked
+
+    def _ids_of(self, names: Iterable[str | None]) -> frozenset[str] | None:
+        ids = {None if name is None else self._roles.person(name) for name in names}
+        return None if None in ids else frozenset(filter(None, ids))
 
     def _decide(self, record: Mapping[str, Any]) -> None:
         asked, decision = self._of(record["request_id"]), record["decision"]
@@ -223,6 +234,9 @@ class Judge:
         asked.decision = decision
         if decision["type"] in ("edit", "respond"):
             self._names.add(decision.get("by"))
+        if decision["type"] == "edit":
+            of_call = self._editors.setdefault(asked.request["call_key"], set())
+            of_call.add(decision.get("by"))
         if asked.approval is None or decision.get("expired"):
             return
         self._count(f"decided: {decision['type']}")
@@ -236,14 +250,19 @@ class Judge:
 
     # ------------------------------------------------------------------------ the votes
 
-    def _counted(self, asked: _Asked) -> list[Mapping[str, Any]]:
-        """The last vote of each person who may have had a role, and has not asked for it."""
-        approval = asked.approval
+    def _counted(self, asked: _Asked, *, at_start: bool = False) -> list[Mapping[str, Any]]:
+        """The last vote of each person who may have had a role, and has not asked for it.
+
+        Right before the start who has edited any call of the conversation has asked, too.
+        """
+        approval, excluded = asked.approval, asked.excluded
         assert approval is not None, "only of what several vote on"
-        last = {self._roles.person(each["login"]): each for each in asked.votes}
-        if approval.never and asked.requesters is None:
+        if at_start and approval.never and excluded is not None:
+            editors = self._ids_of(itertools.chain(*self._editors.values()))
+            excluded = None if editors is None else excluded | editors
+        if excluded is None:
             return []
-        excluded = asked.requesters if approval.never and asked.requesters else frozenset()
+        last = {self._roles.person(each["login"]): each for each in asked.votes}
         return [each for person, each in last.items() if person and person not in excluded]
 
     def _lacks_rejections(self, asked: _Asked) -> list[str]:
@@ -264,7 +283,7 @@ class Judge:
         """
         approval = asked.approval
         assert approval is not None, "only of what several vote on"
-        counted = self._counted(asked)
+        counted = self._counted(asked, at_start=start is not None)
         roles = {role for way in approval.ways for role in way}
         against = [
             each
@@ -357,8 +376,9 @@ class Judge:
             if asked.approval is None:
                 continue
             self._count("at rest with votes" if asked.votes else "at rest")
-            agreed = [each for each in self._counted(asked) if each["type"] == "approve"]
-            rejected = [each for each in self._counted(asked) if each["type"] == "reject"]
+            counted = self._counted(asked, at_start=True)
+            agreed = [each for each in counted if each["type"] == "approve"]
+            rejected = [each for each in counted if each["type"] == "reject"]
 
             if not rejected and _can_be_given(asked.approval, agreed, self._surely_had):
                 who = ", ".join(each["login"] for each in agreed)
@@ -373,7 +393,8 @@ class Judge:
         assert asked.approval is not None, "seen above"
         roles = {role for way in asked.approval.ways for role in way}
         has_role = any(self._roles.surely_has(login, role, now) for role in roles)
-        if has_role and self._counted(asked) and asked.request.get("requesters") is not None:
+        is_known = asked.request.get("requesters") is not None
+        if has_role and is_known and self._counted(asked, at_start=True):
             self._note(f"{login} may vote on {asked.what}, and was refused")
 
     def _count(self, what: str) -> None:

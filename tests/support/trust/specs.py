@@ -33,6 +33,11 @@ class ApprovalSpec:
     deny: int = 1
     never: bool = False
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether on some way more than one person must agree."""
+        return any(sum(way.values()) > 1 for way in self.ways)
+
     def made(self) -> Approval:
         """As the library takes it."""
         never: Any = ["requester"] if self.never else []
@@ -139,6 +144,9 @@ PAYING = "[pwg]*"
 FIXED: Mapping[str, tuple[RulesSpec, ...]] = {
     "strict": tuple(RulesSpec((_all(each),)) for each in APPROVALS),
     "never": tuple(RulesSpec((_all(each),)) for each in APPROVALS if each.never),
+    "several": tuple(
+        RulesSpec((_all(each),)) for each in APPROVALS if each.is_of_several and not each.never
+    ),
     "deny": tuple(RulesSpec((_all(each),)) for each in APPROVALS if each.deny > 1),
     "both": (RulesSpec((_all(APPROVALS[0]), _all(APPROVALS[3]))),),
     "raises": (RulesSpec((RuleSpec("deny", "pay", RAISES), RuleSpec("ask", "[wg]*", RAISES))),),

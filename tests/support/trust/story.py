@@ -61,6 +61,8 @@ SCENES = (
     ("begin never held", "steer", "vote all"),
     ("begin never wire", "edit", "vote all"),
     ("begin never wire", "respond", "vote all"),
+    ("begin never beside", "edit", "vote all"),
+    ("begin several wire", "edit", "vote all"),
     ("begin strict", "vote and lose", "vote all"),
     ("begin deny", "reject a vote", "vote all"),
     ("begin strict", "vote", "move", "vote all"),
@@ -84,6 +86,8 @@ ANY = (
     *("swap", "swap beside", "change", "steer", "kill", "restart", "crash", "passivate", "move"),
     *("away", "later", "release", "compact", "always", "run"),
 )
+PLANS = {"wire": "plan wire 300;pay 700", "beside": "plan pay 700,wire 300"}
+"""What a run does whose calls are not drawn."""
 TRICKS = (("ann", "ann@home"), ("bob", "bob"), ("bob", "cy"), ("eve", "eve"), ("bot", "ann"), ())
 """Who votes first."""
 MOST_VOTES = 20
@@ -499,7 +503,7 @@ class _Story:
 
         Args:
             words: which rules hold; whether the run waits in a body first (held), and whether a
-                call comes first that anybody may edit or answer (wire).
+                call comes before another one (wire), or beside it, that anybody may edit or answer.
             a, b, c, d: what else is chosen.
 
         """
@@ -517,7 +521,7 @@ class _Story:
         self.clock.advance(61)
         self._say(f"    {self.hosts[0].rules}")
         c = c if pool is self.pool or c % 4 == 0 else 0  # somebody who is known
-        plan = "plan wire 300;pay 700" if "wire" in words else self._plan(a, b)
+        plan = next((PLANS[word] for word in words if word in PLANS), None) or self._plan(a, b)
         await self._runs(plan, c, 21 if "held" in words else d)
 
     async def _run(self, a: int, b: int, c: int, d: int) -> None:

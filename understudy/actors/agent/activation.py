@@ -39,6 +39,7 @@ from understudy.journal import (
 from understudy.journal.shared import Hint, Sent, Taken
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
+from understudy.run.account import SpendingLedger
 from understudy.run.hooks import Passivation
 from understudy.run.ledger import Audience, Ledger
 from understudy.state.agent_state import AgentState
@@ -295,7 +296,7 @@ async def activate(
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(owned, activation)
-    ledger = activation.ledger = Ledger(
+    ledger = activation.ledger = (Ledger if services.budgets is None else SpendingLedger)(
         state,
         journal,
         agent_path=agent.definition.path,
@@ -306,6 +307,8 @@ async def activate(
         host=services.host if services.shared_store is not None else None,
     )
     ledger.outlives_run = True
+    if isinstance(ledger, SpendingLedger) and services.budgets is not None:
+        await ledger.open_account(services.budgets, owned, journal)
     if services.instrument is not None:
         services.instrument.follow(ledger)
     journal.write_checkpoints(loaded)

@@ -103,7 +103,7 @@ class CancelMessage(AgentMessage):
     """Cancel a message that no run has taken yet; the future resolves to whether it was there."""
 
     message_id: str
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
@@ -173,7 +173,7 @@ class Pause(AgentMessage):
     reason: str
     run_id: str | None = None
     """As of `Cancel`."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
@@ -183,7 +183,7 @@ class Unpause(AgentMessage):
 
     run_id: str | None = None
     """As of `Cancel`."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 

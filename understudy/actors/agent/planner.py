@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic_ai.messages import UserPromptPart
 
-from understudy._base.authors import By, shown_author
+from understudy._base.authors import By, Login, shown_author
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import shown
 from understudy.actors.agent.cron import next_time, times_until
@@ -161,14 +161,14 @@ class Plans:
                 wanted = replace(wanted, next_due=before.next_due)
         if before is not None and before == replace(wanted, by=before.by, authors=before.authors):
             return before
-        return self._record(wanted)
+        return self._record(wanted, wanted.authors[0])
 
     def pause(self, schedule_id: str, by: By | None) -> Schedule:
         """Record that a schedule has no occurrences from now on."""
         schedule = self.get(schedule_id)
         if schedule.paused:
             return schedule
-        return self._record(replace(schedule, paused=True, by=shown_author(by)))
+        return self._record(replace(schedule, paused=True, by=shown_author(by)), by)
 
     def resume(self, schedule_id: str, by: By | None) -> Schedule:
         """Record that a paused schedule has occurrences again, from now on."""
@@ -180,7 +180,8 @@ class Plans:
         # (test_a_schedule_that_is_resumed_after_the_clock_was_set_back_repeats_nothing).
         if next_due is not None and next_due <= now:
             next_due = next_time(schedule.cron, schedule.timezone, now)
-        return self._record(replace(schedule, paused=False, next_due=next_due, by=shown_author(by)))
+        resumed = replace(schedule, paused=False, next_due=next_due, by=shown_author(by))
+        return self._record(resumed, by)
 
     def trigger(self, schedule_id: str, at: datetime, message_id: str, by: By | None) -> Occurrence:
         """Record an occurrence now, also of a paused schedule; once for a message."""
@@ -195,10 +196,11 @@ class Plans:
     def remove(self, schedule_id: str, by: By | None) -> None:
         """Record that a schedule is removed, and what waits of it."""
         id = self.get(schedule_id).id
-        self._ledger.record(ScheduleRemoved(schedule_id=id, at=self.now(), by=shown_author(by)))
+        self._ledger.record(ScheduleRemoved(schedule_id=id, at=self.now(), by=by))
 
-    def _record(self, schedule: Schedule) -> Schedule:
-        record = ScheduleSet(schedule=schedule, at=self.now())
+    def _record(self, schedule: Schedule, by: By | None) -> Schedule:
+        login = by if isinstance(by, Login) else None
+        record = ScheduleSet(schedule=schedule, at=self.now(), by=login)
         self._ledger.check(record, spare=RECORD_BYTES)  # its runs must be able to begin
         self._ledger.record(record)
         return schedule

@@ -25,6 +25,7 @@ from understudy.errors import UsageError
 from understudy.journal import Owned, Store
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
+from understudy.run.account import BudgetKeeper
 from understudy.run.environment import RunEnvironment
 from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.run.run import Run
@@ -148,6 +149,8 @@ class RuntimeServices(Generic[S, A]):
     tell_due: Callable[[str, datetime | None], None]
     """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
+    budgets: BudgetKeeper | None = None
+    """What all agents may spend; None where nothing limits that."""
     clock: Clock = field(init=False)
     new_id: NewId = field(init=False)
     threads: WorkerThreads = field(init=False)

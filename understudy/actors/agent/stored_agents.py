@@ -135,6 +135,7 @@ class PendingRequest:
             "votes": [each.to_dict() for each in self.votes],
             "missing": self.missing,
             "rule": self.request.rule,
+            "budget": self.request.budget,
             "approved_at": time_text(self.approved_at),
             "terms": [] if self.request.approval is None else list(self.request.approval.terms),
             "must_agree": "" if self.request.approval is None else self.request.approval.text,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,11 @@ from understudy.state.trust_log import TrustFact
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
     from understudy.journal.postgres.sharing.notify import NotifyListener
+    from understudy.journal.spending import CounterSums, OpenSpending, Reservation, Reserved
 
 _log = logging.getLogger(__name__)
 
+_COMMITS = {"full": "on", "normal": "local", "off": "off"}
 PROMPT = 1.0
 """Seconds in which the server must answer, for its time to be compared with ours once more."""
 DRIFT = 1e-4
@@ -115,13 +117,15 @@ class PostgresBackend(PostgresWriter):
         self._doubt = 0.0
         """Seconds by which `_server_ahead` may be wrong, as of `_measured`."""
         self._measured = 0.0
-        *self._connections, self._listener_connection = make_connections(
+        *made, self._listener_connection, self._spender = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
+        self._connections = made
         super().__init__(self._connections, host, keep_claims=not self._durable)
         self._listener: NotifyListener | None = None
         self._watchdog = Watchdog(
-            [*self._connections, self._listener_connection], min(1.0, lease / 4, patience / 4)
+            [*self._connections, self._listener_connection, self._spender],
+            min(1.0, lease / 4, patience / 4),
         )
 
     def listen(self, notified: Notified | None) -> None:
@@ -154,6 +158,7 @@ class PostgresBackend(PostgresWriter):
             writer, reader, heartbeat = self._connections
             for each in self._connections:
                 each.open()
+            self._spender.open()  # it connects at the first reservation
             writer.connect_only()
             reader.connect_only()
             # Before anything is set: it could reach others who share a session
@@ -226,7 +231,7 @@ class PostgresBackend(PostgresWriter):
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)
         self._close_writer()
-        for each in self._connections:
+        for each in (*self._connections, self._spender):
             each.close()
         self._watchdog.stop()
 
@@ -277,6 +282,32 @@ class PostgresBackend(PostgresWriter):
             return self._put_fact(fetch, fact)
 
         return self._reading.run_repeatable(add)
+
+    def reserve_all(self, asked: Sequence[Reservation]) -> list[Reserved | Fenced | None]:
+        from understudy.journal.postgres import spending
+
+        lasts = any(each.must_last for each in asked)
+        commits = _COMMITS[self._durability] if lasts else "off"
+        values = spending.columns_of(asked, self._own_id, commits)
+
+        def reserve(connection: PsycopgConnection) -> Rows:
+            return spending.reserve(connection, values)
+
+        return spending.answers_of(asked, self._spender.run_repeatable(reserve))
+
+    def open_spending(self, agent_id: str) -> list[OpenSpending]:
+        from understudy.journal.postgres import spending, spending_sql
+
+        if not self._can_keep(agent_id):
+            return []
+        return spending.open_of(agent_id, self._read(spending_sql.OPEN, [agent_id]))
+
+    def counters(self, budgets: Collection[str] | None) -> list[CounterSums]:
+        from understudy.journal.postgres import spending, spending_sql
+
+        if self._read(spending_sql.HAS_GIVE_BACKS, ()):
+            self._read(spending_sql.FOLD_GIVE_BACKS, ())
+        return spending.counters_of(self._read(spending_sql.COUNTERS, spending.wanted(budgets)))
 
     @property
     def time_offset(self) -> float:

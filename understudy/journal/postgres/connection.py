@@ -1,7 +1,7 @@
 """The connections to PostgreSQL: made, kept from hanging, and made again.
 
-Each is for one thread: the writer's, the reader's, the heartbeat's and the listener's. Imported
-only where psycopg is installed.
+Each is for one thread: the writer's, the reader's, the heartbeat's, the listener's and the
+spender's. Imported only where psycopg is installed.
 """
 
 from __future__ import annotations
@@ -316,8 +316,10 @@ class Watchdog:
 
 def make_connections(
     url: str, *, host: str, schema: str, durability: str, lease: float, patience: float
-) -> tuple[PostgresConnection, PostgresConnection, PostgresConnection, PostgresConnection]:
-    """The writer's, the reader's, the heartbeat's and the listener's, not connected yet.
+) -> tuple[PostgresConnection, ...]:
+    """The writer's, the reader's, the heartbeat's, the listener's and the spender's.
+
+    They are not connected yet. That of the spender makes reservations, if there are any.
 
     The arguments are those of `PostgresBackend`.
 
@@ -356,11 +358,18 @@ def make_connections(
         "statement_timeout": f"{1000 * beat:.0f}",
         "synchronous_commit": "local" if durability == "off" else commit,
     }
+    spender = {
+        **shared,
+        **by_index,
+        "statement_timeout": f"{1000 * patience:.0f}",
+        "plan_cache_mode": "force_generic_plan",
+    }
     return (
         PostgresConnection(parameters, writer, limit=1.5 * patience),
         PostgresConnection(parameters, reader, limit=6 * patience),
         PostgresConnection(parameters, heartbeat, limit=1.5 * beat),
         PostgresConnection(parameters, shared, limit=math.inf),  # it waits for ever
+        PostgresConnection(parameters, spender, limit=1.5 * patience),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreBroken
+from understudy.journal.postgres.spending_sql import SPENDING
 from understudy.journal.sql_tables import (
     AGENTS_TABLE,
     NEXT_FORMAT,
@@ -130,6 +131,7 @@ TABLES = Tables(
         reply bytea
     )""",
     "CREATE INDEX inbox_by_agent ON inbox (agent, id) WHERE reply IS NULL",
+    *SPENDING,
     upgrades=UPGRADES,
 )
 

@@ -31,6 +31,7 @@ from understudy.journal.postgres.batches import add_batches, columns_of, split
 from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import PostgresHosts
+from understudy.journal.postgres.spending_sql import LEAVE, LOCK_AGENT
 from understudy.journal.postgres.sql import MAX_ID_BYTES, is_storable_id
 from understudy.journal.shared import Hint, answers_of_deleted
 from understudy.journal.sql_backend import Rows, Values
@@ -224,6 +225,7 @@ class PostgresWriter(PostgresHosts):
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         answers: list[Refusal | None] = [None] * len(batches)
+        settled: list[tuple[int, Batch]] = []
         see_trust = self._see_trust if self.follows_trust else None
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
@@ -231,8 +233,17 @@ class PostgresWriter(PostgresHosts):
             refusals = add_batches(self._fetch, part, keys, self._own_id, see_trust)
             for index, key, refused in zip(indexes, keys, refusals, strict=True):
                 answers[index] = refused
-                if refused is None and batches[index].key_ends:
-                    self._end_keys(key, batches[index])
+                batch = batches[index]
+                if refused is not None:
+                    continue
+                if batch.key_ends:
+                    self._end_keys(key, batch)
+                if batch.settlements:
+                    settled.append((key, batch))
+        if settled:
+            from understudy.journal.postgres.spending import settle  # who has no budget does not
+
+            settle(self._fetch, settled)
         return answers
 
     def _see_trust(self, number: int) -> None:
@@ -268,6 +279,11 @@ class PostgresWriter(PostgresHosts):
                 self._forget(key)
                 return True
         raise _contended(agent_id)
+
+    def _forget(self, key: int) -> None:
+        super()._forget(key)
+        self._fetch(LOCK_AGENT, [key])
+        self._fetch(LEAVE, [key])
 
     def turn_feed(self, on: bool) -> None:
         if on:

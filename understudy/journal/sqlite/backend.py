@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from understudy.errors import (
     StoreBroken,
@@ -41,6 +41,9 @@ from understudy.journal.sqlite.errors import (
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.reader import SqliteReader
 from understudy.journal.sqlite.schema import make_tables
+
+if TYPE_CHECKING:
+    from understudy.journal.spending_books import Decision, KeptSpending
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -268,6 +271,10 @@ class SqliteBackend(SqliteReader):
         key = self._run(writer.append, batch, self._mark)
         if batch.key_ends:
             self._end_keys(key, batch)
+        if batch.settlements:
+            from understudy.journal.sqlite import spending  # who has no budget does without it
+
+            self._run(spending.settle, key, batch)
         if batch.feed:
             self._run(sqlite3.Connection.executemany, _ADD_TO_FEED, feed_rows(batch))
         self._marked = True
@@ -281,6 +288,23 @@ class SqliteBackend(SqliteReader):
             self._forget(key)
             self._marked = True
         return bool(deleted)
+
+    def _forget(self, key: int) -> None:
+        super()._forget(key)
+        if self._fetch("SELECT 1 FROM spending WHERE agent = ? AND is_open LIMIT 1", [key]):
+            from understudy.journal.sqlite import spending
+
+            self._run(spending.leave, key)
+
+    def load_spending(self) -> KeptSpending:
+        from understudy.journal.sqlite import spending
+
+        return self._run(spending.load)
+
+    def keep_reserved(self, decision: Decision) -> None:
+        from understudy.journal.sqlite import spending
+
+        self._run(spending.keep, decision)
 
     def turn_feed(self, on: bool) -> None:
         if on:

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.settings import ToolChoice
 
-from understudy.errors import ModelFailed, UsageError
+from understudy.errors import BudgetUnknown, BudgetUsedUp, ModelFailed, UsageError
 from understudy.models.reply_text import as_storable
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.model_call.ask_model import Answer, PutOff, ask_model, check_changed
@@ -64,7 +64,12 @@ async def call_llm(run: Run) -> Outcome | None:
         except HookFailed as failed:
             return ask_before_turn(run, failed, None)
         answer = await ask_model(run, prompt)
-        if isinstance(answer, ModelFailed):
+        if isinstance(answer, BudgetUsedUp):
+            from understudy.modes.steps.model_call.budgets import NoRoom, at_limit  # few have one
+
+            assert isinstance(answer.__cause__, NoRoom), "nothing else raises it"
+            return at_limit(run, answer.__cause__)
+        if isinstance(answer, (ModelFailed, BudgetUnknown)):
             return run.failed(answer)
         if isinstance(answer, PutOff):
             return put_off(run, answer.middleware, answer.defer, answer.used, answer.costs)

@@ -36,6 +36,7 @@ from understudy.modes.steps.tool_call.results import denied_by_rule, failed_resu
 from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
 from understudy.modes.steps.tool_call.votes import asked_now, standing_grants
 from understudy.outcomes import Outcome
+from understudy.run.definition import Gate
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -148,6 +149,8 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
             if isinstance(ready, ReadyCall) and refusal is None:
                 tool_call = as_tool_call(run, ready)
+                if has_rules:
+                    await reserve_within(run, tool_call)
                 denied = denial_in(verdict_on(run, tool_call)) if has_rules else None
                 if denied is not None:
                     run.record(denied_by_rule(run, call, denied))
@@ -200,6 +203,15 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             asked_by=run.asked_by,
         )
     )
+
+
+async def reserve_within(run: Run, call: ToolCall) -> None:
+    """Reserve of the budget within which a rule allows the call, if only such rules allow it."""
+    rules = run.environment.trust.rules
+    if rules is not None and rules.has_budgets:
+        from understudy.modes.steps.tool_call import budgets  # few rules have one
+
+        await budgets.reserve_within(run, call)
 
 
 def _has_keyed_call(run: Run, turn: Turn) -> bool:
@@ -266,8 +278,14 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
 
 
 def _asks_several(run: Run, tool: Tool) -> bool:
-    """Whether a gate of today asks several persons about the tool. Others are not asked again."""
-    return any(gate.asks_several(tool) for gate in (*run.definition.gates, *run.gates))
+    """Whether a gate of today may ask several persons about the tool. Others are not asked again.
+
+    What a middleware of the application asks is known only once it is asked.
+    """
+    if any(gate.asks_several(tool) for gate in (*run.definition.gates, *run.gates)):
+        return True
+    checks = (hook.function for hook in run.definition.hooks.check_tool_calls)
+    return any(not isinstance(getattr(each, "__self__", None), Gate) for each in checks)
 
 
 def _may_be_asked_more(call: Call) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
+from understudy.modes.steps.check_interrupts import reserve_within
 from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
@@ -104,6 +105,8 @@ async def execute_tools(run: Run) -> Outcome | None:
                 if not (item.call.votes or has_grants(item.call))
                 or await still_agreed(run, as_tool_call(run, item))
             ]
+        if run.root.ledger.account is not None:
+            group = await _afforded(run, group)
         group = _startable(run, group)  # once more: it was waited for persons meanwhile
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
@@ -160,6 +163,13 @@ def _rest(run: Run, turn: Turn) -> None:
     if turn.has_all_results or (asks and not is_woken(run.state)):
         return
     raise AttemptEnded(run.stopped_by)
+
+
+async def _afforded(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
+    """Reserve what these calls may spend. Returns those that start."""
+    from understudy.modes.steps.tool_call.budgets import afford  # few runtimes have budgets
+
+    return await afford(run, group)
 
 
 def _may_run(run: Run, call: Call, asked: bool) -> bool:
@@ -257,6 +267,7 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     if (call.entered and not again) or call.check is not None:
         return True
     tool_call = as_tool_call(run, ready)
+    await reserve_within(run, tool_call)
     verdict = verdict_on(run, tool_call)
     denied = denial_in(verdict)
     if denied is not None:

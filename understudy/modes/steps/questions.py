@@ -60,7 +60,7 @@ def ask_before_turn(run: Run, failed: HookFailed, held: ModelResponse | None) ->
     interrupts = interrupts_in(failed.__cause__)
     if not interrupts:
         raise failed
-    key, waited = current.model_call_key, current.model_call
+    waited = current.model_call
     try:
         if failed.error.hook == "after_model" and run.definition.hooks.streams_safely:
             raise UsageError(
@@ -69,7 +69,7 @@ def ask_before_turn(run: Run, failed: HookFailed, held: ModelResponse | None) ->
             )
         asked = {} if waited is None else waited.call.requests
         records = [
-            _requested(run, _about_model_call(run, each, key, failed.error.middleware), asked)
+            _requested(run, _about_model_call(run, each, failed.error.middleware), asked)
             for each in interrupts
         ]
         run.record(*([] if held is None else [ReplyHeld(turn=current.turns, response=held)]))
@@ -152,8 +152,21 @@ def _leaves(group: ExceptionGroup[Any]) -> Iterator[BaseException]:
             yield error
 
 
-def _about_model_call(run: Run, interrupt: Interrupt, call_key: str, middleware: str) -> Request:
-    key = _key(run, interrupt, middleware)
+def _about_model_call(run: Run, interrupt: Interrupt, middleware: str) -> Request:
+    return about_model_call(run, interrupt, _key(run, interrupt, middleware), middleware)
+
+
+def about_model_call(run: Run, interrupt: Interrupt, key: str, source: str) -> Request:
+    """A request to a person about the model call of the next turn.
+
+    Args:
+        run: that is about to ask its model.
+        interrupt: what is asked.
+        key: by which the answer is known.
+        source: what asks it.
+
+    """
+    call_key = run.current.model_call_key
     payload = checked_json({"payload": interrupt.payload}, what="Interrupt(...)", is_shown=True)
     now = run.clock.now()
     salt = run.new_id()
@@ -175,7 +188,7 @@ def _about_model_call(run: Run, interrupt: Interrupt, call_key: str, middleware:
         **interrupt.timing.times_from(now),
         fingerprint="",
         digest=digest(bound),
-        source=middleware,
+        source=source,
         schema=interrupt.schema,
         question_key=key,
         salt=salt,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.authors import By, checked_author
 from understudy._base.json_values import checked_json, checked_text, digest
 from understudy.errors import Expired
 from understudy.run.ledger import Ledger, ledger_tree
@@ -37,32 +38,36 @@ class Answer:
     how: Literal["value", "rejected"]
     value: Any = None
     reason: str | None = None
+    by: By | None = None
+    """Who gives it; None where nobody is named."""
 
     def same_as(self, known: Answer) -> bool:
-        """Whether it is the same, as JSON."""
+        """Whether it is the same, as JSON, whoever gives it."""
         return digest([self.how, self.value, self.reason]) == digest(
             [known.how, known.value, known.reason]
         )
 
 
-def resolved(value: object) -> Answer:
+def resolved(value: object, by: object = None) -> Answer:
     """The answer that the wait has this value.
 
     Raises:
-        UsageError: for a value that cannot be stored as JSON and read back.
+        UsageError: for a value that cannot be stored as JSON and read back, or if `by` is no name.
 
     """
-    return Answer(how="value", value=checked_json({"value": value}, what="resolve(...)")["value"])
+    plain = checked_json({"value": value}, what="resolve(...)")["value"]
+    return Answer(how="value", value=plain, by=checked_author(by, what="resolve(by=...)"))
 
 
-def rejected(reason: object) -> Answer:
+def rejected(reason: object, by: object = None) -> Answer:
     """The answer that the wait will have no value.
 
     Raises:
-        UsageError: for a reason that is no text, or empty.
+        UsageError: for a reason that is no text, or empty, or if `by` is no name.
 
     """
-    return Answer(how="rejected", reason=checked_text(reason, what="reject(...): `reason`"))
+    text = checked_text(reason, what="reject(...): `reason`")
+    return Answer(how="rejected", reason=text, by=checked_author(by, what="reject(by=...)"))
 
 
 def record_answer(
@@ -92,6 +97,7 @@ def record_answer(
                         answer=answer.how,
                         value=answer.value,
                         reason=answer.reason,
+                        by=answer.by,
                         at=now,
                     )
                 )
@@ -116,6 +122,7 @@ def record_answer(
             how=answer.how,
             value=answer.value,
             reason=answer.reason,
+            by=answer.by,
             at=now,
         )
     )

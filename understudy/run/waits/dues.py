@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from understudy._base.request_timing import EXPIRY
@@ -15,6 +16,7 @@ from understudy.approvals import Vote
 from understudy.interrupts import Decision, Request, approved_at, decision_by_votes
 from understudy.run.ledger import Ledger, ledger_tree, open_calls
 from understudy.state.doubts import next_end
+from understudy.state.folds.grants import room_for_grants
 from understudy.state.next_due import due_of_run
 from understudy.state.records import (
     CancelRequested,
@@ -80,7 +82,14 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
         for place, request, votes in agreed
         if (by_votes := decision_by_votes(request, votes, now)) is not None
     ]
+    room = room_for_grants(ledger.state.grants.values(), now) if approved else 0
     for place, decided in approved:
+        # There was room when they voted, and others have been given grants since
+        # (test_votes_that_cool_off_bring_no_more_grants_than_an_agent_may_have).
+        if decided.decision.grant is not None and room == 0:
+            decided = replace(decided, decision=replace(decided.decision, grant=None))
+        elif decided.decision.grant is not None:
+            room -= 1
         place.record(decided)
     return record_over(calls, now) or bool(expired or approved)
 

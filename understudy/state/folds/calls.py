@@ -19,6 +19,7 @@ from understudy.state.folds.ends import (
     told_doubt,
 )
 from understudy.state.folds.places import UNREAD, find_call, open_run
+from understudy.state.folds.queue import note_authors
 from understudy.state.held_keys import HeldKey
 from understudy.state.run_state import Call, NotKept, Point, PointAnswer
 from understudy.state.shared_empties import with_added, with_item
@@ -166,6 +167,26 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
     call.points = with_item(
         call.points, record.name, replace(point, answer=answer, reached_in=reached_in)
     )
+    note_answer(state, record)
+
+
+def note_answer(state: AgentState, record: r.PointAnswered | r.Settled) -> None:
+    """Keep who has answered from outside, where a tool gets the answer, and so the conversation.
+
+    Args:
+        state: of the agent that made the call, or of one above it.
+        record: it is folded already.
+
+    """
+    if isinstance(record, r.PointAnswered):
+        is_told = record.what == "wait" and record.how in ("value", "rejected")
+    else:
+        is_told = not record.ended and any(
+            call.key == record.call_key and (call.check is not None or record.answer is not None)
+            for call in open_calls(state)
+        )
+    if is_told:
+        note_authors(state, (record.by,))
 
 
 def _note_found_done(state: AgentState, doubt: DoubtfulCall) -> None:
@@ -198,3 +219,4 @@ def settled(state: AgentState, record: r.Settled) -> None:
         for point in list(call.points.values()):
             if record.token_hash in point.token_hashes:
                 call.points = with_item(call.points, point.name, replace(point, answer=answer))
+    note_answer(state, record)

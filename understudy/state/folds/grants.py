@@ -6,7 +6,7 @@ own and those of the agents inside, in their order: two calls never take the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -21,7 +21,20 @@ from understudy.state.run_state import Call
 from understudy.state.shared_empties import with_item
 from understudy.state.waits import open_calls
 
+MAX_GRANTS = 100
+"""The largest number of grants that an agent has at once."""
 _ENDS_RUNS = (r.RunEnded, r.SubRunEnded, r.Result)
+
+
+def room_for_grants(grants: Iterable[Grant], now: datetime) -> int:
+    """How many grants an agent may still be given that has these.
+
+    Args:
+        grants: of the outermost agent.
+        now: those that are over by then do not count.
+
+    """
+    return max(0, MAX_GRANTS - sum(not each.is_over(now) for each in grants))
 
 
 def calls_with_uses(state: AgentState) -> dict[str, Call]:
@@ -171,7 +184,7 @@ def _end_uses(state: AgentState, inner: r.Record, used: Mapping[str, Call]) -> N
             call = still_open.get(key)
             if key in in_doubt or (call is not None and _is_by(call, grant)):
                 kept.append(key)
-            elif grant.type == "approve" and not _has_happened(key, inner, used.get(key)):
+            elif grant.type == "approve" and not has_happened(key, inner, used.get(key)):
                 given_back += 1
         if len(kept) < len(grant.open):
             state.grants[grant.id] = replace(grant, open=tuple(kept), used=grant.used - given_back)
@@ -184,7 +197,7 @@ def _is_by(call: Call, grant: Grant) -> bool:
     return any(decision.by_grant == grant.id for decision in call.decisions.values())
 
 
-def _has_happened(key: str, inner: r.Record, call: Call | None) -> bool:
+def has_happened(key: str, inner: r.Record, call: Call | None) -> bool:
     """Whether a call that is over may have done something."""
     if isinstance(inner, r.Settled) and inner.call_key == key:
         return inner.happened

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.authors import By
 from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import Request
 from understudy.models.messages import StoredToolReturn, StoredUserPrompt
@@ -160,6 +161,8 @@ class PointAnswered:
     """Of a wait that was resolved, and of what was done once, as JSON."""
     reason: str | None = None
     """Why a wait was rejected, or why what was done once has no value."""
+    by: By | None = None
+    """Who has answered a wait; None where nobody was named."""
     at: datetime
     kind: Literal["point_answered"] = "point_answered"
 
@@ -181,6 +184,6 @@ class Settled(Timed):
     not, it gives the key back."""
     ended: bool = False
     """Nobody has found out what the call did: the doubt is only too old to hold other calls."""
-    by: str | None = None
+    by: By | None = None
     """The person who settled it; None where nobody was named."""
     kind: Literal["settled"] = "settled"

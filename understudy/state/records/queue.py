@@ -61,7 +61,7 @@ class MessageCancelled:
 
     message_id: str
     at: datetime
-    by: str | None = None
+    by: By | None = None
     """The person who cancelled it; None where nobody was named."""
     kind: Literal["message_cancelled"] = "message_cancelled"
 
@@ -96,7 +96,7 @@ class PauseRequested:
     reason: str | None
     """None: it is not to be paused any more."""
     at: datetime
-    by: str | None = None
+    by: By | None = None
     """The person who asked for it; None where nobody was named."""
     kind: Literal["pause_requested"] = "pause_requested"
 
@@ -107,6 +107,8 @@ class ScheduleSet:
 
     schedule: Schedule
     at: datetime
+    by: By | None = None
+    """The person who set, paused or resumed it, where more than the name is known."""
     kind: Literal["schedule_set"] = "schedule_set"
 
 
@@ -116,7 +118,7 @@ class ScheduleRemoved:
 
     schedule_id: str
     at: datetime
-    by: str | None = None
+    by: By | None = None
     """The person who removed it; None where nobody was named."""
     kind: Literal["schedule_removed"] = "schedule_removed"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.authors import By
 from understudy._base.quickly_made import quickly_made
 from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.records.ends import End
@@ -75,7 +76,7 @@ class Paused(Timed):
 
     turn: int
     reason: str
-    by: str | None = None
+    by: By | None = None
     """The person who asked for it; None where nobody was named."""
     kind: Literal["paused"] = "paused"
 
@@ -84,7 +85,7 @@ class Paused(Timed):
 class Unpaused(Timed):
     """The paused run continues."""
 
-    by: str | None = None
+    by: By | None = None
     """The person who asked for it; None where nobody was named."""
     kind: Literal["unpaused"] = "unpaused"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from understudy._base.authors import Login
+from understudy._base.authors import By, Login
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
 from understudy.approvals import Vote, tally
@@ -158,7 +158,7 @@ class Revoked(Timed):
     """A grant holds no longer."""
 
     grant_id: str
-    by: str | None = None
+    by: By | None = None
     """The person who revoked it; None where nobody was named."""
     kind: Literal["revoked"] = "revoked"
 

@@ -177,6 +177,6 @@ class Quarantined(Timed):
 class Released(Timed):
     """A quarantined run may be continued again."""
 
-    by: str | None = None
+    by: By | None = None
     """The person who released it; None where nobody was named."""
     kind: Literal["released"] = "released"

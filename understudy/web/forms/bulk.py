@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Any
 
 from understudy._base.request_summary import LEFT_OUT, why_alone
+from understudy.agent.standing import Standing, standing_of
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
+from understudy.state.next_due import votes_of
 from understudy.web.decide import take_all
-from understudy.web.views.asks import doubts_about
+from understudy.web.views.asks import doubts_about, voter
 from understudy.web.visit import Form, Visit
 
 MAX_CHOSEN = 500
@@ -67,6 +69,7 @@ def _chosen(form: Form) -> list[tuple[str, str, str]]:
 async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """What was chosen, as it is now."""
     rows = []
+    user, now = await voter(visit), await visit.time()
     states: dict[str, AgentState | None] = {}
     for at, (agent_id, request_id, digest) in enumerate(chosen):
         about = visit.about(agent_id)
@@ -75,20 +78,25 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 states[agent_id] = await about.state()
             except UnderstudyError:
                 states[agent_id] = None
-        state, shown = states[agent_id], None
-        if state is not None:
-            for found in state.requests:
-                if found.id == request_id and found.digest == digest:
-                    doubts = await doubts_about(about, state, found)
-                    shown = {**found.to_dict(), "doubts": doubts}
+        state, shown, standing = states[agent_id], None, Standing()
+        for found in () if state is None else state.requests:
+            if state is not None and found.id == request_id and found.digest == digest:
+                doubts = await doubts_about(about, state, found)
+                shown = {**found.to_dict(), "doubts": doubts}
+                votes = votes_of(state).get(found.id, ())
+                standing = standing_of(found, found.approval, votes, user, now)
         why = None if shown is None else why_alone(shown)
+        left_out = None if why is None else LEFT_OUT[why]
+        if left_out is None and standing.why_no_vote is not None:
+            left_out = f"you may not vote on it: {standing.why_no_vote}"
         rows.append(
             {
                 "agent_id": agent_id,
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
                 "request": None if shown is None else visit.redacted(shown, "requests", at),
-                "left_out": None if why is None else LEFT_OUT[why],
+                "standing": standing.to_dict(),
+                "left_out": left_out,
             }
         )
     return rows

@@ -48,8 +48,17 @@ def form_values(
         "typed": typed or Form([]),
         "error": error,
         "hidden": HIDDEN if _hides_arguments(visit) else "",
-        "why_not": visit.why_not("decide") or data["why_no_vote"],
+        "why_not": visit.why_not("decide") or _why_no_vote(data),
     }
+
+
+def _why_no_vote(data: dict[str, Any]) -> str | None:
+    """Why the user may not vote on the request, as a sentence; None where they may."""
+    why = data["why_no_vote"]
+    if why is None:
+        return None
+    below = " In an emergency you may break the glass, below." if data["may_break_glass"] else ""
+    return f"You may not vote on this: {why}.{below}"
 
 
 def _offer(request: dict[str, Any], typed: Form) -> dict[str, Any] | None:

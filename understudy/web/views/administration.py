@@ -1,18 +1,26 @@
-"""Delegations, and what persons must agree to before it is done."""
+"""Delegations, what persons must agree to before it is done, and the rules of the store."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from understudy.actors import Runtime
+from understudy.agent.standing import standing_of
+from understudy.approvals import Voter
 from understudy.errors import DecisionError, UsageError
 from understudy.interrupts import Decision
 from understudy.login.bodies import checked_as
 from understudy.login.problems import refused
-from understudy.trust.fold import Delegation
+from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
+from understudy.web.views import asks
 from understudy.web.visit import Form, Visit
+
+MOST_VERSIONS = 20
+"""Versions of rules that are shown, at most."""
 
 
 class DelegateBody(BaseModel):
@@ -37,6 +45,14 @@ class EndBody(BaseModel):
     id: str
 
 
+class RetireBody(BaseModel):
+    """The version of the rules that hold: what was shown is what is retired."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    version: int
+
+
 class VoteBody(BaseModel):
     """A vote on a request of administration."""
 
@@ -50,18 +66,96 @@ class VoteBody(BaseModel):
 async def delegations(visit: Visit) -> dict[str, Any]:
     """The delegations that hold now."""
     found = await visit.wait(visit.runtime.delegations()) if visit.has_people else []
-    return {"delegations": [each.to_dict() for each in found]}
+    user = await asks.voter(visit)
+    may_all = visit.why_not("admin") is None
+    return {
+        "delegations": [
+            {**each.to_dict(), "may_end": may_all or _is_party(user, each)} for each in found
+        ]
+    }
 
 
 async def administration(visit: Visit) -> dict[str, Any]:
     """What persons are to agree to before it is done."""
     found = await visit.wait(visit.runtime.administration()) if visit.has_people else []
-    return {"requests": [each.to_dict() for each in found]}
+    user, now = await asks.voter(visit), await visit.time()
+    return {"requests": [_request(each, user, now) for each in found]}
+
+
+def _request(found: AdminRequest, user: Voter | None, now: datetime) -> dict[str, Any]:
+    """A request as plain data, with what the user may do about it."""
+    standing = standing_of(found, found.said.approval, found.votes, user, now)
+    return {**found.to_dict(), **standing.to_dict()}
+
+
+async def rules(visit: Visit) -> dict[str, Any]:
+    """The rules that hosts have registered in the store, the newest first."""
+    source = visit.source
+    if not isinstance(source, Runtime) or not visit.has_administration:
+        return {"holds": None, "here": None, "held": None, "retired": 0, "versions": []}
+    found = await visit.wait(source.registered_rules())
+    state = source.trust.state
+    return {
+        "holds": None if state.rules is None else state.rules.version,
+        "here": None if source.rules is None else source.rules.version,
+        "held": source.trust.held,
+        "retired": state.retired,
+        "versions": [_version(each) for each in found[:MOST_VERSIONS]],
+    }
+
+
+def _version(found: RegisteredRules) -> dict[str, Any]:
+    said = found.said
+    return {
+        "version": said.version,
+        "fingerprint": said.fingerprint,
+        "host": said.host,
+        "python": said.python,
+        "at": found.at.isoformat(),
+        "default": said.default,
+        "rules": [asdict(each) for each in said.rules],
+    }
+
+
+async def retire_rules(visit: Visit) -> dict[str, Any]:
+    """Have no rules hold for the store any more, until a higher version is registered."""
+    visit.need("admin")
+    return await _retire(visit, await visit.body(RetireBody))
+
+
+async def _retire(visit: Visit, body: RetireBody) -> dict[str, Any]:
+    await visit.wait(visit.runtime.registered_rules())
+    newest = visit.runtime.trust.state.rules
+    if newest is None or newest.version != body.version:
+        hold = "no rules hold" if newest is None else f"rules version {newest.version} hold"
+        raise refused(409, "Stale", f"The store has changed: {hold} now.")
+    await visit.wait(visit.runtime.retire_rules(version=body.version, by=visit.user.by))
+    return {"version": body.version, "retired": True}
 
 
 async def page(visit: Visit) -> dict[str, Any]:
-    """Both, for the page."""
-    return {**await administration(visit), **await delegations(visit)}
+    """All of it, for the page."""
+    return {
+        **await administration(visit),
+        **await delegations(visit),
+        "rules": await rules(visit),
+    }
+
+
+async def form_values(visit: Visit) -> dict[str, Any]:
+    """What the form of a delegation offers: the roles of the user, and whom they may choose."""
+    user = await asks.voter(visit)
+    people = visit.source.people if isinstance(visit.source, Runtime) else None
+    listed = {} if people is None else people.listed or {}
+    others: dict[str, str] = {}
+    for key, person in listed.items():
+        if person.kind == "person" and (user is None or person.id != user.person):
+            others.setdefault(person.id, key if isinstance(key, str) else ",".join(key))
+    return {
+        "roles": [] if user is None or user.kind != "person" else list(user.roles),
+        "others": sorted(others.values()),
+        "tomorrow": (await visit.time() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M"),
+    }
 
 
 async def delegate(visit: Visit) -> dict[str, Any]:
@@ -98,19 +192,20 @@ async def _end(visit: Visit, body: EndBody) -> dict[str, Any]:
     of = next((each for each in found if each.id == body.id), None)
     if of is None:
         raise refused(404, "UnknownDelegation", "There is no such delegation any more.")
-    if not await is_own(visit, of):
+    if not _is_party(await asks.voter(visit), of):
         visit.need("admin")
     await visit.wait(visit.runtime.end_delegation(body.id, by=visit.user.by))
     return {"id": body.id, "ended": True}
 
 
-async def is_own(visit: Visit, delegation: Delegation) -> bool:
+def _is_party(user: Voter | None, delegation: Delegation) -> bool:
     """Whether the user gives or gets it."""
-    people = visit.runtime.people
-    if people is None:
-        return False
-    person = (await people.voter(visit.user.caller)).person
-    return person in (delegation.said.from_person, delegation.said.to_person)
+    said = delegation.said
+    return (
+        user is not None
+        and bool(user.person)
+        and (user.person in (said.from_person, said.to_person))
+    )
 
 
 async def vote(visit: Visit) -> dict[str, Any]:
@@ -137,15 +232,29 @@ async def by_form(visit: Visit, action: str, form: Form) -> str:
         case "vote":
             given: dict[str, Any] = {"request_id": form.get("id"), "type": form.get("type")}
             await _vote(visit, checked_as(VoteBody, given | {"note": form.get("note") or None}))
+        case "retire_rules":
+            if form.get("confirm").strip() != form.get("version"):
+                raise refused(400, "NotConfirmed", "Type the version to retire it.")
+            visit.need("admin")
+            await _retire(visit, checked_as(RetireBody, {"version": form.get("version")}))
         case "end_delegation":
             await _end(visit, checked_as(EndBody, {"id": form.get("id")}))
         case "delegate":
-            roles = [each.strip() for each in form.get("roles").split(",") if each.strip()]
             until = form.get("until")
-            given = {"to": form.get("to").strip(), "roles": roles, "reason": form.get("reason")}
+            given = {
+                "to": _party(form.get("to").strip()),
+                "roles": form.all("roles"),
+                "reason": form.get("reason"),
+            }
             # A browser sends the time of its field without a zone: the page says that it is UTC.
             zone = "" if until.endswith("Z") or "+" in until else "Z"
             await _delegate(visit, checked_as(DelegateBody, given | {"until": f"{until}{zone}"}))
         case _:
             raise UsageError("There is no such form.")
     return action
+
+
+def _party(given: str) -> str | list[str]:
+    """The name of a login; of an identity provider `ISSUER,SUBJECT`."""
+    issuer, comma, subject = given.partition(",")
+    return [issuer, subject] if comma and "://" in issuer else given

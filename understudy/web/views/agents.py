@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from understudy._base.authors import logins_of
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
@@ -23,6 +24,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.why import queue_of, why
+from understudy.web.views.asks import review_rows
 from understudy.web.views.newest_first import (
     STEP,
     asked_before,
@@ -74,7 +76,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
-        "reviews": [review.to_dict() for review in state.reviews.values()],
+        "reviews": await review_rows(visit, state.reviews.values()),
         "grants": await _grants(visit, state),
         "queue": queue_of(state),
         "next_due": time_text(state.next_due),
@@ -228,9 +230,10 @@ def _decided(entry: HistoryEntry, imported_by: str | None) -> dict[str, Any]:
         "request_id": detail["request_id"],
         "at": time_text(entry.at),
         "by": entry.who,
+        "logins": detail.get("logins", []),
         "waited_seconds": entry.seconds,
         "agent_path": list(entry.agent_path),
-        "decision": {k: v for k, v in detail.items() if k != "request_id"},
+        "decision": {k: v for k, v in detail.items() if k not in ("request_id", "logins")},
         "tool_name": None,
         "imported_by": imported_by,
         "votes": [],
@@ -248,6 +251,7 @@ def _from_before(
                 "request_id": request.id,
                 "at": time_text(each.at),
                 "by": decision.by,
+                "logins": logins_of([each.login]),
                 "waited_seconds": (each.at - request.created_at).total_seconds(),
                 "agent_path": list(request.agent_path),
                 "decision": decision.to_dict(),

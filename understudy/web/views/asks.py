@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Set
 from datetime import datetime
 from typing import Any, cast
 
@@ -10,19 +10,19 @@ from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy.actors import PendingRequest, Runtime
-from understudy.agent.decisions import why_no_voter
-from understudy.approvals import Approval, Vote, tally
+from understudy.agent.standing import NOBODY_KNOWN, Standing, standing_of
+from understudy.approvals import Voter, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request, approved_at, decision_word
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
+from understudy.state.reviews import Review
 from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
 
-NOBODY_KNOWN = "Nobody can vote here: no people are known. Give Runtime(people=...)."
 FIRST_REVIEWS = 10
 """Reviews on the first page of the inbox, at most."""
 MAX_LOOKED_THROUGH = 5_000
@@ -34,7 +34,9 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     kind, limit = visit.asked("kind"), visit.limit(30)
     order = visit.asked("order") or "oldest"
     found, after = await _page(visit, kind, order, limit)
-    rows = [request_row(visit, pending, at) for at, pending in enumerate(found)]
+    user = await voter(visit) if any(each.request.approval for each in found) else None
+    now = await visit.time()
+    rows = [request_row(visit, pending, at, user, now) for at, pending in enumerate(found)]
     is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
     cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
     await _count_replies(visit, rows, cut if is_whole else rows)
@@ -56,7 +58,20 @@ async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
     if any(visit.asked(name) for name in ("after", "kind", "tool", "agent")):
         return []
     page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
-    return [review.to_dict() for review in page]
+    return await review_rows(visit, page)
+
+
+async def review_rows(visit: Visit, found: Iterable[Review]) -> list[dict[str, Any]]:
+    """Reviews as plain data, with why the user does not close them."""
+    reviews = list(found)
+    user = await voter(visit) if reviews else None
+    return [{**each.to_dict(), "why_not_close": _why_not_close(each, user)} for each in reviews]
+
+
+def _why_not_close(review: Review, user: Voter | None) -> str | None:
+    if user is None:
+        return NOBODY_KNOWN
+    return user.why_unknown or user.why_no_person("review") or review.why_not_by(user.person)
 
 
 async def _page(
@@ -115,7 +130,7 @@ async def reviews(visit: Visit) -> dict[str, Any]:
         )
     )
     return {
-        "reviews": [review.to_dict() for review in page],
+        "reviews": await review_rows(visit, page),
         "next": page.after,
         "filters": {"tool": tool, "agent": agent},
     }
@@ -126,15 +141,18 @@ def reply_of(request: Request) -> str:
     return f"{'/'.join(request.agent_path)}:{request.call_key.rpartition('.')[0]}"
 
 
-def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any]:
-    """A request as plain data, with what the store tells of it.
+def request_row(
+    visit: Visit, pending: PendingRequest, at: int, user: Voter | None, now: datetime
+) -> dict[str, Any]:
+    """A request as plain data, with what the store knows of it, and what the user may do about it.
 
     Its summary is a text, and hidden before it is one.
     """
-    row = pending.to_dict()
+    row, request = pending.to_dict(), pending.request
     said = summary(visit.redacted(row, "requests", at))
     return {
         **row,
+        **standing_of(request, request.approval, pending.votes, user, now).to_dict(),
         "reply": reply_of(pending.request),
         "summary": said,
         "impossible": visit.source.why_impossible(pending.request),
@@ -236,46 +254,30 @@ async def _voting(
     votes = [] if story is None else story.pop("votes", [])
     found = {
         "rule": "" if request is None else request.rule,
+        "budget": "" if request is None else request.budget,
         "must_agree": "" if asked is None else asked.text,
         "terms": [] if asked is None else list(asked.terms),
         "votes": votes,
         "missing": "",
         "approved_at": None,
     }
-    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None, "may_break_glass": False}
     if asked is None or request is None or story is not None:
-        return {**found, **of_user}
+        return {**found, **Standing().to_dict()}
     cast = votes_of(state).get(request.id, ())
     found |= {
         "votes": [each.to_dict() for each in cast],
         "missing": tally(asked, cast).text,
         "approved_at": time_text(approved_at(request, cast)),
     }
-    return {**found, **await _of_user(visit, request, asked, cast)}
+    standing = standing_of(request, asked, cast, await voter(visit), await visit.time())
+    return {**found, **standing.to_dict()}
 
 
-async def _of_user(
-    visit: Visit, request: Request, asked: Approval, votes: Sequence[Vote]
-) -> dict[str, Any]:
-    """Whether the user has voted, and why they may not."""
-    people = visit.source.people if isinstance(visit.source, Runtime) else None
-    if people is None:
-        nobody = f"{asked.text} must agree. {NOBODY_KNOWN}"
-        return {"has_voted": False, "why_no_vote": nobody, "may_break_glass": False}
-    now = await visit.time()
-    voter = await visit.runtime.trust.voter(visit.user.caller, now)
-    why = voter.why_unknown or why_no_voter(request, asked, voter, now, votes)
-    may_break = (
-        bool(asked.break_glass)
-        and not voter.why_unknown
-        and why_no_voter(request, asked, voter, now, break_glass=True) is None
-    )
-    below = " In an emergency you may break the glass, below." if may_break else ""
-    return {
-        "has_voted": any(voter.person == each.person for each in votes),
-        "why_no_vote": why and f"You may not vote on this: {why}.{below}",
-        "may_break_glass": may_break,
-    }
+async def voter(visit: Visit) -> Voter | None:
+    """The user, as they vote; None where no people are known."""
+    if not isinstance(visit.source, Runtime) or visit.source.people is None:
+        return None
+    return await visit.source.trust.voter(visit.user.caller, await visit.time())
 
 
 async def is_expired(visit: Visit, request: Request) -> bool:
@@ -388,7 +390,7 @@ async def _history_of(
         elif detail.get("request_id") != request_id:
             continue
         elif entry.what == "decision":
-            given = {k: v for k, v in detail.items() if k != "request_id"}
+            given = {k: v for k, v in detail.items() if k not in ("request_id", "logins")}
             told = _decision_story(given, entry.who, time_text(entry.at))
             story = story or told
         elif entry.what == "request":

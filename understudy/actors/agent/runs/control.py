@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from understudy._base.authors import shown_author
+from understudy._base.authors import By
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import (
@@ -98,7 +98,7 @@ def cancel(slot: AgentSlot, call: AgentCall[Cancel]) -> None:
     slot.wait(run.run_id, call)
 
 
-def request_pause(slot: AgentSlot, reason: str | None, by: str | None = None) -> None:
+def request_pause(slot: AgentSlot, reason: str | None, by: By | None = None) -> None:
     """Record that the run is to be paused after its next model reply; None: that it is not."""
     ledger = slot.current.ledger
     if reason is not None:
@@ -196,6 +196,6 @@ def _release(slot: AgentSlot, call: AgentCall[Retry]) -> None:
     # Of no other run: where this copy is stale, the call would have released nothing, and would
     # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
     starts.note_run(slot, call)
-    activation.ledger.record(Released(by=shown_author(retry.by)))
+    activation.ledger.record(Released(by=retry.by))
     starts.continue_run(slot)
     slot.wait(run.run_id, call)

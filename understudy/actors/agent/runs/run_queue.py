@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from understudy._base.authors import By
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.message_ids import is_known, run_of
@@ -217,7 +218,7 @@ def cancel_message(slot: AgentSlot, call: AgentCall[CancelMessage]) -> None:
     answer_when_durable(slot, call.future, was_there)
 
 
-def _cancel_message(slot: AgentSlot, message_id: str, by: str | None) -> bool:
+def _cancel_message(slot: AgentSlot, message_id: str, by: By | None) -> bool:
     state, begins = slot.current.state, slot.current.beginning
     if message_id not in state.message_ids or state.message_ids[message_id] is not None:
         return False

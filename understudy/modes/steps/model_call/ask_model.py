@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import ClassVar
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
@@ -19,7 +20,14 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import check_sendable, shown
-from understudy.errors import ModelFailed, ModelRefused, StreamBroken, UsageError
+from understudy.errors import (
+    BudgetUnknown,
+    BudgetUsedUp,
+    ModelFailed,
+    ModelRefused,
+    StreamBroken,
+    UsageError,
+)
 from understudy.events import ReplyStarted
 from understudy.interrupts import Defer
 from understudy.models.not_found import told_of
@@ -66,7 +74,9 @@ class PutOff:
     """The cost of these replies, if they were priced."""
 
 
-async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
+async def ask_model(
+    run: Run, request: ModelInput
+) -> Answer | ModelFailed | PutOff | BudgetUsedUp | BudgetUnknown:
     """The answer that the models and the middleware around them give to this request.
 
     A reply that is refused or empty is no answer. An empty one is asked for once more. What they
@@ -74,7 +84,9 @@ async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | Put
     """
     call = ModelCall(run)
     try:
-        return await ask_through(run, request, call, run.definition.hooks.wrap_model_call)
+        answer = await ask_through(run, request, call, run.definition.hooks.wrap_model_call)
+        cause = answer.__cause__ if isinstance(answer, ModelFailed) else None
+        return cause if isinstance(cause, (BudgetUsedUp, BudgetUnknown)) else answer
     except HookFailed as failed:
         if isinstance(failed.__cause__, Defer):
             return PutOff(failed.error.middleware, failed.__cause__, call.used, call.costs)
@@ -131,15 +143,18 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             # After an answer, which a hook did not like.
             raise UsageError("next was called again after text of a reply was emitted")
         parameters = self._begin(model, passed)
+        answered = self._answered
+        if run.root.ledger.account is not None:
+            answered = self._answered_within_budgets
         self._asking = True
         try:
             since = run.clock.monotonic()
-            answer, fault = await self._answered(model, passed, parameters)
+            answer, fault = await answered(model, passed, parameters)
             if fault is not None:
                 since = self._reject(answer, since)
                 if not isinstance(fault, EmptyReply):
                     raise fault
-                answer, fault = await self._answered(model, passed, parameters)
+                answer, fault = await answered(model, passed, parameters)
                 if fault is not None:
                     self._reject(answer, since)
                     raise fault
@@ -191,6 +206,21 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         if self._deltas is not None and self._deltas.said_text:
             self.ended = raised  # a person has read it: no other model says something else now
         return raised
+
+    async def _answered_within_budgets(
+        self, model: Model, request: ModelInput, parameters: ModelRequestParameters
+    ) -> tuple[Answer, RefusedReply | EmptyReply | None]:
+        """As `_answered`, if the budgets of the runtime have room for what it may cost."""
+        from understudy.modes.steps.model_call.budgets import within_budgets  # few have budgets
+
+        return await within_budgets(
+            self._run,
+            model,
+            request,
+            parameters,
+            partial(self._answered, model, request, parameters),
+            lambda found: found[0].response if found[0].error is None else None,
+        )
 
     async def _answered(
         self, model: Model, request: ModelInput, parameters: ModelRequestParameters

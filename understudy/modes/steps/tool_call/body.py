@@ -175,6 +175,11 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise NeedsDecision(ready)
+    if run.root.ledger.account is not None:
+        from understudy.modes.steps.tool_call.budgets import afford_now  # few runtimes have budgets
+
+        with before_entry(run, [ready]):
+            await afford_now(run, ready)
     positional, keywords = tool.bind(ready.checked)
     limit = None if tool.timeout is None else TimeLimit(run, call, tool.timeout)
     if tool.takes_context:

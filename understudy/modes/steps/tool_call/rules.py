@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from understudy._base.authors import shown_author
 from understudy.approvals import RULE, VOTE_TYPES
@@ -18,7 +19,23 @@ NO_RULE = Verdict(result=None)
 
 
 def verdict_on(run: Run, call: ToolCall) -> Verdict:
-    """What the rules of the runtime say of a call now; nothing of that by which a model answers."""
+    """What the rules of the runtime say of a call now; nothing of that by which a model answers.
+
+    A rule that allows within a budget matches a call that has reserved there: `reserve_within`.
+    """
+    rules = run.environment.trust.rules
+    if rules is None or not rules.has_budgets:
+        return verdict_with(run, call, None)
+    return verdict_with(run, call, partial(_is_within, run, call))
+
+
+def _is_within(run: Run, call: ToolCall, rule: Rule) -> bool:
+    account = run.root.ledger.account
+    return account is not None and account.is_within(call.key, rule.within)
+
+
+def verdict_with(run: Run, call: ToolCall, has_room: Callable[[Rule], bool] | None) -> Verdict:
+    """As `verdict_on`, where `has_room` says whether a call is within the budget of a rule."""
     rules = run.environment.trust.rules
     if rules is None or call.tool is run.definition.output_tool:
         return NO_RULE
@@ -30,7 +47,7 @@ def verdict_on(run: Run, call: ToolCall) -> Verdict:
         run_id=run.run_id,
         requesters=tuple(map(shown_author, run.root.state.authors)),
     )
-    return rules.verdict(call.tool.names, call.arguments, view)
+    return rules.verdict(call.tool.names, call.arguments, view, has_room=has_room)
 
 
 def denial_in(verdict: Verdict) -> str | None:

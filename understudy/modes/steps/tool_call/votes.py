@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
+from understudy._base.authors import By
 from understudy._base.request_timing import span_text
 from understudy.approvals import (
     Approval,
@@ -61,35 +62,75 @@ class AskedNow(NamedTuple):
 
 
 async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request]:
-    """The requests, those that exclude who has asked for the call with the ids of these persons.
+    """The requests, with the ids of the persons who must not vote on them.
 
-    Who has edited arguments, or answered for a call, since the conversation began has asked for
-    what follows as well: the audit knows them, also where their request was replaced.
+    By `never` these are all who have asked for the call. Who has edited arguments, or answered for
+    a call, since the conversation began has asked for what follows as well: the audit knows them,
+    also where their request was replaced. Without `never`, but where more than one must agree, they
+    are those who have edited the arguments of this call.
 
     Args:
         run: of the call.
         requests: as they were made.
 
     """
-    if not any(each.approval is not None and each.approval.never for each in requests):
-        return list(requests)
-    shaped = (
+    found: list[Request] = []
+    of_all: tuple[tuple[str, ...] | None] | None = None
+    for request in requests:
+        asked = request.approval
+        if asked is None or not asked.excludes:
+            found.append(request)
+        elif asked.never:
+            if of_all is None:
+                # Where no message has a name, somebody without a name has asked.
+                authors = {*(run.root.state.authors or (None,)), *_shaped(run, "edit", "respond")}
+                of_all = (await _ids_of(run, authors),)
+            found.append(replace(request, requesters=of_all[0]))
+        else:
+            editors = _shaped(run, "edit", call_key=request.call_key)
+            found.append(replace(request, requesters=await _ids_of(run, editors)))
+    return found
+
+
+def _shaped(run: Run, *types: str, call_key: str | None = None) -> set[By | None]:
+    """Who has decided so about a call of the conversation; of this call alone, where one is given.
+
+    None stands for those without a name.
+    """
+    return {
         record.login or record.decision.by
         for state in run.root.state.whole_tree
         for record in state.decisions
-        if record.decision.type in ("edit", "respond")
-    )
-    # Where no message has a name, somebody without a name has asked.
-    asked = {*(run.root.state.authors or (None,)), *shaped}
-    people, found = run.environment.trust.people, None
-    if people is not None and None not in asked:
-        voters = await people.voters(caller_by(each) for each in asked if each is not None)
-        ids = {voter.person for voter in voters.values()}
-        found = None if "" in ids else tuple(sorted(ids))
-    return [
-        replace(each, requesters=found) if each.approval and each.approval.never else each
-        for each in requests
-    ]
+        if record.decision.type in types and call_key in (None, record.request.call_key)
+    }
+
+
+async def _ids_of(run: Run, authors: set[By | None]) -> tuple[str, ...] | None:
+    """The ids of these persons; None where one of them is not known."""
+    people = run.environment.trust.people
+    if not authors:
+        return ()
+    if people is None or None in authors:
+        return None
+    voters = await people.voters(caller_by(each) for each in authors if each is not None)
+    ids = {voter.person for voter in voters.values()}
+    return None if "" in ids else tuple(sorted(ids))
+
+
+async def _as_of_now(run: Run, request: Request) -> Request:
+    """The request, with those who must not vote by now.
+
+    Who edits the arguments of a call beside it has asked for this one as well: it starts after
+    that edit, and what it does may depend on it.
+    """
+    asked, known = request.approval, request.requesters
+    if asked is None or not asked.never or known is None:
+        return request
+    editors = await _ids_of(run, _shaped(run, "edit"))
+    if editors is None or not set(editors) <= set(known):
+        known = None if editors is None else tuple(sorted({*known, *editors}))
+        return replace(request, requesters=known)
+    return request
 
 
 async def still_agreed(run: Run, call: ToolCall) -> bool:
@@ -101,7 +142,8 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
     if call.call.entered:
         return True
     asked_again: list[Record] = []
-    for request in list(call.call.requests.values()):
+    for asked in list(call.call.requests.values()):
+        request = await _as_of_now(run, asked)
         if await _is_by_ended_grant(run, call, request):
             asked_again += _again(call, request, GRANT_OVER, ())
             continue
@@ -117,7 +159,8 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
         standing = [
             each
             for each in votes
-            if still_counts(each, voters.get(each.caller), request.requesters or ())
+            if _may_count(request)
+            and still_counts(each, voters.get(each.caller), request.requesters or ())
         ]
         if _is_approved(run, request, standing):
             continue
@@ -151,7 +194,7 @@ async def has_standing(run: Run, grant: Grant, request: Request) -> bool:
     asked = request.approval
     if asked is None or grant.approval is None:
         return asked is grant.approval
-    if asked != grant.approval or ("requester" in asked.never and request.requesters is None):
+    if asked != grant.approval or not _may_count(request):
         return False
     standing = await _standing(run, grant.votes, request)
     decision = decision_by_votes(request, standing, run.clock.now())
@@ -278,6 +321,12 @@ async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[V
         roles = tuple(role for role in roles_now(vote, voter) if role in wanted)
         standing.append(replace(vote, roles=roles))
     return standing
+
+
+def _may_count(request: Request) -> bool:
+    """Whether votes on it may count: nobody is to be excluded, or it is known who is."""
+    asked = request.approval
+    return asked is None or not asked.excludes or request.requesters is not None
 
 
 def _is_approved(run: Run, request: Request, votes: Sequence[Vote]) -> bool:

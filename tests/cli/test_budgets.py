@@ -1,0 +1,75 @@
+"""Budgets by the command line: what is used of them, and more to spend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.agents import by_turn, interrupted
+from tests.support.command_line import found_by_commands, run
+from understudy import Agent, Runtime, call, tool
+from understudy.trust import Budget, day, sum_of
+
+
+@tool
+async def refund(amount: float) -> str:
+    """Pay money back."""
+    return "paid"
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    """One that may refund 200 EUR a day, and 50 EUR for each agent; beyond it stops, or asks."""
+    turns = [call("refund", {"amount": amount}) for amount in (45, 100)]
+    measures = [sum_of("refund", "amount", limit, currency="EUR") for limit in (200, 50)]
+    budgets = [
+        Budget("refunds", measures[0], window=day()),
+        Budget("each", measures[1], per="agent", at_limit="ask"),
+    ]
+    agent = Agent("desk", by_turn(*turns, "Done."), tools=[refund])
+    with (
+        Runtime([agent], budgets=budgets) as runtime,
+        found_by_commands(runtime, "memory:"),
+    ):
+        yield runtime
+
+
+def test_budgets_are_listed_with_what_is_used_and_left(runtime: Runtime) -> None:
+    assert "0 EUR of 200 EUR used" in run("budgets").stdout
+    interrupted(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+    [whole, each] = json.loads(run("budgets", "--json").stdout)["budgets"]
+    assert (whole["budget"], whole["key"], whole["used"], whole["left"]) == (
+        "refunds",
+        "",
+        "45",
+        "155",
+    )
+    assert (each["key"], each["is_low"], each["at_limit"]) == ("agent=a", True, "ask")
+    told = run("budgets").stdout
+    assert "45 EUR of 50 EUR used, ends soon" in told
+    assert "200 EUR a day" in told
+
+
+def test_a_budget_is_raised_with_a_reason(runtime: Runtime) -> None:
+    """V66."""
+    interrupted(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+    assert "--why" in run("raise-budget", "each", "60", code=2).stderr
+    told = run("raise-budget", "each", "60", "--why", "a recall", code=2).stderr
+    assert "counted for each agent" in told
+    raised = run("raise-budget", "each", "60", "--for", "agent=a", "--why", "a recall")
+    assert "the budget is raised: 65 EUR left of 110 EUR" in raised.stdout
+    again = run("raise-budget", "refunds", "1", "--why", "more", "--json").stdout
+    assert json.loads(again)["limit"] == "201"
+    [_, use] = runtime.budgets().get(timeout=60)
+    [added] = use.raised
+    assert (added.by, added.said.why) == ("ann", "a recall")
+
+
+def test_a_request_says_which_budget_has_no_room(runtime: Runtime) -> None:
+    outcome = interrupted(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+    told = run("approve", outcome.requests[0].id, code=2).stderr
+    assert "budget    each: no room; what is approved counts" in told
+    [row] = json.loads(run("pending", "--json").stdout)["requests"]
+    assert row["budget"] == "each"

@@ -1,0 +1,216 @@
+"""`BudgetDesk`: the budgets of a runtime as people see them, and what people add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+from understudy._base.json_values import checked_text, shown
+from understudy._base.usd import usd_text
+from understudy.actors.agent.services import RuntimeServices
+from understudy.errors import UsageError
+from understudy.journal.spending import CounterSums
+from understudy.run.account import BudgetKeeper
+from understudy.state.trust_facts import BudgetRaised
+from understudy.trust.budgets import NO_LATER, WARN_AT, Budget, NoAmount, amount_in
+from understudy.trust.fold import RaisedBudget
+
+_NOTHING = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUse:
+    """A budget for one key, as it is now."""
+
+    budget: Budget
+    key: str
+    """For whom it is counted, such as `agent=ticket-17`; empty where it is for the whole store."""
+    used: Decimal
+    """All that counts: what was spent, what is reserved, and what is unknown."""
+    reserved: Decimal
+    """The part of calls that have not ended."""
+    unknown: Decimal
+    """The part of calls that were cut off: what they were allowed to spend counts."""
+    limit: Decimal
+    """What there is, with what persons have added."""
+    since: datetime | None
+    """When the window began; None where it counts for ever."""
+    until: datetime | None
+    """When the window ends. A sliding window ends never; what counts now ends to count then."""
+    raised: tuple[RaisedBudget, ...] = ()
+    """What persons have added for this window."""
+    is_of_rule: bool = False
+    """Whether a rule allows calls within it. Beyond it they do not run alone, and nothing stops."""
+
+    @property
+    def left(self) -> Decimal:
+        """What there is still, from 0 on."""
+        return max(self.limit - self.used, _NOTHING)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether four fifths of it are used."""
+        return self.used >= self.limit * WARN_AT
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        budget = self.budget
+        text = f"{budget.shown(self.used)} of {budget.shown(self.limit)} used"
+        parts = [
+            f"{budget.shown(amount)} {what}"
+            for amount, what in ((self.reserved, "reserved"), (self.unknown, "unknown"))
+            if amount
+        ]
+        return text + (f" ({', '.join(parts)})" if parts else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; amounts with all digits, as text."""
+        amounts = {
+            "used": self.used,
+            "reserved": self.reserved,
+            "unknown": self.unknown,
+            "limit": self.limit,
+            "left": self.left,
+        }
+        return {
+            "budget": self.budget.name,
+            "allows": self.budget.text,
+            "counts": self.budget.counts,
+            "key": self.key,
+            "unit": self.budget.measure.currency or self.budget.measure.unit,
+            "at_limit": None if self.is_of_rule else self.budget.at_limit,
+            **{name: usd_text(amount) for name, amount in amounts.items()},
+            "is_low": self.is_low,
+            "text": self.text,
+            "texts": {name: self.budget.shown(amount) for name, amount in amounts.items()},
+            "window": None if self.budget.window is None else self.budget.window.unit,
+            "since": None if self.since is None else self.since.isoformat(),
+            "until": None if self.until is None else self.until.isoformat(),
+            "raised": [
+                {**each.to_dict(), "text": self.budget.shown(each.amount)} for each in self.raised
+            ],
+        }
+
+
+class BudgetDesk:
+    """The budgets of a runtime. On its loop.
+
+    Args:
+        services: of the runtime.
+        keeper: its budgets.
+
+    """
+
+    def __init__(self, services: RuntimeServices[Any, Any], keeper: BudgetKeeper) -> None:
+        self._services = services
+        self._keeper = keeper
+
+    async def uses(self) -> list[BudgetUse]:
+        """Each budget for each key by which it was used or raised, and those of the store."""
+        keeper = self._keeper
+        found: dict[tuple[str, str], CounterSums | None] = {
+            (budget.id, ""): None for budget in keeper.all if not budget.per
+        }
+        ids = [budget.id for budget in keeper.all]
+        for each in await keeper.spending.counters(ids):
+            found[(each.counter.budget, each.counter.key)] = each
+        now = keeper.clock.now()
+        for raised in self._services.runs.trust.state.raised:
+            if raised.said.counter in ids and raised.holds(now):
+                found.setdefault((raised.said.counter, raised.said.key), None)
+        by_id = {budget.id: place for place, budget in enumerate(keeper.all)}
+        ordered = sorted(found, key=lambda each: (by_id[each[0]], each[1]))
+        return [self._use(keeper.all[by_id[id]], key, found[(id, key)]) for id, key in ordered]
+
+    def _use(self, budget: Budget, key: str, sums: CounterSums | None) -> BudgetUse:
+        keeper = self._keeper
+        span = budget.span(keeper.now())
+        buckets = [] if sums is None else [each for each in sums.buckets if each[0] >= span.since]
+        now = keeper.clock.now()
+        has_window = budget.window is not None
+        return BudgetUse(
+            budget=budget,
+            key=key,
+            used=sum((each.amount for each in buckets), _NOTHING),
+            reserved=sum((each.open for each in buckets), _NOTHING),
+            unknown=sum((each.unknown for each in buckets), _NOTHING),
+            limit=keeper.limit(budget, key),
+            since=_time(span.since) if has_window else None,
+            until=_time(span.ends) if has_window else None,
+            raised=tuple(
+                each
+                for each in self._services.runs.trust.state.raised
+                if (each.said.counter, each.said.key) == (budget.id, key) and each.holds(now)
+            ),
+            is_of_rule=any(budget is each for each in keeper.within),
+        )
+
+    async def raise_budget(
+        self, name: str, amount: object, key: str, why: str, by: str | None
+    ) -> BudgetUse:
+        """Add an amount to a budget for the window of now. Returns it as it is then.
+
+        Raises:
+            UsageError: if there is no such budget, or it is no such amount.
+
+        """
+        keeper, services = self._keeper, self._services
+        budget = next((each for each in keeper.all if each.name == name), None)
+        if budget is None:
+            known = ", ".join(repr(each.name) for each in keeper.all)
+            raise UsageError(f"There is no budget {shown(name)}; there are: {known}")
+        if not _is_key(key, budget.per):
+            raise UsageError(
+                f"The budget {name!r} is counted for each {' and '.join(budget.per)}: say for "
+                f"which, such as key={', '.join(f'{each}=...' for each in budget.per)!r}, as "
+                f"runtime.budgets() lists it; got {key!r}"
+                if budget.per
+                else f"The budget {name!r} is for the whole store: it takes no key, got {key!r}"
+            )
+        try:
+            added = amount_in(amount, "amount")
+        except NoAmount as problem:
+            raise UsageError(f"raise_budget({name!r}, ...): {problem}") from None
+        if not added:
+            raise UsageError(f"raise_budget({name!r}, ...): nothing would be added")
+        ends = budget.span(keeper.now()).ends
+        said = BudgetRaised(
+            budget=name,
+            counter=budget.id,
+            key=key,
+            amount=usd_text(added),
+            until=None if ends >= NO_LATER else _time(ends),
+            why=checked_text(why, what="raise_budget(why=...)"),
+        )
+        trust = services.runs.trust
+        if trust.log is None:
+            trust.follow(services.store)
+        await trust.add(lambda _state: said, at=services.clock.now(), by=by)
+        return next(
+            each for each in await self.uses() if (each.budget.id, each.key) == (budget.id, key)
+        )
+
+
+def _is_key(key: str, per: Sequence[str]) -> bool:
+    """Whether it says for whom such a budget is counted: see `Budget.key`."""
+    at = 0
+    for place, name in enumerate(per):
+        at = key.find(f"{', ' if place else ''}{name}=", at)
+        if at < 0 or (not place and at):
+            return False
+        at += 1
+    return bool(key) == bool(per)
+
+
+def _time(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def budgets_of_rules(rules: Any) -> Sequence[Budget]:
+    """The budgets within which rules allow calls, each once."""
+    found = {} if rules is None else {r.within.name: r.within for r in rules.rules if r.within}
+    return list(found.values())

@@ -1,0 +1,106 @@
+"""`Standing`: what somebody may do about a request on which persons vote, before they do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from understudy._base.points_in_time import time_text
+from understudy.agent.decisions import AskedOf, excluded_from, why_no_voter
+from understudy.approvals import (
+    Approval,
+    Represented,
+    Vote,
+    Voter,
+    represented_by,
+    why_not_vouched,
+)
+
+NOBODY_KNOWN = "no people are known here: give Runtime(people=...)"
+"""Why nobody votes where the application names no people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What somebody may do about a request on which persons vote."""
+
+    has_voted: bool = False
+    """Whether they have voted. They may vote again until the request is decided."""
+    why_no_vote: str | None = None
+    """Why they may not vote, as a clause; None where they may."""
+    counts_as: tuple[str, ...] = ()
+    """The roles by which their vote counts; empty where they may not vote."""
+    votes_for: Represented | None = None
+    """For whom they vote, by a delegation; None where they vote for themselves, or not."""
+    login_until: datetime | None = None
+    """Until when their login is new enough; None where its age does not matter, or is too old."""
+    needs_login: bool = False
+    """Whether another login is all that they lack."""
+    may_break_glass: bool = False
+    """Whether they may let the call run alone."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        other = self.votes_for
+        return {
+            "has_voted": self.has_voted,
+            "why_no_vote": self.why_no_vote,
+            "counts_as": list(self.counts_as),
+            "votes_for": None
+            if other is None
+            else {"person": other.person, "name": other.name, "until": time_text(other.until)},
+            "login_until": time_text(self.login_until),
+            "needs_login": self.needs_login,
+            "may_break_glass": self.may_break_glass,
+        }
+
+
+def standing_of(
+    request: AskedOf,
+    asked: Approval | None,
+    votes: Sequence[Vote],
+    voter: Voter | None,
+    now: datetime,
+) -> Standing:
+    """What somebody may do about a request.
+
+    Args:
+        request: to vote on.
+        asked: its approval; None where nobody votes on it.
+        votes: that were cast on it before.
+        voter: who it is; None where no people are known.
+        now: when they would vote.
+
+    """
+    if asked is None:
+        return Standing()
+    if voter is None:
+        return Standing(why_no_vote=NOBODY_KNOWN)
+    has_voted = any(each.person == voter.person for each in votes)
+    if voter.why_unknown:
+        return Standing(has_voted=has_voted, why_no_vote=voter.why_unknown)
+    why = why_no_voter(request, asked, voter, now, votes)
+    alone = why_no_voter(request, asked, voter, now, break_glass=True)
+    may_break_glass = bool(asked.break_glass) and alone is None
+    if why is not None:
+        lacks = why_not_vouched(asked, voter.assurance, voter.auth_at, now)
+        return Standing(
+            has_voted=has_voted,
+            why_no_vote=why,
+            needs_login=why == lacks,
+            may_break_glass=may_break_glass,
+        )
+    other = represented_by(asked, voter, votes, excluded_from(request, asked), now)
+    roles = voter.roles if other is None else other.roles
+    login_until = None
+    if asked.max_auth_age is not None and voter.auth_at is not None:
+        login_until = voter.auth_at + timedelta(seconds=asked.max_auth_age)
+    return Standing(
+        has_voted=has_voted,
+        counts_as=tuple(role for role in roles if role in asked.roles),
+        votes_for=other,
+        login_until=login_until,
+        may_break_glass=may_break_glass,
+    )

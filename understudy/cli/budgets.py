@@ -1,0 +1,66 @@
+"""The commands for budgets: what is used of them, and more to spend."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from understudy.actors.verbs import VERBS
+from understudy.cli.options import ListOutput, Where
+from understudy.cli.output import Column, Output, note
+from understudy.cli.text import line
+
+
+def budgets(*, where: Where, out: ListOutput) -> None:
+    """List how much of each budget is used."""
+    with where.looking() as source:
+        found = source.budgets()
+    rows, left_off = found["budgets"], found["left_off"]
+    people = [
+        {
+            **row,
+            "used": f"{row['text']}{', ends soon' if row['is_low'] else ''}",
+            "left": row["texts"]["left"],
+        }
+        for row in rows
+    ]
+    columns = [
+        Column("BUDGET", "budget", "bold"),
+        Column("FOR", "key", optional=True),
+        Column("USED", "used"),
+        Column("LEFT", "left"),
+        Column("ALLOWS", "allows", wide=True),
+        Column("UNTIL", "until", optional=True),
+    ]
+    out.rows(
+        "budgets",
+        rows,
+        columns,
+        shown=people,
+        more={"left_off": left_off},
+        empty="there are no budgets",
+    )
+    if left_off and not out.is_data:
+        note(f"{left_off} more are counted apart: these have used most")
+
+
+def raise_budget(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the budget: see `budgets`.")],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="What is added.")],
+    why: Annotated[str, typer.Option("--why", help="Why, for the record.")],
+    key: Annotated[
+        str, typer.Option("--for", metavar="KEY", help="For whom it is counted, as `budgets` says.")
+    ] = "",
+    *,
+    where: Where,
+    out: Output,
+) -> None:
+    """Add an amount to a budget, until its window ends."""
+    body = {"name": name, "amount": amount, "why": why, "key": key or None}
+    done = where.changing().post("/budgets/raise", body)
+    if out.is_data:
+        out.document(done)
+    else:
+        left = f"{line(done['texts']['left'])} left of {line(done['texts']['limit'])}"
+        out.say(f"{VERBS['raise_budget'].said}: {left}", "green")

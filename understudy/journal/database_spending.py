@@ -1,0 +1,294 @@
+"""The counters of a `DatabaseStore`: decided here where one host has the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from understudy._base.worker_threads import WorkerThreads
+from understudy.errors import StoreBroken, StoreError, StoreUnavailable
+from understudy.journal.agent_journal import FIRST_PAUSE, LONGEST_PAUSE
+from understudy.journal.backend import Backend
+from understudy.journal.committer import Job, logger
+from understudy.journal.contracts import Batch
+from understudy.journal.database_threads import DatabaseThreads
+from understudy.journal.shared import SharedBackend
+from understudy.journal.spending import (
+    CounterSums,
+    OpenSpending,
+    Reservation,
+    Reserved,
+    Settlement,
+    SpendId,
+    StoredSpending,
+    check_reservation,
+    check_settlements,
+)
+from understudy.journal.spending_books import Books, Decision
+
+if TYPE_CHECKING:
+    from understudy.journal.store import Store
+
+MOST_JOINED = 64
+"""Reservations of one statement: each has a lock in a table of the server that has room for some
+thousands."""
+
+
+class DatabaseSpending(StoredSpending):
+    """The counters of a `DatabaseStore`.
+
+    Args:
+        threads: of the store.
+
+    """
+
+    def __init__(self, threads: DatabaseThreads) -> None:
+        self._threads = threads
+        self._settles = False
+        """Whether something may be about to be settled here, which makes room."""
+
+    async def reserve(self, asked: Reservation) -> Reserved:
+        check_reservation(asked)
+        answer = await self._reserve(asked)
+        if answer.refused and self._settles:
+            # What was settled last makes room once it is committed
+            # (test_what_was_settled_last_makes_room_before_it_is_waited_for).
+            self._settles = False
+            await asyncio.sleep(0)  # the journals hand over what they have
+            await self._threads.change(_nothing)
+            answer = await self._reserve(asked)
+        return answer
+
+    @abstractmethod
+    async def _reserve(self, asked: Reservation) -> Reserved:
+        """As `reserve`, of what can be kept."""
+
+    def note_settled(
+        self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
+    ) -> None:
+        check_settlements(settlements, agent_id, incarnation)
+        self._settles = True
+
+    def left(self, agent_id: str) -> None:
+        """The agent is deleted."""
+        return
+
+
+def _nothing() -> None:
+    """Takes its place in the queue, and no more."""
+
+
+class LocalSpending(DatabaseSpending):
+    """The counters of a database that one host has: decided by what is in memory.
+
+    What is reserved is put into the queue of the committer, and so is on disk with the next commit,
+    or before it. What is settled counts once it is committed. If a write fails, what is in memory
+    may be ahead of the database: then all is read anew.
+
+    Args:
+        threads, store: the store; its clock says when a reservation is made.
+
+    """
+
+    def __init__(self, threads: DatabaseThreads, store: Store) -> None:
+        super().__init__(threads)
+        self._store = store
+        self._books: Books | None = None
+        self._loading: asyncio.Future[Books] | None = None
+
+    async def _reserve(self, asked: Reservation) -> Reserved:
+        books = self._books or await self._load()
+        decision = books.reserve(asked, self._store.feed_clock.now())
+        if decision.lines is not None:
+            done = asyncio.get_running_loop().create_future() if asked.must_last else None
+            self._put(_Keep(self, decision, done), flush=asked.must_last)
+            if done is not None:
+                await done
+        return decision.answer
+
+    async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
+        return (self._books or await self._load()).open_spending(agent_id)
+
+    async def counters(self, budgets: Collection[str] | None = None) -> Sequence[CounterSums]:
+        return list((self._books or await self._load()).counters(budgets))
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        if self._books is not None:
+            self._books.settle(settlements)
+
+    def left(self, agent_id: str) -> None:
+        if self._books is not None:
+            self._books.leave(agent_id)
+
+    def forget(self) -> None:
+        """A write has failed."""
+        self._books = None
+
+    def loaded(self, books: Books | None, error: StoreError | None) -> None:
+        """All was read, as it was after each commit so far."""
+        loading, self._loading = self._loading, None
+        self._books = books
+        if loading is None or loading.done():
+            return
+        if books is not None:
+            loading.set_result(books)
+        elif error is not None:
+            loading.set_exception(error)
+            loading.exception()  # those who waited for it may be cancelled
+
+    async def _load(self) -> Books:
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_future()
+            # Behind all that was reserved and settled so far, by the thread that writes it.
+            self._put(_Load(self), flush=True)
+        return await asyncio.shield(self._loading)
+
+    def _put(self, job: Job, *, flush: bool) -> None:
+        committer = self._threads.committer
+        with committer.lock:
+            committer.put(job)
+            if flush:
+                committer.flush_now()
+
+
+class SharedSpending(DatabaseSpending):
+    """The counters of a database that hosts share: it decides itself.
+
+    While a statement is under way, what else is to be reserved waits for it, and is reserved by the
+    next one together.
+
+    Args:
+        threads: of the store.
+        backend: its database.
+
+    """
+
+    def __init__(self, threads: DatabaseThreads, backend: SharedBackend) -> None:
+        super().__init__(threads)
+        self._backend = backend
+        self._thread = WorkerThreads(1, name="understudy-spender")
+        self._waiting: deque[_Waiting] = deque()
+        self._task: asyncio.Task[None] | None = None
+        """Has all reserved that waits; None where nothing does."""
+
+    async def _reserve(self, asked: Reservation) -> Reserved:
+        end, pause = time.monotonic() + self._threads.patience, FIRST_PAUSE
+        while (answer := await self._join(asked)) is None:
+            # Another host settles it or deletes the agent, and may be suspended in that.
+            if time.monotonic() > end:
+                raise StoreUnavailable(cause="another host is about to change what a call spends")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    async def _join(self, asked: Reservation) -> Reserved | StoreError | None:
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(asked, loop.create_future())
+        self._waiting.append(waiting)
+        if self._task is None:
+            self._task = loop.create_task(self._reserve_all())
+        return await waiting.done
+
+    async def _reserve_all(self) -> None:
+        joined: list[_Waiting] = []
+        try:
+            while self._waiting:
+                joined = self._next()
+                answers = await self._ask([each.asked for each in joined])
+                for each, answer in zip(joined, answers, strict=True):
+                    if not each.done.done():  # else who waited for it was cancelled
+                        each.done.set_result(answer)
+        finally:
+            self._task = None
+            for each in (*joined, *self._waiting):  # the loop ends: nobody waits for ever
+                each.done.cancel()
+            self._waiting.clear()
+
+    async def _ask(self, asked: Sequence[Reservation]) -> Sequence[Reserved | StoreError | None]:
+        reserve_all = partial(self._backend.reserve_all, asked)
+        try:
+            return await self._threads.run_in(self._thread, reserve_all)
+        except StoreError as error:
+            return [error] * len(asked)
+        except Exception as unexpected:  # a defect of the backend: no waiter may hang on it
+            logger.exception("the store failed")
+            cause = repr(unexpected)
+            return [StoreBroken(cause=cause, remedy="This is a defect: report it.")] * len(asked)
+
+    def _next(self) -> list[_Waiting]:
+        """What the next statement reserves: no call twice, in the order in which they came."""
+        joined: dict[SpendId, _Waiting] = {}
+        later: list[_Waiting] = []
+        while self._waiting and len(joined) < MOST_JOINED:
+            each = self._waiting.popleft()
+            if each.asked.id in joined:
+                later.append(each)
+            else:
+                joined[each.asked.id] = each
+        self._waiting.extendleft(reversed(later))
+        return list(joined.values())
+
+    async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
+        return await self._threads.read(partial(self._backend.open_spending, agent_id))
+
+    async def counters(self, budgets: Collection[str] | None = None) -> Sequence[CounterSums]:
+        return await self._threads.read(partial(self._backend.counters, budgets))
+
+
+class _Waiting(NamedTuple):
+    """A reservation that waits for the next statement."""
+
+    asked: Reservation
+    done: asyncio.Future[Reserved | StoreError | None]
+
+
+class _Load(Job):
+    """Reads all that is kept, into memory."""
+
+    # The books are installed by `end`: a commit behind this one settles in them
+    # (test_what_is_settled_while_the_counters_are_read_counts_once).
+
+    def __init__(self, spending: LocalSpending) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._spending = spending
+        self._books: Books | None = None
+
+    def execute(self, backend: Backend) -> None:
+        self._books = Books(backend.load_spending())
+
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
+        self._spending.loaded(None if error is not None else self._books, error)
+
+
+class _Keep(Job):
+    """Writes what came of a reservation."""
+
+    __slots__ = ("_decision", "_done", "_spending", "loop")
+
+    def __init__(
+        self, spending: LocalSpending, decision: Decision, done: asyncio.Future[None] | None
+    ) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._spending = spending
+        self._decision = decision
+        self._done = done
+
+    def execute(self, backend: Backend) -> None:
+        backend.keep_reserved(self._decision)
+
+    def end(self, batch: Batch | None, error: StoreError | None) -> None:
+        if error is not None:
+            self._spending.forget()
+        if self._done is None or self._done.done():
+            return
+        if error is not None:
+            self._done.set_exception(error)
+        else:
+            self._done.set_result(None)

@@ -1,0 +1,310 @@
+"""What calls reserve and spend, in PostgreSQL: the server's functions, and the statements.
+
+A reservation is one statement, which commits by itself. In its function each query sees all that is
+committed by then: so what is decided behind a lock is decided by what the holder before has left.
+"""
+
+from __future__ import annotations
+
+GIVE_BACKS_TABLE = """CREATE TABLE give_backs (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        counter bigint NOT NULL,
+        ref text NOT NULL,
+        amount numeric
+    )"""
+"""What calls give back of a counter that is not folded yet. A commit of records adds to it, for it
+must not lock the row of another agent's call; `amount` is null for all of what was spent."""
+
+_OF_CALL = "s.agent = {agent} AND s.incarnation = {incarnation} AND s.what = {what}"
+_OF_THIS = _OF_CALL.format(agent="agent_keys[i]", incarnation="incarnations[i]", what="whats[i]")
+_OF_ROW = (
+    "s.agent = {of}.agent AND s.incarnation = {of}.incarnation AND s.what = {of}.what"
+    " AND s.counter = {of}.counter"
+)
+_IN_ORDER = "s.at, a.agent_id, s.incarnation, s.what"
+
+FOLD_FUNCTION = f"""CREATE FUNCTION fold_spending(ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    given record;
+    spent record;
+    back numeric;
+BEGIN
+    WITH settled AS (
+        SELECT s.agent, s.incarnation, s.what, s.counter, s.bucket, s.amount, s.counted, s.ref,
+            s.is_unknown
+        FROM spending s WHERE s.counter = ANY(ids) AND NOT s.is_open AND NOT s.is_folded
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM spending s USING settled t WHERE t.ref = '' AND {_OF_ROW.format(of="t")}
+    ), kept AS (
+        UPDATE spending s SET counted = t.amount, is_folded = true FROM settled t
+        WHERE t.ref <> '' AND {_OF_ROW.format(of="t")}
+    )
+    INSERT INTO buckets AS b (counter, bucket, amount, unknown)
+    SELECT t.counter, t.bucket, sum(t.amount - t.counted),
+        sum(CASE WHEN t.is_unknown THEN t.amount ELSE 0 END)
+    FROM settled t GROUP BY t.counter, t.bucket
+    ON CONFLICT (counter, bucket) DO UPDATE SET amount = b.amount + excluded.amount,
+        unknown = b.unknown + excluded.unknown;
+    FOR given IN
+        SELECT g.no, g.counter, g.ref, g.amount FROM give_backs g
+        WHERE g.counter = ANY(ids) ORDER BY g.no
+    LOOP
+        SELECT s.agent, s.incarnation, s.what, s.counter, s.bucket, s.amount, s.is_unknown,
+            s.is_folded
+        INTO spent FROM spending s JOIN agents a ON a.key = s.agent
+        WHERE s.ref = given.ref AND s.ref <> '' AND s.counter = given.counter AND NOT s.is_open
+        ORDER BY {_IN_ORDER} LIMIT 1;
+        IF FOUND THEN
+            PERFORM 1 FROM spending s WHERE {_OF_ROW.format(of="spent")} FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND OR NOT spent.is_folded;
+            back := least(coalesce(given.amount, spent.amount), spent.amount);
+            UPDATE buckets b SET amount = b.amount - back,
+                unknown = b.unknown - CASE WHEN spent.is_unknown THEN back ELSE 0 END
+            WHERE b.counter = spent.counter AND b.bucket = spent.bucket;
+            DELETE FROM spending s WHERE {_OF_ROW.format(of="spent")};
+        END IF;
+        DELETE FROM give_backs g WHERE g.no = given.no;
+    END LOOP;
+END $$"""  # noqa: S608 - of constants
+"""Adds what is settled to the sums of these counters, which the caller has locked.
+
+It waits for no row: one that another session has locked may be locked by a host that is suspended
+(test_a_host_that_stands_still_while_it_settles_stops_nobody_who_reserves)."""
+
+RESERVE_FUNCTION = f"""CREATE FUNCTION reserve_spending(
+    own_id bigint, commits text, agent_ids text[], incarnations bigint[], whats text[],
+    froms bigint[], untils bigint[], firsts integer[], lasts integer[],
+    budgets text[], keys text[], line_buckets bigint[], sinces bigint[], oldest bigint[],
+    amounts numeric[], limits numeric[], refs text[]
+) RETURNS TABLE (place integer, line integer, verdict text, total numeric, seconds bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    n integer := cardinality(agent_ids);
+    verdicts text[] := array_fill('made'::text, ARRAY[n]);
+    agent_keys bigint[] := array_fill(0::bigint, ARRAY[n]);
+    counter_ids bigint[];
+    befores numeric[];
+    afters numeric[];
+    fulls boolean[];
+    ids bigint[] := '{{}}';
+    each record;
+    old record;
+    found_id bigint;
+    nth integer;
+    locked integer;
+    before numeric;
+    reserved numeric;
+    made_at bigint;
+    now_at bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', commits, true);
+    FOR i IN 1..n LOOP
+        IF NOT pg_try_advisory_xact_lock(
+            hashtextextended(agent_ids[i], hashtextextended(current_schema(), 0))
+        ) THEN
+            verdicts[i] := 'again';
+            CONTINUE;
+        END IF;
+        SELECT a.key INTO found_id FROM agents a
+        WHERE a.agent_id = agent_ids[i] AND a.incarnation = incarnations[i] AND a.owner = own_id
+            AND NOT a.deleted;
+        IF NOT FOUND THEN
+            verdicts[i] := 'fenced';
+            CONTINUE;
+        END IF;
+        agent_keys[i] := found_id;
+        PERFORM 1 FROM spending s WHERE {_OF_THIS} FOR UPDATE SKIP LOCKED;
+        GET DIAGNOSTICS locked = ROW_COUNT;
+        verdicts[i] := (
+            SELECT CASE WHEN count(*) <> locked THEN 'again'
+                WHEN bool_or(NOT s.is_open) THEN 'settled' ELSE 'made' END
+            FROM spending s WHERE {_OF_THIS});
+    END LOOP;
+    FOR each IN
+        SELECT c.budget, c.key, array_agg(c.line) AS lines FROM (
+            SELECT budgets[l] COLLATE "C" AS budget, keys[l] COLLATE "C" AS key, l AS line
+            FROM generate_series(1, n) i CROSS JOIN LATERAL generate_series(firsts[i], lasts[i]) l
+            WHERE verdicts[i] IN ('made', 'settled')
+            UNION ALL
+            SELECT k.budget, k.key, 0 FROM generate_series(1, n) i JOIN spending s ON {_OF_THIS}
+            JOIN counters k ON k.id = s.counter WHERE verdicts[i] = 'made'
+        ) c GROUP BY c.budget, c.key ORDER BY c.budget, c.key
+    LOOP
+        LOOP
+            SELECT k.id INTO found_id FROM counters k
+            WHERE k.budget = each.budget AND k.key = each.key FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO counters (budget, key) VALUES (each.budget, each.key)
+            ON CONFLICT DO NOTHING;
+        END LOOP;
+        ids := ids || found_id;
+        FOREACH nth IN ARRAY each.lines LOOP
+            IF nth > 0 THEN
+                counter_ids[nth] := found_id;
+            END IF;
+        END LOOP;
+    END LOOP;
+    PERFORM fold_spending(ids);
+    now_at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+    seconds := now_at / 1000000;
+    FOR i IN 1..n LOOP
+        place := i;
+        IF verdicts[i] = 'made' AND (seconds < froms[i] OR seconds >= untils[i]) THEN
+            verdicts[i] := 'late';
+        END IF;
+        IF verdicts[i] IN ('again', 'fenced') OR firsts[i] > lasts[i] THEN
+            line := 0;
+            verdict := verdicts[i];
+            total := 0;
+            RETURN NEXT;
+        END IF;
+        CONTINUE WHEN verdicts[i] IN ('again', 'fenced');
+        FOR l IN firsts[i]..lasts[i] LOOP
+            SELECT coalesce(sum(b.amount), 0) INTO before FROM buckets b
+            WHERE b.counter = counter_ids[l] AND b.bucket >= sinces[l];
+            SELECT before + coalesce(sum(s.amount - s.counted), 0) INTO before FROM spending s
+            WHERE s.counter = counter_ids[l] AND NOT s.is_open AND NOT s.is_folded
+                AND s.bucket >= sinces[l];
+            SELECT s.amount INTO reserved FROM spending s
+            WHERE {_OF_THIS} AND s.counter = counter_ids[l] AND s.bucket >= sinces[l];
+            befores[l] := before;
+            afters[l] := before - coalesce(reserved, 0) + amounts[l];
+            fulls[l] := afters[l] > before AND coalesce(afters[l] > limits[l], false);
+            IF fulls[l] AND verdicts[i] = 'made' THEN
+                verdicts[i] := 'full';
+            END IF;
+        END LOOP;
+        IF verdicts[i] = 'made' THEN
+            made_at := now_at;
+            FOR old IN
+                DELETE FROM spending s WHERE {_OF_THIS}
+                RETURNING s.counter, s.bucket, s.counted, s.at
+            LOOP
+                UPDATE buckets b SET amount = b.amount - old.counted
+                WHERE b.counter = old.counter AND b.bucket = old.bucket;
+                made_at := old.at;
+            END LOOP;
+            FOR l IN firsts[i]..lasts[i] LOOP
+                INSERT INTO spending (agent, incarnation, what, counter, bucket, amount, counted,
+                    ref, at, is_open, is_unknown, is_folded)
+                VALUES (agent_keys[i], incarnations[i], whats[i], counter_ids[l], line_buckets[l],
+                    amounts[l], amounts[l], refs[l], made_at, true, false, false);
+                UPDATE buckets b SET amount = b.amount + amounts[l]
+                WHERE b.counter = counter_ids[l] AND b.bucket = line_buckets[l];
+                CONTINUE WHEN FOUND;
+                INSERT INTO buckets (counter, bucket, amount, unknown)
+                VALUES (counter_ids[l], line_buckets[l], amounts[l], 0);
+                CONTINUE WHEN oldest[l] = 0;
+                DELETE FROM buckets b WHERE b.counter = counter_ids[l] AND b.bucket < oldest[l]
+                    AND NOT EXISTS (
+                        SELECT FROM spending s WHERE s.counter = b.counter AND s.is_open
+                            AND NOT s.is_folded AND s.bucket = b.bucket);
+                DELETE FROM spending s WHERE s.ctid = ANY(ARRAY(
+                    SELECT o.ctid FROM spending o
+                    WHERE o.counter = counter_ids[l] AND o.bucket < oldest[l] AND o.ref <> ''
+                        AND o.is_folded AND NOT EXISTS (
+                            SELECT FROM buckets b WHERE b.counter = o.counter
+                                AND b.bucket = o.bucket)
+                    FOR UPDATE SKIP LOCKED));
+            END LOOP;
+        END IF;
+        FOR l IN firsts[i]..lasts[i] LOOP
+            line := l;
+            verdict := CASE WHEN verdicts[i] = 'full' AND NOT fulls[l] THEN 'fits'
+                ELSE verdicts[i] END;
+            total := CASE WHEN verdicts[i] = 'made' THEN afters[l] ELSE befores[l] END;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END $$"""  # noqa: S608 - of constants
+"""Makes reservations, in order; no two of one call. `lines` of all of them are counted through: a
+reservation has those from its `first` to its `last`. `own_id` is the host's.
+
+It locks the agents, among reservations and deletions alone, and does not wait for one (`again`):
+so no row is left open of an agent that is deleted meanwhile
+(test_a_reservation_beside_a_deletion_leaves_nothing_open). Then the rows of the calls, without
+waiting. Then all counters in their order, of all reservations
+(test_reservations_in_any_order_do_not_deadlock). What is decided is decided behind these locks
+(test_of_hosts_that_race_for_the_last_room_one_gets_it), and by the clock behind them."""
+
+SPENDING = (
+    GIVE_BACKS_TABLE,
+    "CREATE INDEX give_backs_by_counter ON give_backs (counter)",
+    # For what may be given back: it goes with its bucket.
+    "CREATE INDEX spending_by_bucket ON spending (counter, bucket) WHERE ref <> ''",
+    FOLD_FUNCTION,
+    RESERVE_FUNCTION,
+)
+"""Makes what the store has of it besides the tables that each SQL database has."""
+
+RESERVE = """
+SELECT place, line, verdict, total, seconds FROM reserve_spending(
+    %(own_id)s::int8, %(commits)s::text, %(agent_ids)s::text[], %(incarnations)s::int8[],
+    %(whats)s::text[], %(froms)s::int8[], %(untils)s::int8[], %(firsts)s::int4[],
+    %(lasts)s::int4[], %(budgets)s::text[], %(keys)s::text[], %(buckets)s::int8[],
+    %(sinces)s::int8[], %(oldest)s::int8[], %(amounts)s::numeric[], %(limits)s::numeric[],
+    %(refs)s::text[])"""
+
+SETTLE = f"""
+UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
+    SELECT m.amount FROM unnest(%(of)s::int8[], %(budgets)s::text[], %(amounts)s::numeric[])
+        AS m (nth, budget, amount)
+    JOIN counters c ON c.budget = m.budget WHERE m.nth = n.nth AND c.id = s.counter), s.amount)
+FROM unnest(%(agents)s::int8[], %(incarnations)s::int8[], %(whats)s::text[], %(unknown)s::bool[])
+    WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
+WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
+    AND s.is_open"""  # noqa: S608 - of a constant
+"""What calls have spent, each named once. It locks rows of the agents of the commit alone: the
+sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter)."""
+
+GIVE_BACK = f"""
+INSERT INTO give_backs (counter, ref, amount)
+SELECT f.counter, n.ref, n.amount
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY budget, ref ORDER BY nth) - 1 AS before
+    FROM unnest(%(budgets)s::text[], %(refs)s::text[], %(amounts)s::numeric[])
+        WITH ORDINALITY AS m (budget, ref, amount, nth)
+) n
+CROSS JOIN LATERAL (
+    SELECT s.counter FROM spending s JOIN counters c ON c.id = s.counter
+    JOIN agents a ON a.key = s.agent
+    WHERE s.ref = n.ref AND s.ref <> '' AND c.budget = n.budget AND NOT s.is_open
+    ORDER BY {_IN_ORDER}, c.key LIMIT 1 OFFSET n.before + (
+        SELECT count(*) FROM give_backs g JOIN counters k ON k.id = g.counter
+        WHERE g.ref = n.ref AND k.budget = n.budget)
+) f ORDER BY n.nth"""  # noqa: S608 - of a constant
+"""Behind those that are given back already, but not folded yet."""
+
+LOCK_AGENT = """
+SELECT pg_advisory_xact_lock(hashtextextended(agent_id, hashtextextended(current_schema(), 0)))
+FROM agents WHERE key = %s"""
+"""Waits for a reservation of the agent that is under way: its rows are seen behind it."""
+
+LEAVE = "UPDATE spending SET is_open = false, is_unknown = true WHERE agent = %s AND is_open"
+
+OPEN = """
+SELECT s.incarnation, s.what, c.budget, c.key, s.amount, s.at
+FROM agents a JOIN spending s ON s.agent = a.key AND s.incarnation = a.incarnation
+JOIN counters c ON c.id = s.counter
+WHERE a.agent_id = %s AND NOT a.deleted AND s.is_open ORDER BY s.at, s.what"""
+
+HAS_GIVE_BACKS = "SELECT 1 FROM give_backs LIMIT 1"
+FOLD_GIVE_BACKS = """
+SELECT fold_spending(ARRAY(
+    SELECT c.id FROM counters c WHERE c.id = ANY(ARRAY(SELECT counter FROM give_backs))
+    ORDER BY c.budget, c.key FOR UPDATE))"""
+
+COUNTERS = """
+SELECT c.budget, c.key, t.bucket, sum(t.amount), sum(t.open), sum(t.unknown)
+FROM counters c JOIN (
+    SELECT b.counter, b.bucket, b.amount, 0::numeric AS open, b.unknown FROM buckets b
+    UNION ALL
+    SELECT s.counter, s.bucket, s.amount - s.counted, CASE WHEN s.is_open THEN s.amount ELSE 0 END,
+        CASE WHEN s.is_unknown THEN s.amount ELSE 0 END
+    FROM spending s WHERE NOT s.is_folded
+) t ON t.counter = c.id
+WHERE %(budgets)s::text[] IS NULL OR c.budget = ANY(%(budgets)s::text[])
+GROUP BY c.budget, c.key, t.bucket HAVING sum(t.amount) <> 0
+ORDER BY c.budget, c.key, t.bucket"""

@@ -1,0 +1,202 @@
+"""What calls of tools may spend: it is reserved before they start, or they do not start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from understudy.approvals import BUDGET, VOTE_TYPES
+from understudy.interrupts import DECISION_TYPES, Request
+from understudy.modes.steps.tool_call.arguments import ReadyCall, as_tool_call, record_asked_now
+from understudy.modes.steps.tool_call.ends import DeniedByRule, NeedsDecision
+from understudy.modes.steps.tool_call.results import denied_by_rule
+from understudy.modes.steps.tool_call.rules import verdict_with
+from understudy.modes.steps.tool_call.votes import asked_now, with_requesters
+from understudy.run.account import Account, Shortage, Want, budget_signal, spender_of
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
+from understudy.state.run_state import Call
+from understudy.trust.budgets import Budget, NoAmount
+
+_USED_UP = "Not run: {shortages}."
+_NO_AMOUNT = "Not run: the budget {name!r} cannot count this call, for {why}."
+
+
+async def afford(run: Run, group: Sequence[ReadyCall]) -> list[ReadyCall]:
+    """Reserve what these calls may spend. Returns those that start, in their order.
+
+    What becomes of the others is recorded: a result, or a request to a person. A budget that stops
+    runs lets no later call of the reply start.
+    """
+    account: Account = run.root.ledger.account
+    started: list[ReadyCall] = []
+    for ready in group:
+        found = await _reserved(run, account, ready)
+        if found is None:
+            break
+        if found:
+            started.append(ready)
+    return started
+
+
+async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None:
+    """Whether the call may start; None where its run is to stop."""
+    call = ready.call
+    if call.check is not None or not may_spend(call):
+        return True
+    tool_call = as_tool_call(run, ready)
+    try:
+        wants = wants_of(run, account, tool_call)
+    except _CannotCount as problem:
+        text = _NO_AMOUNT.format(name=problem.budget.name, why=problem.why)
+        run.record(denied_by_rule(run, call, text))
+        return False
+    _note_reversal(account, tool_call)
+    if not wants:
+        return True
+    short = await account.reserve_for(call, wants)
+    if not short:
+        return True
+    text = _USED_UP.format(shortages="; ".join(each.text for each in short))
+    if any(each.budget.at_limit == "stop" for each in short):
+        signal = budget_signal(short)
+        run.record(replace(denied_by_rule(run, call, text), signal=signal.to_dict()))
+        return None
+    requests = [_request(tool_call, each) for each in short]
+    asked = await asked_now(run, tool_call, await with_requesters(run, requests))
+    record_asked_now(run, ready, asked)
+    return False
+
+
+async def afford_now(run: Run, ready: ReadyCall) -> None:
+    """Reserve what the call is about to spend, where a middleware has given it other arguments.
+
+    Raises:
+        CallEnded: if the budgets have no room for it.
+
+    """
+    account: Account = run.root.ledger.account
+    if not may_spend_in(ready.call):
+        return
+    tool_call = as_tool_call(run, ready)
+    try:
+        wants = wants_of(run, account, tool_call)
+    except _CannotCount as problem:
+        raise DeniedByRule(_NO_AMOUNT.format(name=problem.budget.name, why=problem.why)) from None
+    short = await account.reserve_for(ready.call, wants, is_started=True) if wants else []
+    if not short:
+        return
+    if all(each.budget.at_limit == "ask" for each in short):
+        requests = [_request(tool_call, each) for each in short]
+        asked = await asked_now(run, tool_call, await with_requesters(run, requests))
+        raise NeedsDecision(ready, asked)
+    raise DeniedByRule(_USED_UP.format(shortages="; ".join(each.text for each in short)))
+
+
+def may_spend_in(call: Call) -> bool:
+    """As `may_spend`, of a call whose start is recorded."""
+    return call.attempts - 1 <= call.not_entered or call.effect == "effects"
+
+
+def may_spend(call: Call) -> bool:
+    """Whether the body of the call is to be entered anew, and not only continued."""
+    if not call.entered:
+        return True
+    return any(
+        request.kind == "doubt" and call.decisions[request.id].type == "approve"
+        for request in call.requests.values()
+        if request.id in call.decisions
+    )
+
+
+class _CannotCount(Exception):
+    def __init__(self, budget: Budget, why: str) -> None:
+        super().__init__(why)
+        self.budget, self.why = budget, why
+
+
+def wants_of(run: Run, account: Account, call: ToolCall) -> list[Want]:
+    """What a call may spend of the budgets of the runtime.
+
+    Raises:
+        _CannotCount: if a budget cannot count it.
+
+    """
+    return [
+        _want(run, call, budget)
+        for budget in account.keeper.of_tools
+        if budget.measure.counts_tool(call.tool.names) and budget.covers(run.agent_path)
+    ]
+
+
+def _want(run: Run, call: ToolCall, budget: Budget) -> Want:
+    try:
+        return Want(
+            budget,
+            budget.key(spender_of(run), call.tool.name),
+            budget.measure.amount_of(call.arguments),
+            budget.measure.ref_of(call.arguments),
+            passes=_is_passed(call.call, budget),
+        )
+    except NoAmount as problem:
+        raise _CannotCount(budget, str(problem)) from None
+
+
+def _is_passed(call: Call, budget: Budget) -> bool:
+    """Whether persons have let the call spend beyond the budget."""
+    source = BUDGET + budget.name
+    return any(
+        request.source == source and call.decisions[request.id].type in ("approve", "edit")
+        for request in call.requests.values()
+        if request.id in call.decisions
+    )
+
+
+def _note_reversal(account: Account, call: ToolCall) -> None:
+    """Note what the call gives back if it succeeds."""
+    given: dict[tuple[str, str], Decimal | None] = {}
+    for budget in account.keeper.all:
+        measure = budget.measure
+        if measure.given_back_by and measure.given_back_by in call.tool.names:
+            try:
+                given[(budget.id, measure.ref_of(call.arguments))] = None
+            except NoAmount:
+                continue  # it names nothing: it gives nothing back
+    if given:
+        account.will_give_back(call.call, given)
+
+
+def _request(call: ToolCall, short: Shortage) -> Request:
+    budget = short.budget
+    return call.request(
+        allowed=DECISION_TYPES if budget.approval is None else VOTE_TYPES,
+        display=short.text[0].upper() + short.text[1:] + ".",
+        approval=budget.approval,
+        grant=False,
+        source=BUDGET + budget.name,
+    )
+
+
+# ------------------------------------------------------------------- rules that allow within
+
+
+async def reserve_within(run: Run, call: ToolCall) -> None:
+    """Reserve of the budget within which a rule allows the call, if only such rules do.
+
+    A rule whose budget has no room, or cannot count the call, matches nothing.
+    """
+    rules, account = run.environment.trust.rules, run.root.ledger.account
+    if rules is None or account is None or not rules.has_budgets or not may_spend(call.call):
+        return
+    verdict = verdict_with(run, call, None)
+    if verdict.result != "allow" or any(rule.within is None for rule in verdict.rules):
+        return
+    for rule in verdict.rules:
+        assert rule.within is not None, "as above"
+        try:
+            want = _want(run, call, rule.within)
+        except _CannotCount:
+            continue
+        if not await account.reserve_for(call.call, [want], is_within=True):
+            return

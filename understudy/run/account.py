@@ -1,0 +1,448 @@
+"""`Account`: what an agent has reserved of the budgets of its runtime, and what it has spent.
+
+What a tool call may spend is reserved before its start is recorded, and what a request to a model
+may cost before it is sent. It is settled in the commit of the record that says what became of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import NamedTuple
+
+from understudy._base.authors import shown_author
+from understudy._base.clock import Clock
+from understudy.approvals import BUDGET
+from understudy.errors import UsageError
+from understudy.journal.contracts import Owned
+from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.spending import (
+    CounterId,
+    Line,
+    Reservation,
+    Settlement,
+    SpendId,
+    Spending,
+)
+from understudy.run.ledger import Ledger
+from understudy.run.run import Run
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.state.folds.grants import has_happened
+from understudy.state.run_state import Call
+from understudy.state.waits import open_calls
+from understudy.stopping import StopSignal
+from understudy.trust.budgets import WARN_AT, Budget, Span, Spender
+from understudy.trust.trust import Trust
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_ENDS_CALLS = (r.Result, r.Settled, r.RunEnded, r.SubRunEnded, r.Withdrawn)
+_CALL, _WITHIN, _BACK, _MODEL = "call/", "within/", "back/", "model/"
+
+
+class Want(NamedTuple):
+    """What a call may spend of one budget."""
+
+    budget: Budget
+    key: str
+    amount: Decimal
+    ref: str = ""
+    passes: bool = False
+    """A person has let it pass: it counts, and needs no room."""
+
+
+class Shortage(NamedTuple):
+    """A budget that has no room."""
+
+    budget: Budget
+    key: str
+    needs: Decimal
+    used: Decimal
+    limit: Decimal
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        budget = self.budget
+        left = max(self.limit - self.used, Decimal(0))
+        return (
+            f"the budget {budget.name!r} ({budget.text}) has {budget.shown(left)} left, and "
+            f"{budget.shown(self.needs)} would be needed"
+        )
+
+
+def budget_signal(short: Sequence[Shortage]) -> StopSignal:
+    """The signal by which a run stops for which budgets have no room."""
+    text = "; ".join(each.text for each in short)
+    names = [each.budget.name for each in short]
+    return StopSignal.budget(
+        text[0].upper() + text[1:], source=BUDGET + names[0], budgets=list(names)
+    )
+
+
+def spender_of(run: Run) -> Spender:
+    """Who spends what a run spends: the outermost agent."""
+    root = run.root
+    return Spender(
+        agent_id=root.agent_id,
+        definition=root.definition.name,
+        agent_path=run.agent_path,
+        run_id=root.run_id,
+        requesters=tuple(map(shown_author, root.state.authors)),
+    )
+
+
+class BudgetNews(NamedTuple):
+    """A budget of which less is left than people were told of before."""
+
+    budget: Budget
+    key: str
+    used: Decimal
+    limit: Decimal
+
+
+class BudgetKeeper:
+    """The budgets of a runtime, on the counters of its store.
+
+    Args:
+        budgets: of all that its agents spend.
+        within: those of rules.
+        trust: knows which budgets were raised.
+        clock: of the runtime.
+
+    """
+
+    def __init__(
+        self, budgets: Sequence[Budget], within: Sequence[Budget], trust: Trust, clock: Clock
+    ) -> None:
+        self.budgets: tuple[Budget, ...] = tuple(budgets)
+        self.within: tuple[Budget, ...] = tuple(within)
+        self.of_models: tuple[Budget, ...] = tuple(b for b in budgets if b.measure.is_of_models)
+        self.of_tools: tuple[Budget, ...] = tuple(b for b in budgets if not b.measure.is_of_models)
+        self.clock = clock
+        self._trust = trust
+        self._spending: Spending | None = None
+        self._warned: dict[tuple[CounterId, int], Decimal] = {}
+        self.on_low: Callable[[BudgetNews], None] | None = None
+        """Called where a budget ends soon, once for each of its windows on this host."""
+
+    @property
+    def all(self) -> tuple[Budget, ...]:
+        """Those of the runtime, and those of rules."""
+        return (*self.budgets, *self.within)
+
+    def open(self, spending: Spending | None) -> None:
+        """The store has opened.
+
+        Raises:
+            UsageError: if it keeps no counters.
+
+        """
+        if spending is None:
+            raise UsageError(
+                "`budgets`: the store of this runtime keeps no counters: see `journal.Store.keeps`"
+            )
+        self._spending = spending
+
+    @property
+    def spending(self) -> Spending:
+        """The counters of the store."""
+        assert self._spending is not None, "the runtime is open"
+        return self._spending
+
+    def now(self) -> int:
+        """Seconds since 1970. The store has the last word: see `Reserved.is_late`."""
+        return int(self.clock.now().timestamp())
+
+    def limit(self, budget: Budget, key: str) -> Decimal:
+        """What there is in the window of now, with what persons have added to it."""
+        state = self._trust.state
+        if not state.raised:
+            return budget.measure.limit
+        return budget.measure.limit + state.added_to(budget.id, key, self.clock.now())
+
+    def low(self) -> int:
+        """Of how many budgets four fifths are used in the window of now, as this host was told."""
+        now, count = self.now(), 0
+        by_id = {budget.id: budget for budget in self.all} if self._warned else {}
+        for (counter, bucket), limit in list(self._warned.items()):  # another thread may ask
+            budget = by_id[counter.budget]
+            is_over = budget.window is not None and bucket < budget.span(now).since
+            count += not is_over and self.limit(budget, counter.key) <= limit
+        return count
+
+    def note(self, want: Want, span: Span, used: Decimal, limit: Decimal) -> None:
+        """Tell once for each window that a budget ends soon."""
+        if used < limit * WARN_AT:
+            return
+        about = CounterId(want.budget.id, want.key), span.bucket if want.budget.window else 0
+        if self._warned.get(about, Decimal(-1)) >= limit:
+            return
+        if len(self._warned) >= 10_000:  # windows that are over, mostly
+            self._warned.clear()
+        self._warned[about] = limit
+        budget = want.budget
+        logger.warning(
+            "the budget %r%s: %s of %s are used",
+            budget.name,
+            f" of {want.key}" if want.key else "",
+            budget.shown(used),
+            budget.shown(limit),
+        )
+        if self.on_low is not None:
+            self.on_low(BudgetNews(budget, want.key, used, limit))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A reservation of a tool call that is not settled."""
+
+    call_key: str
+    amounts: dict[str, Decimal]
+    """By `CounterId.budget`."""
+    call: Call | None = None
+    """The call, as it was seen last in the state."""
+    gives_back: Mapping[tuple[str, str], Decimal | None] = field(default_factory=dict)
+    """As of `Settlement`, if the call succeeds."""
+
+
+class Account:
+    """The reservations of an agent while it is in memory. On the runtime's loop.
+
+    Args:
+        keeper: of the runtime.
+        owned: the agent.
+        journal: of the agent: its commits settle.
+
+    """
+
+    def __init__(self, keeper: BudgetKeeper, owned: Owned, journal: OwnedJournal) -> None:
+        self.keeper = keeper
+        self._agent_id, self._incarnation = owned.agent_id, owned.incarnation
+        self._epoch = owned.epoch
+        self._journal = journal
+        self._open: dict[str, _Open] = {}
+        self._given_back = 0
+        """How many reservations were given back, of calls whose body was not entered."""
+
+    async def load(self, state: AgentState) -> None:
+        """Take up what an earlier activation has reserved.
+
+        What a request to a model has cost that was cut off, nobody knows. The reservation of a call
+        that is open stays. No record says what became of any other, so it counts as spent.
+        """
+        found = await self.keeper.spending.open_spending(self._agent_id)
+        if not found:
+            return
+        calls = {call.key: call for call in open_calls(state)}
+        in_doubt = {key for each in state.whole_tree for key in each.doubts}
+        unknown = []
+        for each in found:
+            what = each.id.what
+            key = _call_key(what)
+            if key is not None and (key in calls or key in in_doubt):
+                amounts = {counter.budget: amount for counter, amount in each.amounts.items()}
+                self._open[what] = _Open(key, amounts, calls.get(key))
+            else:
+                unknown.append(Settlement(id=each.id, unknown=True))
+        if unknown:
+            self._journal.settle(unknown)
+
+    # ------------------------------------------------------------------- reserving
+
+    async def reserve(
+        self, what: str, wants: Sequence[Want], *, must_last: bool = False
+    ) -> list[Shortage]:
+        """Reserve of all these budgets, or of none.
+
+        Args:
+            what: for which call; the same again needs room for what is more than before.
+            wants: no two of one budget.
+            must_last: as of `Reservation`.
+
+        Returns:
+            The budgets without room; empty where it is reserved.
+
+        Raises:
+            JournalFailed: if the store is away.
+
+        """
+        keeper = self.keeper
+        now = keeper.now()
+        while True:
+            spans = [want.budget.span(now) for want in wants]
+            limits = [keeper.limit(want.budget, want.key) for want in wants]
+            lines = tuple(
+                Line(
+                    counter=CounterId(want.budget.id, want.key),
+                    bucket=span.bucket,
+                    since=span.since,
+                    amount=want.amount,
+                    limit=None if want.passes else limit,
+                    ref=want.ref,
+                )
+                for want, span, limit in zip(wants, spans, limits, strict=True)
+            )
+            asked = Reservation(
+                id=self._id(what),
+                lines=lines,
+                valid_from=max(span.bucket for span in spans),
+                valid_until=min(span.until for span in spans),
+                must_last=must_last,
+            )
+            reserved = await keeper.spending.reserve(asked)
+            if not reserved.is_late:
+                break
+            now = reserved.now  # the clock of this host is another one, or a window has just ended
+        sums = [reserved.sums.get(line.counter, Decimal(0)) for line in lines]
+        if reserved.refused:
+            return [
+                Shortage(want.budget, want.key, want.amount, used, limit)
+                for want, used, limit, line in zip(wants, sums, limits, lines, strict=True)
+                if line.counter in reserved.refused
+            ]
+        for want, span, used, limit in zip(wants, spans, sums, limits, strict=True):
+            keeper.note(want, span, used, limit)
+        return []
+
+    def _id(self, what: str) -> SpendId:
+        return SpendId(self._agent_id, self._incarnation, what)
+
+    async def reserve_for(
+        self,
+        call: Call,
+        wants: Sequence[Want],
+        *,
+        is_within: bool = False,
+        is_started: bool = False,
+    ) -> list[Shortage]:
+        """As `reserve`, for a call of a tool. It is settled by what the records say of the call.
+
+        A call that may be made again under its key spends once. Any other spends anew each time
+        that its body may be entered.
+
+        Args:
+            call: the call.
+            wants: as of `reserve`.
+            is_within: whether a rule allows it within these budgets.
+            is_started: whether the start of this attempt is recorded already.
+
+        """
+        number = 1
+        if call.attempts and call.effect == "effects":
+            number += call.attempts - call.not_entered - is_started
+        prefix = f"{_WITHIN if is_within else _CALL}{number}."
+        what = next(
+            (
+                what
+                for what, each in self._open.items()
+                if each.call_key == call.key and what.startswith(prefix)
+            ),
+            # What is settled is not reserved again under its name. A failed run that is continued
+            # may start a call whose reservation was given back.
+            f"{prefix}{self._epoch}.{self._given_back}/{call.key}",
+        )
+        amounts = {want.budget.id: want.amount for want in wants}
+        known = self._open.get(what)
+        if known is not None and known.amounts == amounts:
+            return []
+        short = await self.reserve(what, wants)
+        if not short:
+            self._open[what] = _Open(call.key, amounts, call)
+        return short
+
+    def will_give_back(self, call: Call, given: Mapping[tuple[str, str], Decimal | None]) -> None:
+        """Note what a call gives back if it succeeds."""
+        self._open[f"{_BACK}1./{call.key}"] = _Open(call.key, {}, call, given)
+
+    def is_within(self, call_key: str, budget: Budget) -> bool:
+        """Whether a rule lets the call run by this budget."""
+        return any(
+            what.startswith(_WITHIN) and each.call_key == call_key and budget.id in each.amounts
+            for what, each in self._open.items()
+        )
+
+    def model_request(self, run_id: str, number: str) -> str:
+        """What a request to a model is called."""
+        return f"{_MODEL}{number}/{run_id}"
+
+    # ------------------------------------------------------------------- settling
+
+    def settle(
+        self, what: str, amounts: Mapping[str, Decimal] | None = None, *, unknown: bool = False
+    ) -> None:
+        """Settle a request to a model, in the commit of the record that comes with it."""
+        self._journal.settle([Settlement(id=self._id(what), amounts=amounts, unknown=unknown)])
+
+    def recorded(self, state: AgentState, records: Iterable[r.Record]) -> None:
+        """Settle what is over by these records, which are folded, in their commit."""
+        if not self._open:
+            return
+        for record in records:
+            inner = record
+            while isinstance(inner, r.ChildRecord):
+                inner = inner.record
+            if isinstance(inner, _ENDS_CALLS):
+                self._settle_over(state, inner)
+
+    def _settle_over(self, state: AgentState, inner: r.Record) -> None:
+        in_doubt = {key for each in state.whole_tree for key in each.doubts}
+        still_open = {call.key: call for call in open_calls(state)}
+        settled = []
+        over: dict[str, list[str]] = {}
+        for what, each in self._open.items():
+            call = still_open.get(each.call_key)
+            if call is not None:
+                each.call = call
+            is_over = call is None or call.result is not None
+            if is_over and each.call_key not in in_doubt:
+                over.setdefault(each.call_key, []).append(what)
+        for key, whats in over.items():
+            happened = has_happened(key, inner, self._open[whats[0]].call)
+            self._given_back += not happened
+            last = max(whats, key=_number)
+            unknown = isinstance(inner, r.Settled) and inner.ended
+            succeeded = isinstance(inner, r.Result) and inner.part.outcome == "success"
+            for what in whats:
+                entry = self._open.pop(what)
+                amounts = None if happened else dict.fromkeys(entry.amounts, Decimal(0))
+                is_first_try = _number(what) < _number(last)
+                settled.append(
+                    Settlement(
+                        id=self._id(what),
+                        amounts=amounts,
+                        unknown=happened and (unknown or is_first_try),
+                        gives_back=entry.gives_back if succeeded else {},
+                    )
+                )
+        if settled:
+            self._journal.settle(settled)
+
+
+def _call_key(what: str) -> str | None:
+    kind, _, rest = what.partition("/")
+    return None if f"{kind}/" == _MODEL else rest.partition("/")[2]
+
+
+def _number(what: str) -> int:
+    return int(what.partition("/")[2].partition(".")[0])
+
+
+class SpendingLedger(Ledger):
+    """The ledger of an agent whose runtime has budgets."""
+
+    __slots__ = ("account",)
+
+    account: Account
+
+    async def open_account(self, keeper: BudgetKeeper, owned: Owned, journal: OwnedJournal) -> None:
+        """Reserve and settle from now on. Called before anything is recorded."""
+        self.account = Account(keeper, owned, journal)
+        await self.account.load(self.state)
+
+    def record(self, *records: r.Record) -> None:
+        super().record(*records)
+        self.account.recorded(self.state, records)

@@ -1,0 +1,570 @@
+"""`Budget`: how much the calls of all agents of a runtime may spend, of what, and for how long.
+
+A call reserves what it may spend before it starts. So calls at the same time, on all hosts of a
+store, never pass a limit together that each of them keeps alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from understudy._base.json_values import checked_text, digest, shown
+from understudy._base.usd import LARGEST, exact, shown_usd
+from understudy.approvals import Approval
+from understudy.errors import UsageError
+
+Unit = Literal["usd", "tokens", "calls", "sum"]
+Per = Literal["run", "agent", "definition", "tool", "requester"]
+AtLimit = Literal["stop", "ask"]
+NO_LATER = 1 << 62
+"""Seconds: of what has no end."""
+WARN_AT = Decimal("0.8")
+"""The part of a limit at which people are told that it ends soon."""
+_SLICES = 24
+"""A sliding window is counted in so many slices. The oldest slice counts whole."""
+_PERS: tuple[str, ...] = get_args(Per)
+
+
+class NoAmount(Exception):
+    """What a call would spend cannot be known, so it does not run. Its text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What a budget counts, and how much there is: made by `usd`, `tokens`, `calls`, `sum_of`."""
+
+    unit: Unit
+    limit: Decimal
+    tool: str = "*"
+    """The pattern of the names of tools, of what counts calls of tools."""
+    argument: str = ""
+    """The argument that is summed; `order.amount` is inside of `order`."""
+    currency: str = ""
+    currency_in: str = ""
+    """The argument that says the currency."""
+    given_back_by: str = ""
+    """The name of the tool that gives back what a call has spent."""
+    ref: str = ""
+    """The argument by which that tool names the call."""
+    native_tool: Decimal | None = None
+    """USD that a tool which the provider runs may cost in one request."""
+
+    @property
+    def is_of_models(self) -> bool:
+        """Whether requests to models count, and not calls of tools."""
+        return self.unit in ("usd", "tokens")
+
+    def shown(self, amount: Decimal) -> str:
+        """An amount, as people read it."""
+        if self.unit == "usd":
+            return shown_usd(amount)
+        text = f"{amount:,f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return f"{text} {self.currency if self.unit == 'sum' else self.unit}".rstrip()
+
+    def counts_tool(self, names: Sequence[str]) -> bool:
+        """Whether calls of a tool with these names count."""
+        return not self.is_of_models and any(fnmatchcase(name, self.tool) for name in names)
+
+    def amount_of(self, arguments: Mapping[str, Any]) -> Decimal:
+        """What a call with these arguments may spend.
+
+        Raises:
+            NoAmount: if that is not known, or is no amount of the budget.
+
+        """
+        if self.unit == "calls":
+            return Decimal(1)
+        if self.currency_in:
+            named = _at(arguments, self.currency_in)
+            if named != self.currency:
+                raise NoAmount(
+                    f"its `{self.currency_in}` is {shown(named)}, and the budget is in "
+                    f"{self.currency}"
+                )
+        return amount_in(_at(arguments, self.argument), self.argument)
+
+    def ref_of(self, arguments: Mapping[str, Any]) -> str:
+        """What a call names by which its amount can be given back; empty where none can."""
+        if not self.ref:
+            return ""
+        found = _at(arguments, self.ref)
+        if found is None or found == "":
+            raise NoAmount(f"it has no `{self.ref}`, by which {self.given_back_by!r} names it")
+        return digest([self.ref, found])[:32]
+
+    @property
+    def kind(self) -> list[Any]:
+        """All that decides what is counted: with another one, another counter begins."""
+        return [self.unit, self.tool, self.argument, self.currency, self.currency_in]
+
+
+def _at(arguments: Mapping[str, Any], path: str) -> Any:
+    found: Any = arguments
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def amount_in(given: Any, name: str) -> Decimal:
+    """The amount that an argument is.
+
+    Raises:
+        NoAmount: unless it is a finite number from 0 to a billion, or the text of one.
+
+    """
+    if given is None:
+        raise NoAmount(f"it has no `{name}`")
+    if isinstance(given, bool) or not isinstance(given, (int, float, str, Decimal)):
+        raise NoAmount(f"its `{name}` is no number: {shown(given)}")
+    try:
+        found = Decimal(str(given))
+    except InvalidOperation:
+        raise NoAmount(f"its `{name}` is no number: {shown(given)}") from None
+    if not found.is_finite():
+        raise NoAmount(f"its `{name}` is no finite number: {shown(given)}")
+    if found < 0:
+        raise NoAmount(f"its `{name}` is negative: {shown(given)}. A call gives nothing back so")
+    if found >= LARGEST:
+        raise NoAmount(f"its `{name}` is a billion or more: {shown(given)}")
+    return exact(found)
+
+
+def usd(
+    limit: Decimal | float | str, *, native_tool: Decimal | float | str | None = None
+) -> Measure:
+    """What requests to models cost, in USD, by the prices of the runtime.
+
+    Args:
+        limit: USD.
+        native_tool: USD that one use of a tool which the provider runs, such as a search, may cost.
+            Without it, a request with such a tool is refused: nobody knows what it would cost.
+
+    Raises:
+        UsageError: for what is no amount.
+
+    """
+    tool = None if native_tool is None else _limit(native_tool, "usd(native_tool=)", may_be_0=True)
+    return Measure(unit="usd", limit=_limit(limit, "usd(...)"), native_tool=tool)
+
+
+def tokens(limit: int) -> Measure:
+    """The tokens of requests to models, input and output.
+
+    Raises:
+        UsageError: for what is no whole number from 1 on.
+
+    """
+    return Measure(unit="tokens", limit=_whole(limit, "tokens(...)"))
+
+
+def calls(tool: str, limit: int) -> Measure:
+    """The calls of tools.
+
+    Args:
+        tool: the name of a tool, or a pattern such as `"send_*"`.
+        limit: how many.
+
+    Raises:
+        UsageError: for what is no name, or no whole number from 1 on.
+
+    """
+    name = checked_text(tool, what="calls(...): the name of a tool")
+    return Measure(unit="calls", tool=name, limit=_whole(limit, f"calls({name!r}, ...)"))
+
+
+def sum_of(
+    tool: str,
+    argument: str,
+    limit: Decimal | float | str,
+    *,
+    currency: str = "",
+    currency_in: str = "",
+    given_back_by: str = "",
+    ref: str = "",
+) -> Measure:
+    """The sum of an argument over calls of a tool, such as the money that is refunded.
+
+    A call whose argument is missing, negative, not finite or in another currency does not run.
+
+    Args:
+        tool: the name of a tool, or a pattern.
+        argument: its name; `"order.amount"` is inside of `order`.
+        limit: the sum.
+        currency: of the sum. With `currency_in` each call must name this currency.
+        currency_in: the argument that says the currency of a call.
+        given_back_by: the name of a tool whose success gives back what a call has spent, once.
+        ref: the argument by which a call and that tool name the same thing, such as `"order"`.
+
+    Raises:
+        UsageError: for what is no amount or no name, or for one of `given_back_by` and `ref`
+            without the other.
+
+    """
+    name = checked_text(tool, what="sum_of(...): the name of a tool")
+    what = f"sum_of({name!r}, ...)"
+    if currency_in and not currency:
+        raise UsageError(f"{what}: `currency_in` needs `currency`, the one that calls must be in")
+    if bool(given_back_by) != bool(ref):
+        raise UsageError(f"{what}: `given_back_by` and `ref` belong together: give both")
+    for each, given in (
+        ("currency", currency),
+        ("currency_in", currency_in),
+        ("given_back_by", given_back_by),
+        ("ref", ref),
+    ):
+        checked_text(given, what=f"{what}: `{each}`", may_be_empty=True)
+    return Measure(
+        unit="sum",
+        tool=name,
+        argument=checked_text(argument, what=f"{what}: the name of an argument"),
+        limit=_limit(limit, what),
+        currency=currency,
+        currency_in=currency_in,
+        given_back_by=given_back_by,
+        ref=ref,
+    )
+
+
+def _limit(given: object, what: str, *, may_be_0: bool = False) -> Decimal:
+    try:
+        found = amount_in(given, "limit")
+    except NoAmount:
+        found = Decimal(0)
+        if given not in (0, "0"):
+            raise UsageError(
+                f"{what} takes a finite amount of more than 0 and below a billion, got "
+                f"{shown(given)}"
+            ) from None
+    if not found and not may_be_0:
+        raise UsageError(f"{what} takes an amount of more than 0, got {shown(given)}")
+    return found
+
+
+def _whole(given: object, what: str) -> Decimal:
+    if type(given) is not int or not 1 <= given < int(LARGEST) * 1000:
+        raise UsageError(f"{what} takes a whole number from 1 on, got {shown(given)}")
+    return Decimal(given)
+
+
+# ------------------------------------------------------------------------------ windows
+
+
+class Span(NamedTuple):
+    """The part of time that counts together at one moment, in seconds since 1970."""
+
+    bucket: int
+    """When the bucket begins in which something is counted now."""
+    since: int
+    """The first bucket that counts."""
+    until: int
+    """When the bucket ends."""
+    ends: int
+    """When the window ends in which what is spent now counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """For how long amounts count together. Made by `day`, `week`, `month` and `last`."""
+
+    unit: Literal["day", "week", "month", "last"]
+    zone: str = ""
+    seconds: int = 0
+
+    def span(self, now: int) -> Span:
+        """The window at a moment."""
+        if self.unit == "last":
+            slice_ = max(self.seconds // _SLICES, 1)
+            bucket = now - now % slice_
+            since = bucket - self.seconds
+            return Span(bucket, since - since % slice_, bucket + slice_, now + self.seconds)
+        begin, end = self._days(datetime.fromtimestamp(now, ZoneInfo(self.zone)))
+        return Span(begin, begin, end, end)
+
+    def _days(self, at: datetime) -> tuple[int, int]:
+        first = at.date()
+        if self.unit == "week":
+            first -= timedelta(days=first.weekday())
+        elif self.unit == "month":
+            first = first.replace(day=1)
+        if self.unit == "day":
+            last = first + timedelta(days=1)
+        elif self.unit == "week":
+            last = first + timedelta(days=7)
+        else:
+            last = (first + timedelta(days=32)).replace(day=1)
+        # Midnight by the clock on the wall: a day has 23 or 25 hours where that is set.
+        times = (
+            datetime(each.year, each.month, each.day, tzinfo=ZoneInfo(self.zone))
+            for each in (first, last)
+        )
+        begin, end = (int(each.timestamp()) for each in times)
+        return begin, end
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        if self.unit != "last":
+            return f"a {self.unit}" + ("" if self.zone == "UTC" else f" in {self.zone}")
+        hours, rest = divmod(self.seconds, 3600)
+        return f"in {hours} h" if not rest else f"in {self.seconds // 60} min"
+
+
+def _calendar(unit: Literal["day", "week", "month"], zone: str) -> Window:
+    name = checked_text(zone, what=f"{unit}(...): the name of a time zone")
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(
+            f"{unit}({name!r}): there is no time zone of this name, such as 'Europe/Berlin'"
+        ) from error
+    return Window(unit=unit, zone=name)
+
+
+def day(zone: str = "UTC") -> Window:
+    """From midnight to midnight in a time zone.
+
+    Raises:
+        UsageError: if there is no zone of this name.
+
+    """
+    return _calendar("day", zone)
+
+
+def week(zone: str = "UTC") -> Window:
+    """From Monday to Sunday in a time zone.
+
+    Raises:
+        UsageError: if there is no zone of this name.
+
+    """
+    return _calendar("week", zone)
+
+
+def month(zone: str = "UTC") -> Window:
+    """From the first to the last day of a month in a time zone.
+
+    Raises:
+        UsageError: if there is no zone of this name.
+
+    """
+    return _calendar("month", zone)
+
+
+def last(*, days: float = 0, hours: float = 0, minutes: float = 0) -> Window:
+    """The time until now, at any moment. It is counted in slices of a 24th part of it.
+
+    Raises:
+        UsageError: for less than a minute, or more than ten years.
+
+    """
+    try:
+        seconds = timedelta(days=days, hours=hours, minutes=minutes).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        seconds = 0.0
+    if not 60 <= seconds <= 10 * 366 * 86400:
+        raise UsageError(
+            "last(...) takes a time from a minute to ten years, such as last(hours=24), got "
+            f"days={shown(days)}, hours={shown(hours)}, minutes={shown(minutes)}"
+        )
+    return Window(unit="last", seconds=round(seconds))
+
+
+# ------------------------------------------------------------------------------ budgets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spender:
+    """Who spends: what the keys of budgets are made of."""
+
+    agent_id: str
+    """The id of the outermost agent."""
+    definition: str
+    """The name of the outermost agent."""
+    agent_path: tuple[str, ...]
+    run_id: str
+    """The id of the outermost run."""
+    requesters: tuple[str | None, ...]
+    """The names of those who have asked for it."""
+
+
+class Budget:
+    """How much may be spent: `Budget("models", usd(50), window=day("Europe/Berlin"))`.
+
+    Args:
+        name: names it to people; no two budgets of a runtime have one name.
+        measure: what is counted, and how much there is: `usd(50)`, `tokens(1_000_000)`,
+            `calls("send_*", 100)`, `sum_of("refund", "amount", 200, currency="EUR")`.
+        per: for whom it is counted apart: for each `run`, `agent` (with all agents inside),
+            `definition`, `tool` or `requester`. Nothing: it is for the whole store.
+        window: for how long: `day(zone)`, `week(zone)`, `month(zone)`, `last(hours=24)`. None: for
+            ever.
+        at_limit: what becomes of a call for which there is no room. `"stop"` ends its run, as
+            `Stopped`. `"ask"` asks a person: what is approved is spent beyond the limit.
+        approval: who must agree then; None: anybody with the right to decide.
+        agent: the name of an agent, or a pattern: calls of this agent count, and of those inside.
+
+    Raises:
+        UsageError: where something is not as it must be.
+
+    """
+
+    __slots__ = ("agent", "approval", "at_limit", "id", "measure", "name", "per", "window")
+
+    def __init__(
+        self,
+        name: str,
+        measure: Measure,
+        *,
+        per: Per | Sequence[Per] = (),
+        window: Window | None = None,
+        at_limit: AtLimit = "stop",
+        approval: Approval | None = None,
+        agent: str = "*",
+    ) -> None:
+        self.name: str = checked_text(name, what="Budget(...): its name")
+        what = f"Budget({self.name!r}, ...)"
+        if not isinstance(measure, Measure):
+            raise UsageError(
+                f"{what} takes usd(...), tokens(...), calls(...) or sum_of(...), got "
+                f"{shown(measure)}"
+            )
+        keys = (per,) if isinstance(per, str) else tuple(per)
+        unknown = next((each for each in keys if each not in _PERS), None)
+        if unknown is not None or len(set(keys)) < len(keys):
+            raise UsageError(
+                f"{what}: `per` takes any of {', '.join(_PERS)}, each once, got {shown(per)}"
+            )
+        if "tool" in keys and measure.is_of_models:
+            raise UsageError(f"{what}: requests to models have no tool to count by: `per` has one")
+        if window is not None and not isinstance(window, Window):
+            raise UsageError(
+                f"{what}: `window` must be day(), week(), month() or last(hours=...), got "
+                f"{shown(window)}"
+            )
+        if at_limit not in ("stop", "ask"):
+            raise UsageError(f"{what}: `at_limit` must be 'stop' or 'ask', got {shown(at_limit)}")
+        if approval is not None and (
+            at_limit != "ask" or not isinstance(approval, Approval) or measure.is_of_models
+        ):
+            raise UsageError(
+                f"{what}: `approval` takes approval(...), with at_limit='ask', where calls of "
+                f"tools count, got {shown(approval)}"
+            )
+        if "run" in keys and window is not None:
+            raise UsageError(f"{what}: a run is counted as a whole: `window` must be None")
+        self.measure: Measure = measure
+        self.per: tuple[str, ...] = tuple(each for each in _PERS if each in keys)
+        self.window: Window | None = window
+        self.at_limit: AtLimit = at_limit
+        self.approval: Approval | None = approval
+        self.agent: str = checked_text(agent, what=f"{what}: `agent`")
+        described = [self.measure.kind, self.per, self.agent, _described(window)]
+        self.id: str = f"{self.name}#{digest(described)[:8]}"
+
+    def covers(self, path: Sequence[str]) -> bool:
+        """Whether calls of an agent below these names count."""
+        return self.agent == "*" or any(fnmatchcase(each, self.agent) for each in path)
+
+    def key(self, spender: Spender, tool: str = "") -> str:
+        """For whom it is counted, as one text.
+
+        Raises:
+            NoAmount: if that is not known.
+
+        """
+        parts = []
+        for each in self.per:
+            value: str | None
+            match each:
+                case "run":
+                    value = spender.run_id
+                case "agent":
+                    value = spender.agent_id
+                case "definition":
+                    value = spender.definition
+                case "tool":
+                    value = tool
+                case _:
+                    value = _requester(spender.requesters)
+            parts.append(f"{each}={value}")
+        return ", ".join(parts)
+
+    def span(self, now: int) -> Span:
+        """The window at a moment, in seconds since 1970."""
+        return Span(0, 0, NO_LATER, NO_LATER) if self.window is None else self.window.span(now)
+
+    def shown(self, amount: Decimal) -> str:
+        """An amount, as people read it."""
+        return self.measure.shown(amount)
+
+    @property
+    def described(self) -> list[Any]:
+        """All that decides what it allows."""
+        measure = self.measure
+        given = [str(measure.limit), measure.given_back_by, measure.ref, str(measure.native_tool)]
+        approval = None if self.approval is None else self.approval.to_dict()
+        return [self.id, given, self.at_limit, approval]
+
+    @property
+    def counts(self) -> str:
+        """What it counts, as people read it."""
+        measure = self.measure
+        what = {
+            "usd": "what requests to models cost",
+            "tokens": "tokens of requests to models",
+            "calls": f"calls of {measure.tool}",
+            "sum": f"{measure.argument} of {measure.tool}",
+        }[measure.unit]
+        return what if self.agent == "*" else f"{what}, by {self.agent}"
+
+    @property
+    def text(self) -> str:
+        """What it allows, as people read it."""
+        per = "".join(f", for each {each}" for each in self.per)
+        window = "" if self.window is None else f" {self.window.text}"
+        return f"{self.shown(self.measure.limit)}{window}{per}"
+
+    def __repr__(self) -> str:
+        return f"Budget({self.name!r}: {self.text})"
+
+
+def _described(window: Window | None) -> list[Any] | None:
+    return None if window is None else [window.unit, window.zone, window.seconds]
+
+
+def _requester(names: Sequence[str | None]) -> str:
+    known = sorted({name for name in names if name})
+    if not known or len(known) < len(set(names)):
+        raise NoAmount("nobody knows who has asked for it, and the budget is for each requester")
+    return " and ".join(known)
+
+
+GivenBudgets: TypeAlias = Sequence[Budget]
+
+
+def checked_budgets(given: object) -> tuple[Budget, ...]:
+    """The budgets that were given to a runtime.
+
+    Raises:
+        UsageError: if it is anything else, or two have one name.
+
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise UsageError(f"`budgets` must be a list of Budget(...), got {shown(given)}")
+    names: set[str] = set()
+    for each in given:
+        if not isinstance(each, Budget):
+            raise UsageError(f"`budgets` must be a list of Budget(...), got {shown(each)} in it")
+        if each.name in names:
+            raise UsageError(f"`budgets`: two are named {each.name!r}: give them different names")
+        names.add(each.name)
+    return tuple(given)
