@@ -16,9 +16,9 @@ from tests.support.hosts import host, opened
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Completed, ScriptedModel, call, tool
-from understudy.actors import freezing
 from understudy.actors.agent.runs import starts
 from understudy.actors.agent_host import AgentHost
+from understudy.actors.trust_watch import TrustWatch
 from understudy.journal import MemoryStore
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
@@ -27,7 +27,7 @@ from understudy.modes import pipeline
 from understudy.state.trust_log import HostBehind
 from understudy.trust.freezes import Stops
 
-__all__ = ["ATTACKS", "BROKEN", "Desk", "Waits", "built", "ended", "runs"]
+__all__ = ["ATTACKS", "BROKEN", "Desk", "Suspended", "Waits", "built", "ended", "runs"]
 
 
 class Desk:
@@ -277,7 +277,7 @@ def _no_wait(patch: pytest.MonkeyPatch) -> None:
     async def at_once(*_: Any) -> tuple[str, ...]:
         return ()
 
-    _replace(patch, freezing.Freezing, "_all_judge_by", at_once)
+    _replace(patch, TrustWatch, "all_judge_by", at_once)
 
 
 def _heard_is_judged(patch: pytest.MonkeyPatch) -> None:

@@ -486,6 +486,23 @@ async def test_what_two_freezes_hold_begins_after_both_are_over() -> None:
     assert desk.paid == [7]
 
 
+@pytest.mark.parametrize("turns", range(0, 24, 3))
+async def test_what_is_thawed_while_its_attempt_ends_goes_on(turns: int) -> None:
+    """V52: whichever comes first."""
+    desk = Desk(7, 8)
+    desk.waits_at.add(7)
+    async with opened(MemoryStore(), desk.agent) as runtime:
+        run = runtime.spawn("desk", "t").run("go")
+        await soon(desk.held.entered.wait())
+        freeze = await soon(runtime.freeze(why="a leak"))
+        desk.held.release.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(run))
+    assert desk.paid == [7, 8]
+
+
 # ------------------------------------------------------------------------------ the calls
 
 
