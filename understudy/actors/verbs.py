@@ -186,6 +186,8 @@ _TABLE = (
     Verb("freeze", "freeze", None, _TRUST, said="nothing of it begins any more"),
     Verb("thaw", "freeze", None, _TRUST, said="what waited begins"),
     Verb("freezes", "read", None, _TRUST),
+    Verb("require", "admin", None, _TRUST, said="it is set"),
+    Verb("required", "read", None, _TRUST),
     Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),

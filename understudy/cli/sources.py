@@ -71,6 +71,21 @@ class Source(ABC):
         """Why the run of an agent may not go on, where no call may start; empty otherwise."""
 
     @abstractmethod
+    def freezes(self) -> list[dict[str, Any]]:
+        """What is frozen in the store."""
+
+    def frozen(self, row: Mapping[str, Any], state: AgentState) -> str:
+        """By whom and why an agent, or a call of its open run, is frozen; empty where none is."""
+        run = state.run
+        open_ = () if run is None or run.over else run.calls
+        tools = {call.part.tool_name for call in open_ if call.result is None}
+        for each in self.freezes():
+            name, what = each["name"], each["what"]
+            if what == "store" or name in (tools if what == "tool" else (row["agent"],)):
+                return str(each["text"])
+        return ""
+
+    @abstractmethod
     def budgets(self) -> dict[str, Any]: ...
     @abstractmethod
     def export(self, id: str) -> dict[str, Any]: ...
@@ -185,6 +200,9 @@ class StoreSource(Source):
             return ""
         return f"rules version {rules.version} hold for this store: older hosts start no call"
 
+    def freezes(self) -> list[dict[str, Any]]:
+        return [each.to_dict() for each in self._observer.freezes().get()]
+
     def budgets(self) -> dict[str, Any]:
         refuse(USAGE, "a store does not say what its budgets allow: ask a running server, by --url")
 
@@ -281,6 +299,10 @@ class ApiSource(Source):
 
     def budgets(self) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get("/budgets", limit=PAGE)
+        return found
+
+    def freezes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.get("/freezes")["freezes"]
         return found
 
     def held(self, row: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
 from understudy.journal.loaded import Loaded
-from understudy.state.trust_log import HostBehind
+from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.errors import StoreError
@@ -349,6 +349,21 @@ class SharedBackend(Backend):
     @abstractmethod
     def hosts_behind(self, number: int) -> list[HostBehind]:
         """The other hosts that have not said so for this number, also those whose lease ended."""
+
+    @abstractmethod
+    def provide(self, names: Collection[str]) -> None:
+        """Say what this host has, of what a store may require: when it opens, and in each renewal.
+
+        Called in any thread.
+        """
+
+    @abstractmethod
+    def hosts_without(self, name: str) -> list[HostBehind]:
+        """The other hosts that have not said that they have something."""
+
+    @abstractmethod
+    def require_trust(self, fact: TrustFact, name: str) -> bool:
+        """As of `TrustLog`. It commits by itself, in one statement, as `add_trust` does."""
 
     @abstractmethod
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
