@@ -177,6 +177,7 @@ async def test_the_bar_of_a_budget_that_was_passed_shows_where_its_limit_is() ->
 
 
 async def test_a_request_of_a_budget_names_it_in_the_inbox_and_on_its_page() -> None:
+    """V61."""
     budget = refunds(at_limit="ask")
     async with Runtime([desk(250)], budgets=[budget]) as runtime, site_of(runtime) as client:
         interrupted(await soon(runtime.spawn("desk", id="a").run("go")))
