@@ -46,6 +46,11 @@ class BudgetUse:
     """Whether a rule allows calls within it. Beyond it they do not run alone, and nothing stops."""
 
     @property
+    def spent(self) -> Decimal:
+        """The part that is known to be spent."""
+        return self.used - self.reserved - self.unknown
+
+    @property
     def left(self) -> Decimal:
         """What there is still, from 0 on."""
         return max(self.limit - self.used, _NOTHING)
@@ -71,6 +76,7 @@ class BudgetUse:
         """As plain data; amounts with all digits, as text."""
         amounts = {
             "used": self.used,
+            "spent": self.spent,
             "reserved": self.reserved,
             "unknown": self.unknown,
             "limit": self.limit,
