@@ -14,7 +14,7 @@ from tests.support import acts
 from tests.support.acts import (
     BUDGETS,
     BY,
-    NEED_PEOPLE,
+    NEED_RUNTIME,
     PEOPLE,
     PREPARED,
     SIGNED,
@@ -36,8 +36,8 @@ from understudy.trust import Caller, Person
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
     """Each verb that has these ways."""
     having = [verb for verb in SIGNED if not verb.lacks.keys() & set(ways)]
-    if "cluster" in ways:  # it knows no people, and has no budgets
-        having = [verb for verb in having if verb.name not in {*NEED_PEOPLE, "raise_budget"}]
+    if "cluster" in ways:
+        having = [verb for verb in having if verb.name not in NEED_RUNTIME]
     assert len(having) > 10
     return pytest.mark.parametrize("verb", having, ids=lambda verb: verb.name)
 
@@ -59,7 +59,7 @@ async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> No
     for info in await soon(runtime.agents()):
         stored += json.dumps((await soon(runtime.export(info.id)))["records"])
     assert f'"{BY}"' in stored or acts_of == [verb.name], (verb.name, acts_of)
-    logged_too = ("schedules.", "revoke", "raise_budget", *NEED_PEOPLE)
+    logged_too = ("schedules.", "revoke", *NEED_RUNTIME)
     is_administration = verb.right == "admin" or verb.name.startswith(logged_too)
     assert acts_of == ([verb.name] if is_administration else [])
     if verb.name == "delete":
@@ -139,6 +139,10 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/delegations", json=body)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)
+        case "freeze":
+            return await client.post("/api/freezes", json=given)
+        case "thaw":
+            return await client.post("/api/freezes/thaw", json=given)
         case "raise_budget":
             return await client.post("/api/budgets/raise", json=given)
         case name if name.startswith("schedules."):
@@ -165,9 +169,13 @@ async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFix
         await arrived(runtime, verb, log)
 
 
-OF_NO_AGENT = frozenset(
-    {"compact", "delegate", "delete", "end_delegation", "export", "import_", "recover"}
-)
+OF_NO_AGENT = NEED_RUNTIME - {"close_review"} | {
+    "compact",
+    "delete",
+    "export",
+    "import_",
+    "recover",
+}
 """Administration: the security log and the log of trust have the names."""
 IDP, SUBJECT = "https://idp.example", "00u1"
 
@@ -179,7 +187,7 @@ async def test_of_two_logins_of_one_name_it_is_recorded_which_has_done_it(verb: 
     person = Person(id="person-7", name=BY, roles=frozenset({"ops"}))
     people: Any = {**PEOPLE, (IDP, SUBJECT): person}
     async with (
-        Runtime(acts.agents(), people=people) as runtime,
+        Runtime(acts.agents(), people=people, budgets=BUDGETS) as runtime,
         site_of(runtime, auth=lambda request: User(BY, ALL, verified=caller)) as client,
     ):
         act = await PREPARED[verb.name](runtime)

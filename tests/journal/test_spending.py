@@ -18,6 +18,7 @@ from tests.support.databases import SqliteDatabase
 from tests.support.faulty import FaultyBackend
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
+from tests.support.plain_sums import Story
 from tests.support.postgres import Hosts
 from tests.support.purses import NOON, Purse, SetClock, line, money, reservation, spend
 from understudy.errors import Fenced, StoreDamaged, StoreUnavailable, UsageError
@@ -386,6 +387,21 @@ async def test_an_agent_of_before_reserves_nothing(purse: Purse) -> None:
     assert await purse.sum_of() == 0
 
 
+# ------------------------------------------------------------------- any story
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_story_adds_up_to_plain_sums(purse: Purse, seed: int) -> None:
+    """B1: what is answered, and what is listed, are the sums of what is reserved and spent."""
+    story = Story(purse, seed)
+    for step in range(120):
+        await story.step()
+        if step % 10 == 9:
+            await story.compare()
+    assert story.model.entries
+
+
 # ------------------------------------------------------------------- what no store keeps
 
 
@@ -514,6 +530,20 @@ async def test_what_was_reserved_and_settled_outlives_the_process(tmp_path: Path
     assert await all_of(purse) == before
     assert await purse.sum_of() == 232
     await purse.store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_story_goes_on_after_a_crash(tmp_path: Path, seed: int) -> None:
+    """B1: what a process decides by, and what it keeps, are the same."""
+    story = Story(await in_file(tmp_path).open("a", "b"), seed)
+    for step in range(90):
+        await story.step()
+        if step % 15 == 14:
+            await story.purse.record("a")  # what need not last is on disk
+            story.purse = await crashed(story.purse, tmp_path)
+            await story.compare()
+    await story.purse.store.close()
 
 
 async def test_what_need_not_last_is_on_disk_with_the_next_commit(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tests.support.oidc_provider import DESK, NOW, Provider, provider, signed, unsigned
+from tests.support.trust.broken import is_found_out
 from understudy import UsageError
 from understudy.login.oidc import OidcAuth, oidc
 from understudy.web import User
@@ -513,3 +514,40 @@ async def until(holds: Any) -> None:
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  # a thread sets no event of this loop
             await asyncio.sleep(0.001)
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "a token for another audience is let in",
+        lambda idp: test_a_token_that_does_not_fit_is_refused(idp, {"aud": "other"}, "audience"),
+    ),
+    (
+        "a token of another issuer is let in",
+        lambda idp: test_a_token_that_does_not_fit_is_refused(
+            idp, {"iss": "https://o.example"}, "issuer"
+        ),
+    ),
+    (
+        "a token holds for ever",
+        lambda idp: test_a_token_that_does_not_fit_is_refused(idp, {"exp": NOW - 61}, "expired"),
+    ),
+    ("signatures are not verified", test_a_token_that_the_provider_has_not_signed_is_refused),
+    (
+        "a token is verified by whatever algorithm it names",
+        test_a_shared_secret_among_the_keys_verifies_nothing,
+    ),
+    ("keys of a provider hold for ever", test_known_keys_hold_for_an_hour_without_the_provider),
+    ("each unknown kid fetches the keys", test_made_up_kids_make_no_flood_of_fetches),
+    (
+        "who cannot be verified now is let in by what the token says",
+        lambda idp: test_while_the_keys_are_not_known_nobody_is_let_in(idp, AWAY[0]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(
+    idp: Provider, broken: str, attack: Any
+) -> None:
+    """V40, V41: else the attacks would prove nothing."""
+    assert await is_found_out(broken, lambda: attack(idp))

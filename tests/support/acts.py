@@ -16,7 +16,7 @@ from understudy.trust import Budget, approval, calls
 __all__ = [
     "BUDGETS",
     "BY",
-    "NEED_PEOPLE",
+    "NEED_RUNTIME",
     "OF_RUNTIME",
     "PEOPLE",
     "PREPARED",
@@ -31,11 +31,15 @@ BY = "ann"
 """Who asks for the act, and for nothing before it."""
 PEOPLE: Mapping[str, Any] = {BY: ["ops"], "bob": [], "cy": ["ops"]}
 """Who may vote, for what needs that."""
-NEED_PEOPLE = frozenset({"close_review", "delegate", "end_delegation"})
-"""The verbs of which nothing can be asked where no people are known."""
+NEED_RUNTIME = frozenset(
+    {"close_review", "delegate", "end_delegation", "freeze", "raise_budget", "thaw"}
+)
+"""The verbs that a cluster refuses: it knows no people, has no budgets and freezes nothing."""
 BUDGETS = (Budget("mails", calls("send_*", 5)),)
 """What is raised; none of these agents has such a tool."""
-OF_RUNTIME = frozenset({"import_", "recover", "delegate", "end_delegation", "raise_budget"})
+OF_RUNTIME = frozenset(
+    {"import_", "recover", "delegate", "end_delegation", "raise_budget", "freeze", "thaw"}
+)
 """The verbs that are asked of a runtime, with no agent's id as the first argument."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
 
@@ -140,6 +144,10 @@ async def _reviewed(runtime: Runtime) -> Act:
     return Act("v", {"review_id": request.id})
 
 
+async def _thaw(runtime: Runtime) -> Act:
+    return Act("a", {"id": (await soon(runtime.freeze(why="a leak"))).id})
+
+
 async def _given(runtime: Runtime) -> dict[str, Any]:
     until = (await soon(runtime.now())).replace(year=2999)
     return {"from_": BY, "to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
@@ -183,6 +191,8 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "close_review": _reviewed,
     "delegate": _delegate,
     "end_delegation": _delegated,
+    "freeze": lambda runtime: _on_desk(runtime, why="a leak"),
+    "thaw": _thaw,
     "raise_budget": _raise_budget,
 }
 """By verb, what makes an agent of which it can be asked; nobody is named for that."""

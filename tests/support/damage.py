@@ -12,7 +12,7 @@ from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.backend import Backend
 from understudy.middleware import Workspace
-from understudy.trust import Rules, deny
+from understudy.trust import Budget, Rules, allow, calls, deny
 
 __all__ = ["IDS", "fill"]
 
@@ -45,8 +45,11 @@ def fill(backend: Backend) -> None:
         for name, few in (("KEPT", 0), ("AT_ONCE", 1), ("KEPT_FOR", timedelta(0))):
             patch.setattr(message_ids, name, few)
         store = DatabaseStore(backend, checkpoint_every=1)
-        rules = Rules(deny("never_*"), version=1)
-        with Runtime(_agents(), store=store, feed=True, rules=rules) as runtime:
+        # What waits for a person has reserved there.
+        free = Budget("free", calls("pay", 50))
+        rules = Rules(deny("never_*"), allow("pay", within=free), version=1)
+        budgets = [Budget("pays", calls("pay", 50))]
+        with Runtime(_agents(), store=store, feed=True, rules=rules, budgets=budgets) as runtime:
             runtime.spawn("gate", "asks").run("pay").get(timeout=60)
             runtime.spawn("desk", "rests").run("pay", message_id="m1").get(timeout=60)
             runtime.get("rests").run("more", message_id="m2").get(timeout=60)

@@ -34,7 +34,7 @@ def money(amount: str | int) -> Decimal:
 
 
 def line(
-    amount: str | int,
+    amount: str | int | Decimal,
     limit: str | int | None = 100,
     budget: str = "refunds",
     key: str = "",
@@ -55,7 +55,7 @@ def line(
 
 def spend(
     id: SpendId,
-    amount: str | int | None = None,
+    amount: str | int | Decimal | None = None,
     *,
     budget: str = "refunds",
     unknown: bool = False,

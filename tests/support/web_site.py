@@ -30,7 +30,7 @@ from understudy.middleware import Haltable, HumanInTheLoop
 from understudy.web import User, ui
 
 HOST = "http://localhost:8420"
-ALL: frozenset[Any] = frozenset({"read", "decide", "act", "admin", "budget"})
+ALL: frozenset[Any] = frozenset({"read", "decide", "act", "admin", "budget", "freeze"})
 TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/files", "/history")
 """Of the pages of an agent, as they end."""
 HOSTILE = (

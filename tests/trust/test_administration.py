@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.agents import FakeClock, by_turn
 from tests.support.hosts import opened, stores
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
+from tests.support.trust.broken import is_found_out
 from tests.support.web_site import client_of
 from understudy import Agent, AgentRef, DecisionError, Runtime, UsageError, approve, edit, reject
 from understudy.errors import ApprovalNeeded, PeopleUnavailable, VoteRefused
@@ -355,7 +357,7 @@ async def test_the_api_asks_votes_and_does_it() -> None:
             listed = await client.get("/api/administration", headers=headers("eve", "read"))
             assert [each["about"] for each in listed.json()["requests"]] == ["delete agent 'a'"]
             page = (await client.get("/administration", headers=headers("bob"))).text
-            assert "1 of ops, never the requester must agree, 1 more of ops is missing" in page
+            assert "Must agree: 1 of ops, never the requester; 1 more of ops is missing" in page
             form = {"id": id, "type": "approve"}
             voted = await client.post("/administration/do/vote", data=form, headers=headers("bob"))
             assert voted.headers["location"].endswith("?said=vote")
@@ -419,3 +421,34 @@ async def test_without_people_the_page_is_empty() -> None:
         body = {"request_id": "q1", "type": "approve"}
         told = await client.post("/api/administration/vote", json=body, headers=headers("ann"))
         assert "no people are known" in told.json()["detail"]
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "inside of the process nothing is protected",
+        partial(test_each_of_them_is_protected_inside_of_the_process_too, "delete"),
+    ),
+    (
+        "inside of the process nothing is protected",
+        partial(test_each_of_them_is_protected_inside_of_the_process_too, "compact"),
+    ),
+    (
+        "votes on administration are for any arguments",
+        test_the_votes_are_for_one_person_one_verb_and_the_same_arguments,
+    ),
+    (
+        "votes on administration are for anybody",
+        test_the_votes_are_for_one_person_one_verb_and_the_same_arguments,
+    ),
+    ("what was agreed to is done again", test_what_was_agreed_to_is_done_once),
+    (
+        "who has lost their role had agreed to administration",
+        test_who_has_lost_their_role_before_it_is_done_has_not_agreed,
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
+    """V45: else the attacks would prove nothing."""
+    assert await is_found_out(broken, attack)

@@ -23,6 +23,7 @@ from tests.support.loops import soon
 from tests.support.oidc_provider import Provider, provider
 from tests.support.plans import outcome_of
 from tests.support.postgres import Hosts
+from tests.support.trust.broken import is_found_out
 from tests.support.web_server import served
 from tests.support.web_site import client_of, only_request, rest
 from understudy import Agent, Runtime, UsageError, approve, call, tool
@@ -180,7 +181,7 @@ async def test_right_before_the_call_starts_each_is_looked_up_by_issuer_and_subj
         for sub in ("ann", "bob"):
             headers = of(idp, sub, auth_time=idp.now - 5, groups=["x"])
             assert (await vote(client, row, headers)).status_code == 200
-        await rest(runtime.get("a"))
+        await outcome_of(runtime.get("a"))
     assert paid == [7]
     with_claims = [each for each in seen if each.claims]
     assert {each.subject for each in with_claims} >= {"ann", "bob"}
@@ -442,3 +443,33 @@ async def test_a_vote_is_taken_from_a_provider_whose_login_is_new_enough(idp: Pr
     assert cast.auth_at is not None
     assert (cast.assurance, int(cast.auth_at.timestamp())) == ("idp", now - 10)
     assert paid == [7]
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "a login of a provider is known by its name",
+        test_a_login_of_a_provider_is_never_known_by_its_name,
+    ),
+    (
+        "who has asked is kept by the name alone",
+        test_who_has_asked_is_known_by_issuer_and_subject_and_not_by_the_name,
+    ),
+    (
+        "who has voted is looked up by the name alone",
+        test_right_before_the_call_starts_each_is_looked_up_by_issuer_and_subject,
+    ),
+    ("anybody acts in another name", test_to_act_in_another_name_needs_its_right),
+    (
+        "what is done in another name is of that name",
+        test_what_is_done_in_another_name_counts_as_of_who_has_done_it,
+    ),
+    ("what is done in another name is of that name", test_who_has_asked_in_another_name_has_asked),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(
+    idp: Provider, broken: str, attack: Any
+) -> None:
+    """V42, V43: else the attacks would prove nothing."""
+    assert await is_found_out(broken, lambda: attack(idp))

@@ -6,6 +6,7 @@ Rules: V44.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.agents import FakeClock, Held, by_turn, completed, interrupte
 from tests.support.hosts import opened, stores
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
+from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, UsageError, approve, call, reject, tool
 from understudy.errors import PeopleUnavailable, VoteRefused
 from understudy.middleware import Middleware
@@ -317,3 +319,50 @@ async def test_it_holds_at_all_hosts_of_the_store_and_so_does_its_end(hosts: Hos
         again = interrupted(await soon(ref.resume(approve(by="cy"))))
         assert "bob for ann" in again.requests[0].asked_again
     assert paid == []
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "who votes for another one does not use them up",
+        partial(test_the_vote_for_another_one_uses_up_both, "bob"),
+    ),
+    (
+        "who votes for another one does not use them up",
+        partial(test_the_vote_for_another_one_uses_up_both, "ann"),
+    ),
+    (
+        "who votes for another one does not use them up",
+        test_two_who_vote_for_the_same_person_are_one,
+    ),
+    (
+        "a delegation holds after its end",
+        partial(test_right_before_the_call_starts_the_delegation_is_looked_at_again, "ended"),
+    ),
+    (
+        "a delegation holds after its end",
+        partial(test_right_before_the_call_starts_the_delegation_is_looked_at_again, "expired"),
+    ),
+    (
+        "a delegation gives what its giver has no more",
+        partial(test_right_before_the_call_starts_the_delegation_is_looked_at_again, "role lost"),
+    ),
+    (
+        "who votes for who has asked has not asked",
+        partial(test_it_is_no_way_around_who_has_asked, "ann"),
+    ),
+    (
+        "who votes for who has asked has not asked",
+        partial(test_it_is_no_way_around_who_has_asked, "bob"),
+    ),
+    ("what was delegated is delegated on", test_what_was_delegated_is_not_delegated_on),
+    (
+        "a delegation is not looked at right before the body",
+        test_a_delegation_that_ends_right_before_the_body_is_entered_counts_not,
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
+    """V44: else the attacks would prove nothing."""
+    assert await is_found_out(broken, attack)

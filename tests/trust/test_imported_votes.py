@@ -6,12 +6,14 @@ Rules: V46.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.plans import outcome_of
+from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, approve, call, tool
 from understudy.errors import VoteRefused
 from understudy.trust import approval
@@ -73,3 +75,19 @@ async def test_nobody_votes_where_a_file_says_who_has_asked() -> None:
             with pytest.raises(VoteRefused, match="nobody knows who has asked"):
                 await imported.resume(approve(by=name))
     assert paid == []
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    ("an import keeps its votes", partial(test_votes_of_a_file_count_toward_no_request, "a", None)),
+    (
+        "an import keeps its votes",
+        partial(test_votes_of_a_file_count_toward_no_request, "b", "eve"),
+    ),
+    ("the names in an import are believed", test_nobody_votes_where_a_file_says_who_has_asked),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
+    """V46: else the attacks would prove nothing."""
+    assert await is_found_out(broken, attack)

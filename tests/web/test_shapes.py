@@ -117,6 +117,9 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         asked = needed.value.request_id
         await ask("POST", "/administration/vote", request_id=asked, type="approve")
         assert len((await ask("GET", "/administration"))["requests"]) == 1
+        frozen = await ask("POST", "/freezes", why="a leak", tool="refund")
+        assert len((await ask("GET", "/freezes"))["freezes"]) == 1
+        await ask("POST", "/freezes/thaw", id=frozen["id"])
     rules = Rules(ask_rule("refund", name="refunds"), version=7)
     async with (
         Runtime(agents(Done()), rules=rules) as runtime,

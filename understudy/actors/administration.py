@@ -36,7 +36,9 @@ from understudy.interrupts import Decision
 from understudy.state.trust_facts import AdminRequested, AdminUsed, AdminVoted, FactContent
 from understudy.trust.fold import AdminRequest, TrustState
 
-Protected = Literal["compact", "delegate", "delete", "export", "import", "recover", "retire_rules"]
+Protected = Literal[
+    "compact", "delegate", "delete", "export", "import", "recover", "retire_rules", "thaw"
+]
 """What may be protected. `delegate` is to do it for others: their own roles people give alone."""
 WITHIN = timedelta(days=1)
 """How long a request waits for votes, and its votes for what they are for, if nothing is said."""

@@ -16,7 +16,13 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import LoopBlocked
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import AgentCall, AnswerWait, GivenToken, Passivate
+from understudy.actors.agent.messages import (
+    AgentCall,
+    AnswerWait,
+    CheckDue,
+    GivenToken,
+    Passivate,
+)
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
@@ -192,6 +198,12 @@ class AgentHost:
             await self._give_up_all(placement.hold(why), what)
         else:
             await placement.hold("")
+
+    def go_on(self) -> None:
+        """Continue what a freeze has kept back in memory; other agents are found by a sweep."""
+        for slot in self.directory.slots():
+            if slot.activation is not None and slot.activation.kept_back is not None:
+                slot.post(CheckDue())
 
     async def _give_up_all(self, saying: Coroutine[Any, Any, None], why: str) -> None:
         """Give up all agents, once it is said that this host takes none."""

@@ -48,6 +48,7 @@ from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef, of_login
 from understudy.actors.budgets import BudgetDesk, BudgetUse, budgets_of_rules
+from understudy.actors.freezing import Freezing
 from understudy.actors.opened import Opened
 from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
@@ -78,6 +79,7 @@ from understudy.tools.tool_errors import ToolErrors
 from understudy.trust.budgets import GivenBudgets, checked_budgets
 from understudy.trust.delegations import checked_party, checked_terms
 from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
+from understudy.trust.freezes import Freeze, checked_target
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -105,6 +107,8 @@ class RuntimeStatus:
     because its rules are older than those of the store, say."""
     held: str = ""
     """Why no call may start here now; empty where calls may."""
+    frozen: tuple[str, ...] = ()
+    """What is frozen in the store, by whom and why: see `Runtime.freeze`. Requests are taken."""
 
     @property
     def ready(self) -> bool:
@@ -213,9 +217,9 @@ class Runtime(Opened):
             `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
             puts others in their place.
         protect: what persons must agree to before it is done: `{"delete": approval({"ops": 2})}`.
-            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover` and
-            `retire_rules`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the same is
-            asked for again then. It is of this runtime: give it to all hosts of the store.
+            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`,
+            `retire_rules` and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the
+            same is asked for again then. It is of this runtime: give it to all hosts of the store.
         budgets: how much the calls of all agents may spend, together: a list of `Budget` of
             `understudy.trust`. Each host of the store is given the same ones.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
@@ -458,6 +462,71 @@ class Runtime(Opened):
     def trust(self) -> Trust:
         """The people and the rules, and what holds for the whole store."""
         return self._trust
+
+    def freeze(
+        self,
+        *,
+        definition: str | None = None,
+        tool: str | None = None,
+        why: str,
+        by: str | None = None,
+    ) -> Future[Freeze]:
+        """Let nothing of the store begin any more, at any host, until it is thawed.
+
+        Messages are recorded, and people may decide and cancel. No run begins, no model is asked,
+        and no call starts. Calls whose bodies were entered end, and their results are recorded.
+
+        The future has a result once each living host judges by it, or its lease is over. No body of
+        what is frozen is entered after that. It is kept in the store.
+
+        Args:
+            definition: freeze agents of this definition alone, also inside of others. The call that
+                runs such an agent waits.
+            tool: freeze calls of the tools of this name alone. A run rests at such a call.
+            why: for whoever finds it frozen.
+            by: the person who asks for it.
+
+        Returns:
+            The freeze, with the calls that are under way. The same asked for again by the same
+            person is the same freeze.
+
+        Raises:
+            UsageError: for both, for an empty name or reason, or a `by` that is no name.
+
+        """
+        what, name, reason = checked_target(definition, tool, why)
+        author = checked_author(by, what="freeze(by=...)")
+        security_log.note("act", "freeze", who=author)
+        return self._call(lambda: self._freezing.freeze(what, name, reason, author))
+
+    def thaw(self, id: str, *, by: str | None = None) -> Future[bool]:
+        """End a freeze. What waited begins by itself, at all hosts, unless another one holds it.
+
+        The future resolves to whether the freeze stood.
+
+        Args:
+            id: of the freeze.
+            by: the person who asks for it.
+
+        Raises:
+            UsageError: if `id` is no text, or `by` no name.
+            ApprovalNeeded: by the future, where `Runtime(protect={"thaw": ...})` asks persons.
+
+        """
+        checked_text(id, what="thaw(id)")
+        author = checked_author(by, what="thaw(by=...)")
+        security_log.note("act", "thaw", who=author)
+        return self._guarded(
+            "thaw",
+            f"thaw freeze {id!r}",
+            {"id": id},
+            author,
+            lambda: self._freezing.thaw(id, author),
+        )
+
+    def freezes(self) -> Future[list[Freeze]]:
+        """What is frozen now, the oldest first; without the calls that were under way."""
+        return self._call(lambda: self._freezing.freezes())
 
     @property
     def has_budgets(self) -> bool:
@@ -708,6 +777,7 @@ class Runtime(Opened):
         await self._agent_host.open(loop)
         self._administration = Administration(self._agent_host.services, self._protect)
         self._trust.guard = self._administration.allow if self._protect else None
+        self._freezing = Freezing(self._directory)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
@@ -717,7 +787,12 @@ class Runtime(Opened):
                 raise
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
         self._agent_host.trust.on_released = self._sweep.hint
+        self._agent_host.trust.on_thawed = self._thawed
         self._sweep.open()
+
+    def _thawed(self) -> None:
+        self._agent_host.go_on()
+        self._sweep.hint()
 
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
@@ -1081,6 +1156,7 @@ class Runtime(Opened):
             abandoned_tasks=len(self._abandoned),
             draining=self._agent_host.services.placement.is_closed,
             held=self._agent_host.services.placement.held,
+            frozen=tuple(each.text for each in self._trust.state.freezes.values()),
         )
 
     # -------------------------------------------------------------------- inside

@@ -68,7 +68,8 @@ class Sweep:
         self._lookout.begin()
 
     def hint(self) -> None:
-        """Sweep at once: this host takes agents again."""
+        """Sweep at once: this host takes agents again, or a freeze is over."""
+        self._tries.clear()  # who got no further may get further now
         self._lookout.hint()
 
     def close(self) -> None:
@@ -97,9 +98,11 @@ class Sweep:
         An agent that gets no further is tried less and less often.
         """
         services, directory = self._host.services, self._host.directory
-        here = services.host
+        here, stops = services.host, services.runs.trust.stops
         found: dict[str, StoredAgent] = {}
         async for stored in services.store.agents(GOES_ON):
+            if stops is not None and stops.of_agent((stored.agent,)) is not None:
+                continue  # it is looked for again after the thaw
             is_readable = stored.damage is None
             if is_readable and stored.host in (None, here) and directory.may_run(stored.agent):
                 found[stored.agent_id] = stored

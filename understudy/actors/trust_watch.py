@@ -11,6 +11,7 @@ import logging
 import platform
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from understudy._base.json_values import text_of
@@ -44,8 +45,13 @@ class TrustWatch:
         self._held = ""
         self._reading: asyncio.Task[None] | None = None
         self._holding: asyncio.Task[None] | None = None
+        self._acknowledging: asyncio.Task[None] | None = None
+        self._acknowledged = 0
+        self._freezes: frozenset[str] = frozenset()
         self.on_released: Callable[[], None] = _nothing
         """Called when calls may start here again: what waits is continued."""
+        self.on_thawed: Callable[[], None] = _nothing
+        """Called when a freeze is over."""
 
     async def open(self) -> None:
         """After the store has opened, and before an agent is claimed.
@@ -55,9 +61,13 @@ class TrustWatch:
 
         """
         trust, store = self._trust, self._services.store
+        store.on_trust_at_once = partial(trust.hear, store)
         await self.put_rules(trust.rules, opening=True)
         trust.on_change = self._changed
         store.on_trust = self._heard
+        self._freezes = frozenset(trust.state.freezes)
+        if trust.state.awaited:
+            await self._acknowledge()
         await self._hold_if_need_be()
 
     async def put_rules(self, rules: Rules | None, *, opening: bool = False) -> None:
@@ -137,13 +147,15 @@ class TrustWatch:
 
     def close(self) -> None:
         """Act on nothing any more."""
-        self._services.store.on_trust = None
+        self._services.store.on_trust = self._services.store.on_trust_at_once = None
         self._trust.on_change = None
 
     def _heard(self) -> None:
         """Another host may have added facts."""
         trust, store = self._trust, self._services.store
         is_new = store.trust_seen > trust.state.number
+        if not is_new and trust.state.awaited > self._acknowledged:
+            self._changed()
         if is_new and (self._reading is None or self._reading.done()):
             if trust.log is None:
                 trust.follow(store)
@@ -156,10 +168,33 @@ class TrustWatch:
             logger.warning("what holds for the store is not known: %s", text_of(error))
 
     def _changed(self) -> None:
+        state = self._trust.state
+        if state.awaited > self._acknowledged and (
+            self._acknowledging is None or self._acknowledging.done()
+        ):
+            self._acknowledging = self._services.start_task(
+                self._acknowledge_later(), "acknowledging the log of trust"
+            )
+        freezes, self._freezes = self._freezes, frozenset(state.freezes)
+        if freezes - self._freezes:
+            self.on_thawed()
         if (self._trust.held or "") != self._held and (
             self._holding is None or self._holding.done()
         ):
             self._holding = self._services.start_task(self._hold_later(), "holding calls")
+
+    async def _acknowledge(self) -> None:
+        """Say that this host judges by what somebody waits for."""
+        while self._acknowledged < self._trust.state.awaited:
+            number = self._trust.state.number
+            await self._services.store.acknowledge_trust(number)
+            self._acknowledged = number
+
+    async def _acknowledge_later(self) -> None:
+        try:
+            await self._acknowledge()
+        except JournalFailed as error:  # the next renewal of the lease has it said again
+            logger.warning("other hosts do not know what this one judges by: %s", text_of(error))
 
     async def _hold_later(self) -> None:
         try:

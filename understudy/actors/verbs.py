@@ -23,10 +23,10 @@ from understudy.actors.agent import messages as m
 from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
-Right = Literal["read", "decide", "act", "admin", "budget", "impersonate"]
+Right = Literal["read", "decide", "act", "admin", "budget", "freeze", "impersonate"]
 """The rights of people: to look; to answer requests; to write to agents and steer them; to export,
-compact and delete them; to raise budgets; to do any of it in the name of somebody else, which is
-recorded."""
+compact and delete them; to raise budgets; to freeze and thaw; to do any of it in the name of
+somebody else, which is recorded."""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
 """Those of whoever may do everything, in their own name."""
@@ -182,6 +182,9 @@ _TABLE = (
     Verb("budgets", "read", None, _TRUST),
     Verb("raise_budget", "budget", None, _TRUST, said="the budget is raised"),
     Verb("vote", "decide", None, _TRUST, said="the vote is recorded", unsigned=_SIGNED),
+    Verb("freeze", "freeze", None, _TRUST, said="nothing of it begins any more"),
+    Verb("thaw", "freeze", None, _TRUST, said="what waited begins"),
+    Verb("freezes", "read", None, _TRUST),
     Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),

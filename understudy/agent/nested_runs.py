@@ -25,7 +25,7 @@ from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.ledger import ChildLedger, end_run
-from understudy.run.run import ChildRunner, Run
+from understudy.run.run import AttemptEnded, ChildRunner, Run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, RunStarted
 from understudy.state.run_state import RunState
@@ -51,6 +51,11 @@ class NestedRuns(ChildRunner):
         agent_id = f"{parent.agent_id}/{definition.name if shares else key}"
         state = ledger.state
         before = state.run
+        stops = parent.environment.trust.stops
+        if stops is not None and (before is None or before.end is None):
+            stop = stops.of_agent((*parent.agent_path, definition.name))
+            if stop is not None:
+                raise AttemptEnded(stop)
         if before is None or before.is_taken_over:
             _check_gates(definition, (*parent.definition.gates, *parent.gates))
             if child.force:

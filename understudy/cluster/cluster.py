@@ -62,6 +62,9 @@ from understudy.trust.rules import Rules
 from understudy.trust.trust import NO_TRUST, Trust
 
 NO_RULES = "A cluster knows no people and has no rules: give them to a Runtime for each host"
+NO_FREEZES = (
+    "A cluster freezes nothing itself: freeze its store by a Runtime of it, or `understudy freeze`"
+)
 NO_BUDGETS = "A cluster has no budgets: give them to a Runtime for each host"
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
@@ -350,6 +353,40 @@ class Cluster(_RuntimeCalls):
 
         """
         raise UsageError(NO_RULES)
+
+    def freeze(
+        self,
+        *,
+        definition: str | None = None,
+        tool: str | None = None,
+        why: str,
+        by: str | None = None,
+    ) -> NoReturn:
+        """Refused: a host of the store freezes it, with its program or its command line.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
+    def thaw(self, id: str, *, by: str | None = None) -> NoReturn:
+        """Refused, as `freeze`.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
+    def freezes(self) -> NoReturn:
+        """Refused, as `freeze`.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
 
     @property
     def has_budgets(self) -> bool:

@@ -25,7 +25,7 @@ from understudy.journal.spending import (
     Reserved,
     Settlement,
     SpendId,
-    Spending,
+    StoredSpending,
     check_reservation,
     check_settlements,
 )
@@ -39,7 +39,7 @@ MOST_JOINED = 64
 thousands."""
 
 
-class DatabaseSpending(Spending):
+class DatabaseSpending(StoredSpending):
     """The counters of a `DatabaseStore`.
 
     Args:
@@ -71,18 +71,8 @@ class DatabaseSpending(Spending):
     def note_settled(
         self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
     ) -> None:
-        """These are in the next commit of this agent.
-
-        Raises:
-            UsageError: if they cannot be kept.
-
-        """
         check_settlements(settlements, agent_id, incarnation)
         self._settles = True
-
-    def settled(self, settlements: Sequence[Settlement]) -> None:
-        """They are committed. In the order of the commits."""
-        return
 
     def left(self, agent_id: str) -> None:
         """The agent is deleted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,7 @@ from understudy.journal.store import Store, hashes_of
 from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
-from understudy.state.trust_log import TrustFact
+from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.journal.database_spending import DatabaseSpending
@@ -90,6 +90,7 @@ class DatabaseStore(DatabaseThreads, Store):
         self._trust_added = 0
         await super().open(on_lost)
         self.lease.on_renewed = self._tell_trust
+        self.lease.before_renewed = self._tell_trust_at_once
         self._journals = JournalEnvironment(
             self.committer,
             self.lease,
@@ -102,6 +103,10 @@ class DatabaseStore(DatabaseThreads, Store):
         """Another host, or a renewal of the lease, may have told of new facts."""
         if self.on_trust is not None:
             self.on_trust()
+
+    def _tell_trust_at_once(self) -> None:
+        if self.on_trust_at_once is not None:
+            self.on_trust_at_once()
 
     async def close(self) -> None:
         self._left.clear()
@@ -229,6 +234,15 @@ class DatabaseStore(DatabaseThreads, Store):
         if is_added:
             self._trust_added = max(self._trust_added, fact.number)
         return is_added
+
+    async def acknowledge_trust(self, number: int) -> None:
+        if self._sharing is not None:
+            await self.read(partial(self._sharing.acknowledge_trust, number))
+
+    async def hosts_behind(self, number: int) -> Sequence[HostBehind]:
+        if self._sharing is None:
+            return ()
+        return await self.read(partial(self._sharing.hosts_behind, number))
 
     async def turn_feed(self, on: bool) -> None:
         await self.change(partial(self.backend.turn_feed, on))

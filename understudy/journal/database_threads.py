@@ -15,7 +15,7 @@ from understudy.journal.lease import Lease
 from understudy.journal.reads import DatabaseReads
 
 if TYPE_CHECKING:
-    from understudy.journal.database_spending import DatabaseSpending
+    from understudy.journal.spending import StoredSpending
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class DatabaseThreads(DatabaseReads):
         await self._opener.run(end)
 
     @property
-    def spending(self) -> DatabaseSpending | None:
+    def spending(self) -> StoredSpending | None:
         """As `Store.spending`."""
         return None
 

@@ -54,6 +54,8 @@ class Lease:
         """Given on the loop when leases of other hosts have ended, or were ended."""
         self.on_renewed: Callable[[], None] | None = None
         """Called on the loop after each renewal."""
+        self.before_renewed: Callable[[], None] | None = None
+        """Called in the heartbeat's thread, behind a renewal and before it counts here."""
         self._next_end = math.inf
         """Seconds after the last beat until the lease of another host ends."""
         self._patience = patience
@@ -177,6 +179,11 @@ class Lease:
         # The time before the request: the answer may take long, and the lease runs meanwhile.
         before = self._seconds()
         self._length = self._backend.renew()
+        # Race: the lease may have run out, and others have decided without this host meanwhile.
+        # Whoever asks for the lease next must find that out, and the loop may be behind
+        # (test_a_host_that_was_stopped_enters_no_body_after_a_freeze).
+        if self.before_renewed is not None:
+            self.before_renewed()
         self._ends_at = before + self._length * (1 - MARGIN)
 
     def _end_dead_hosts(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -14,6 +14,7 @@ from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
 from understudy.journal.loaded import Loaded
+from understudy.state.trust_log import HostBehind
 
 if TYPE_CHECKING:
     from understudy.errors import StoreError
@@ -337,6 +338,17 @@ class SharedBackend(Backend):
     @abstractmethod
     def send(self, sent: Sequence[Sent]) -> None:
         """Send texts to hosts that listen, in order. None of it is kept: no commit waits for it."""
+
+    @abstractmethod
+    def acknowledge_trust(self, number: int) -> None:
+        """Say in this host's row that it judges by all facts of the log of trust up to a number.
+
+        Each renewal of the lease says so as well. It commits by itself, as `add_trust` does.
+        """
+
+    @abstractmethod
+    def hosts_behind(self, number: int) -> list[HostBehind]:
+        """The other hosts that have not said so for this number, also those whose lease ended."""
 
     @abstractmethod
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:

@@ -185,6 +185,25 @@ class Spending(ABC):
         """The counters of these budgets, sorted; None for all."""
 
 
+class StoredSpending(Spending):
+    """The counters of a database, as the journals of its agents know them."""
+
+    @abstractmethod
+    def note_settled(
+        self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
+    ) -> None:
+        """These will be in the next commit of this agent.
+
+        Raises:
+            UsageError: if they cannot be kept.
+
+        """
+
+    def settled(self, settlements: Sequence[Settlement]) -> None:
+        """They are committed. Called in the order of the commits."""
+        return
+
+
 def check_reservation(asked: Reservation) -> None:
     """Raise `UsageError` for what no store could keep."""
     _check_text("what", asked.id.what)

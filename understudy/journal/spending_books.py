@@ -78,6 +78,10 @@ class _Line:
         self.counter = counter
 
 
+def _by_age(line: _Line) -> tuple[datetime, SpendId, CounterId]:
+    return line.at, line.id, line.counter.id
+
+
 class _Counter:
     """The sums of a counter: of each bucket, and of those that counted when it was asked last."""
 
@@ -300,7 +304,7 @@ class Books:
 
     def _give_back(self, of_ref: tuple[str, str], amount: Decimal | None) -> None:
         settled = (line for line in self._refs.get(of_ref, ()) if not line.is_open)
-        line = min(settled, key=lambda line: (line.at, line.id), default=None)
+        line = min(settled, key=_by_age, default=None)
         if line is None:
             return
         back = line.amount if amount is None else min(amount, line.amount)

@@ -28,8 +28,8 @@ class User:
 
     Args:
         name: for the audit.
-        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"budget"` and `"impersonate"`. None of
-            them includes another one.
+        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"budget"`, `"freeze"` and
+            `"impersonate"`. None of them includes another one.
         verified: what an identity provider has signed of who it is; None where the name says it.
         acting_for: the name in which they act, if it is not their own.
 

@@ -28,7 +28,7 @@ from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused,
 from understudy.run.definition import Pipeline, name_of_step
 from understudy.run.hooks import HookFailed
 from understudy.run.ledger import end_run
-from understudy.run.run import AttemptEnded, Run, inside_run
+from understudy.run.run import AttemptEnded, Run, end_if_stopped, inside_run
 from understudy.run.waits.dues import end_doubts, record_dues
 from understudy.state.records import Attempt, HooksRan, Once
 from understudy.stopping import StopSignal, StopSignals
@@ -181,6 +181,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
     if run.definition.hooks.on_resume:
         await _call_on_resume(run)
     steps, is_to_end = mode.steps, run.environment.is_to_end_attempt
+    trust = run.environment.trust
     while True:
         before = run.ledger.count
         if cancellable:
@@ -198,6 +199,8 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 if run.timed:
                     run.keep_time()
                 raise AttemptEnded
+            if trust.stops is not None:
+                end_if_stopped(run)
             try:
                 outcome = await step(run)
                 if outcome is None:

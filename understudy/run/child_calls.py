@@ -77,8 +77,8 @@ def make_run_agent(
                 outcome = await run.children.run(run, key, child, message)
             if not isinstance(outcome, (Interrupted, Paused, Waiting)):
                 return outcome
-        except AttemptEnded:
-            pass  # the others halt after their steps, too
+        except AttemptEnded as ended:  # the others halt after their steps, too
+            run.stopped_by = ended.stop or run.stopped_by
         # Race: an agent beside this one may be in the middle of a call. It must not be cut off
         # because this one waits
         # (test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits).

@@ -63,6 +63,7 @@ from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
+from understudy.trust.freezes import Stop
 
 T = TypeVar("T")
 
@@ -83,7 +84,25 @@ ESCALATED = "run/escalated"
 
 
 class AttemptEnded(BaseException):
-    """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
+    """The runtime ended this attempt between two steps. The run stays open; nothing is lost.
+
+    Args:
+        stop: why the run may not go on here now; None where its agent leaves memory.
+
+    """
+
+    def __init__(self, stop: Stop | None = None) -> None:
+        super().__init__()
+        self.stop = stop
+
+
+def end_if_stopped(run: Run) -> None:
+    """End the attempt where its agent may not run now."""
+    stops = run.environment.trust.stops
+    if stops is not None:
+        stop = stops.of_agent(run.agent_path)
+        if stop is not None:
+            raise AttemptEnded(stop)
 
 
 class ChildRunner(ABC):
@@ -130,6 +149,9 @@ class Run(Generic[DepsT_co]):
 
     tool_raised: ToolRaised | None = None
     """What the run fails with once the calls of the reply have their results."""
+    stopped_by: Stop | None = None
+    """Why a call of the reply may not start, or go on, now; None where all may. The attempt ends
+    once the others have their results."""
 
     def __init__(
         self,

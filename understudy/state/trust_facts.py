@@ -131,6 +131,28 @@ class AdminUsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """Nothing of the store, of a definition, or of a tool, begins any more."""
+
+    KIND: ClassVar[str] = "frozen"
+
+    id: str
+    what: Literal["store", "definition", "tool"]
+    name: str = ""
+    """Of the definition, or of the tool."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thawed:
+    """A freeze is over: what waited because of it begins."""
+
+    KIND: ClassVar[str] = "thawed"
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRaised:
     """A person has added something to a budget, for the window of now."""
 
@@ -157,6 +179,8 @@ FactContent: TypeAlias = (
     | AdminRequested
     | AdminVoted
     | AdminUsed
+    | Frozen
+    | Thawed
     | BudgetRaised
 )
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
@@ -170,6 +194,8 @@ KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
             AdminRequested,
             AdminVoted,
             AdminUsed,
+            Frozen,
+            Thawed,
             BudgetRaised,
         )
     }

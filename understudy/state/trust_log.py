@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,23 @@ class TrustFact:
     """The rest of it, as JSON."""
 
 
+class HostBehind(NamedTuple):
+    """A host that has not said yet that it judges by a fact."""
+
+    id: int
+    name: str
+    is_living: bool
+    """Whether its lease has not ended."""
+
+
 class TrustLog(ABC):
     """The log of trust of a store. Used on the runtime's loop."""
 
     on_trust: Callable[[], None] | None = None
     """Called on the loop where the log may have new facts of other hosts."""
+    on_trust_at_once: Callable[[], None] | None = None
+    """Called in any thread where the log may have new facts, before this host counts as the owner
+    of its agents again, whose lease may have run out."""
 
     @property
     @abstractmethod
@@ -51,6 +63,14 @@ class TrustLog(ABC):
     @abstractmethod
     async def trust_after(self, number: int) -> Sequence[TrustFact]:
         """The facts above a number, in order. None are there where no log is kept."""
+
+    async def acknowledge_trust(self, number: int) -> None:
+        """Say to the other hosts that this one judges by all facts up to a number."""
+        return
+
+    async def hosts_behind(self, number: int) -> Sequence[HostBehind]:
+        """The other hosts that have not said that they judge by all facts up to a number."""
+        return ()
 
     @abstractmethod
     async def add_trust(self, fact: TrustFact) -> bool:

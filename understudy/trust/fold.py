@@ -17,11 +17,14 @@ from understudy.state.trust_facts import (
     BudgetRaised,
     Delegated,
     DelegationEnded,
+    Frozen,
     RulesRegistered,
     RulesRetired,
+    Thawed,
     content_of,
 )
 from understudy.state.trust_log import TrustFact
+from understudy.trust.freezes import NO_FREEZES, Freeze
 
 T = TypeVar("T")
 
@@ -176,6 +179,10 @@ class TrustState:
     """The delegations that were not ended, by id; each goes with the fact after its time."""
     administration: Mapping[str, AdminRequest] = field(default_factory=lambda: _NO_REQUESTS)
     """What persons are to agree to, or have, and what was not done since; by id."""
+    freezes: Mapping[str, Freeze] = field(default_factory=lambda: NO_FREEZES)
+    """The freezes that stand, by id; the oldest first."""
+    awaited: int = 0
+    """The number of the last fact of which it is waited until each host judges by it."""
     raised: tuple[RaisedBudget, ...] = ()
     """What persons have added to budgets, oldest first; until the fact after the window."""
     unknown: tuple[str, ...] = ()
@@ -231,6 +238,20 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
             return replace(state, administration={**state.administration, id: voted})
         case AdminUsed(id=id):
             return replace(state, administration=_without(state.administration, [id]))
+        case Frozen() as said:
+            freeze = Freeze(
+                id=said.id,
+                what=said.what,
+                name=said.name,
+                why=said.why,
+                by=fact.by,
+                at=fact.at,
+                number=fact.number,
+            )
+            freezes = {**state.freezes, said.id: freeze}
+            return replace(state, freezes=freezes, awaited=fact.number)
+        case Thawed(id=id):
+            return replace(state, freezes=_without(state.freezes, [id]))
         case BudgetRaised() as said:
             more = RaisedBudget(number=fact.number, at=fact.at, by=fact.by, said=said)
             return replace(state, raised=(*state.raised, more))

@@ -15,6 +15,7 @@ from understudy.state.trust_facts import FactContent, data_of
 from understudy.state.trust_log import TrustFact, TrustLog
 from understudy.trust.delegations import with_delegations
 from understudy.trust.fold import TrustState, apply_fact
+from understudy.trust.freezes import Stops
 from understudy.trust.people import People
 from understudy.trust.registration import (
     check_none_needed,
@@ -46,7 +47,11 @@ class Trust:
         self.state: TrustState = TrustState()
         """What holds by all facts that were read."""
         self.held: str | None = None
-        """Why no call may start at this host now; None where calls may."""
+        """Why no call may start at this host now, so that it gives up its agents; None where calls
+        may."""
+        self.stops: Stops | None = None
+        """What may not run here now: because of `held`, or because it is frozen. None where
+        everything may."""
         self.stamp: object | None = None if rules is None else object()
         """Another one after each change of what is judged before a body is entered; None where
         nothing is."""
@@ -249,9 +254,24 @@ class Trust:
             if self.on_change is not None:
                 self.on_change()
 
+    def hear(self, log: TrustLog) -> None:
+        """Have each body judged anew from now on, if the log has facts that were not read.
+
+        Called in any thread. For the time between the moment at which this host learns of a fact
+        and the moment at which it has read it.
+        """
+        with self.lock:
+            if log.trust_seen > self.state.number:
+                if self.log is None:
+                    log.follow_trust()
+                    self.log = log
+                self._judge_anew()
+
     def _judge_anew(self) -> None:
         """What is judged by has changed. The caller holds the lock."""
         self.held = self._why_held()
+        freezes = tuple(self.state.freezes.values())
+        self.stops = Stops(self.held, freezes) if freezes or self.held is not None else None
         self.stamp = None if self._rules is None and self.log is None else object()
 
     def _why_held(self) -> str | None:

@@ -23,6 +23,7 @@ from understudy.web.views import (
     budgets,
     conversation,
     files,
+    freezing,
     outcome,
     schedules,
     timeline,
@@ -97,6 +98,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),
+    Endpoint("GET", "/freezes", freezing.freezes, s.Freezes),
+    Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
+    Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),
     Endpoint("GET", "/budgets", budgets.budgets, s.Budgets, query=LIMIT),
     Endpoint(
         "POST",

@@ -45,7 +45,7 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when,
+        text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when, minute=minute,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
         shares=shares_of,
@@ -107,6 +107,17 @@ def when(value: Any) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC"
     )
+
+
+@pass_context
+def minute(context: Context, value: Any) -> Markup:
+    """A time to the minute; of the day of the page, without the date."""
+    time = _time(value)
+    if time is None:
+        return Markup("")
+    utc = time.astimezone(timezone.utc)
+    is_today = utc.date() == context["now"].astimezone(timezone.utc).date()
+    return _relative(time, f"{utc:%H:%M} UTC" if is_today else f"{utc:%Y-%m-%d %H:%M} UTC")
 
 
 @pass_context

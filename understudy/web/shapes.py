@@ -194,7 +194,10 @@ class InboxRow(RequestShape, StandingShape):
 
 @exactly
 class ReviewShape(TypedDict):
-    """What a person alone has let run, and somebody else is to review."""
+    """What a person alone has let run, and somebody else is to review.
+
+    `why_not_close` says why the user does not close it; null where they may.
+    """
 
     id: str
     agent_id: str
@@ -213,6 +216,7 @@ class ReviewShape(TypedDict):
     note: str
     assurance: Literal["host", "login", "idp"]
     at: Time
+    why_not_close: str | None
 
 
 @exactly
@@ -303,6 +307,49 @@ class Ended(TypedDict):
 
     id: str
     ended: bool
+
+
+@exactly
+class EnteredCallShape(TypedDict):
+    """A call that was under way when something was frozen."""
+
+    agent_id: str
+    path: list[str]
+    run_id: str
+    tool: str
+    call_key: str
+    since: Time | None
+
+
+@exactly
+class FreezeShape(TypedDict):
+    """What begins no more, by whom and why. Of a list, `entered` and `silent_hosts` are empty."""
+
+    id: str
+    what: Literal["store", "definition", "tool"]
+    name: str
+    why: str
+    by: str | None
+    at: Time
+    text: str
+    entered: list[EnteredCallShape]
+    silent_hosts: list[str]
+    warning: str
+
+
+@exactly
+class Freezes(TypedDict):
+    """What is frozen."""
+
+    freezes: list[FreezeShape]
+
+
+@exactly
+class Thawed(TypedDict):
+    """The freeze that is over, and whether it stood."""
+
+    id: str
+    thawed: bool
 
 
 @exactly

@@ -120,6 +120,7 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
     yield lambda: looking.has_old_keys(NOON)
     yield lambda: [content_of(fact) for fact in looking.trust_after(0)]
     yield feed
+    yield looking.load_spending
     yield looking.close
     backend = SqliteBackend(str(path), host="here", durability="off")
     yield backend.open

@@ -6,6 +6,7 @@ import fcntl
 import logging
 import math
 import os
+import re
 import resource
 import shutil
 import sqlite3
@@ -542,7 +543,7 @@ def test_what_a_snapshot_replaces_and_a_deletion_ends_leaves_no_row(path: Path) 
 
 
 def test_a_full_disk_keeps_what_was_there_and_works_again_with_room(path: Path) -> None:
-    with opened(path, max_pages=47) as backend:
+    with opened(path, max_pages=57) as backend:
         owned = claim(backend)
         append(backend, owned, "one")
         with commit(backend):
@@ -670,7 +671,7 @@ def _filled(path: Path) -> None:
     with opened(path) as backend:
         for each in ("a", "b", "c"):
             with commit(backend):
-                backend.append(batch(claim_in(backend, each), *["x" * 900] * 40))
+                backend.append(batch(claim_in(backend, each), *[each * 900] * 40))
 
 
 def test_a_truncated_database_is_damaged(path: Path) -> None:
@@ -686,8 +687,9 @@ def test_a_truncated_database_is_damaged(path: Path) -> None:
 def test_a_damaged_page_concerns_the_agents_in_it_alone(path: Path) -> None:
     _filled(path)
     with path.open("r+b") as file:
-        middle = path.stat().st_size // PAGE * 2 // 3  # among the records of the second agent
-        file.seek(middle * PAGE)
+        places = [each.start() for each in re.finditer(b"b{800}", path.read_bytes())]
+        middle = places[len(places) // 2]  # among the records of the second agent
+        file.seek(middle // PAGE * PAGE)
         file.write(os.urandom(PAGE))
     with opened(path) as backend:
         with pytest.raises(StoreDamaged, match="malformed"):

@@ -97,9 +97,11 @@ from understudy.state.trust_facts import (
     Delegated,
     DelegationEnded,
     FactContent,
+    Frozen,
     RulesRegistered,
     RulesRetired,
     RuleSummary,
+    Thawed,
 )
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
@@ -1048,6 +1050,10 @@ FACTS: tuple[FactContent, ...] = (
     ),
     *(AdminVoted(id="x1", vote=vote) for vote in votes()),
     AdminUsed(id="x1"),
+    Frozen(id="z1", what="store", why="a leak"),
+    Frozen(id="z2", what="tool", name="drop", why="a leak"),
+    Thawed(id="z1"),
+    Thawed(id="z2"),
     BudgetRaised(
         budget="refunds",
         counter="refunds#0a1b2c3d",
@@ -1060,7 +1066,7 @@ FACTS: tuple[FactContent, ...] = (
         budget="ever", counter="ever#0a1b2c3d", key="", amount="3", until=None, why="more"
     ),
 )
-"""What the log of trust has. No rules have to hold after the last of them."""
+"""What the log of trust has. After the last no rules have to hold, and nothing is frozen."""
 LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
 AGENTS = {

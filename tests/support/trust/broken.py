@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.support.trust import broken_authority
+from tests.support.trust.building import BROKEN, OF_STORY, Patch, build, built, is_found_out, wrap
 from understudy import approvals, interrupts
 from understudy._base import authors
 from understudy.actors import agent_ref
 from understudy.actors.agent.runs import starts
 from understudy.ag_ui import protocol
 from understudy.agent import decisions
-from understudy.errors import UnderstudyError
 from understudy.interrupts import DECISION_TYPES
 from understudy.login import User
 from understudy.modes.steps import check_interrupts, execute_tools
@@ -31,50 +30,8 @@ from understudy.trust.rules import Rule, Rules, Verdict
 
 __all__ = ["BROKEN", "OF_STORY", "built", "is_found_out"]
 
-Patch = pytest.MonkeyPatch
-BROKEN: dict[str, Callable[[Patch], None]] = {}
-"""Each broken build, by what is wrong with it."""
-OF_STORY: list[str] = []
-"""The broken builds that the random story must find, whatever its seed."""
-
-
-async def is_found_out(broken: str, attack: Callable[[], Awaitable[None]]) -> bool:
-    """Whether an attack fails on a broken build: something is not as it says, or is refused.
-
-    Args:
-        broken: the build.
-        attack: a test.
-
-    """
-    with built(broken):
-        try:
-            await attack()
-        except (AssertionError, pytest.fail.Exception, UnderstudyError):
-            return True
-    return False
-
-
-@contextmanager
-def built(name: str) -> Iterator[None]:
-    """Meanwhile the library is the broken build of that name."""
-    with pytest.MonkeyPatch.context() as patch:
-        BROKEN[name](patch)
-        yield
-
-
-def _broken(name: str, *, story: bool = True) -> Callable[[Callable[[Patch], None]], None]:
-    def keep(make: Callable[[Patch], None]) -> None:
-        BROKEN[name] = make
-        if story:
-            OF_STORY.append(name)
-
-    return keep
-
-
-def _wrap(patch: Patch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a name that is there: one that the library has no more fails here."""
-    inner = getattr(owner, name)
-    patch.setattr(owner, name, functools.wraps(inner)(make(inner)))
+OTHERS = (broken_authority,)
+"""The modules whose builds are kept among these, once they are imported."""
 
 
 # ------------------------------------------------------------------------- the votes
@@ -82,7 +39,7 @@ def _wrap(patch: Patch, owner: Any, name: str, make: Callable[[Any], Any]) -> No
 
 def _tally(patch: Patch, made: Callable[[Any], Any]) -> None:
     for module in (approvals, interrupts, votes):
-        _wrap(patch, module, "tally", made)
+        wrap(patch, module, "tally", made)
 
 
 def _votes_as(change: Callable[[int, Any], Any]) -> Callable[[Any], Any]:
@@ -97,19 +54,19 @@ def _votes_as(change: Callable[[int, Any], Any]) -> Callable[[Any], Any]:
     return counting
 
 
-@_broken("an equal vote is another one")
+@build("an equal vote is another one")
 def _twice(patch: Patch) -> None:
     _tally(patch, _votes_as(lambda at, vote: replace(vote, person=f"{vote.person} {at}")))
-    _wrap(patch, decisions, "equal_vote", lambda _: lambda *_: False)
+    wrap(patch, decisions, "equal_vote", lambda _: lambda *_: False)
 
 
-@_broken("logins are counted, not persons")
+@build("logins are counted, not persons")
 def _logins(patch: Patch) -> None:
     _tally(patch, _votes_as(lambda _, vote: replace(vote, person=vote.login)))
-    _wrap(patch, decisions, "equal_vote", lambda _: lambda *_: False)
+    wrap(patch, decisions, "equal_vote", lambda _: lambda *_: False)
 
 
-@_broken("a person counts for each of their roles")
+@build("a person counts for each of their roles")
 def _each_role(patch: Patch) -> None:
     def missing(_: Any) -> Any:
         def miss(way: Any, agreed: Any) -> dict[str, int]:
@@ -118,10 +75,10 @@ def _each_role(patch: Patch) -> None:
 
         return miss
 
-    _wrap(patch, approvals, "_missing", missing)
+    wrap(patch, approvals, "_missing", missing)
 
 
-@_broken("persons are given to roles in the order in which they vote")
+@build("persons are given to roles in the order in which they vote")
 def _greedy(patch: Patch) -> None:
     def missing(_: Any) -> Any:
         def miss(way: Any, agreed: Any) -> dict[str, int]:
@@ -134,10 +91,10 @@ def _greedy(patch: Patch) -> None:
 
         return miss
 
-    _wrap(patch, approvals, "_missing", missing)
+    wrap(patch, approvals, "_missing", missing)
 
 
-@_broken("one rejection is always enough")
+@build("one rejection is always enough")
 def _rejected(patch: Patch) -> None:
     def counting(inner: Any) -> Any:
         return lambda asked, *rest: inner(replace(asked, deny=1), *rest)
@@ -145,7 +102,7 @@ def _rejected(patch: Patch) -> None:
     _tally(patch, counting)
 
 
-@_broken("services vote")
+@build("services vote")
 def _services(patch: Patch) -> None:
     def finding(inner: Any) -> Any:
         async def voter(people: Any, *given: Any) -> Any:
@@ -153,10 +110,10 @@ def _services(patch: Patch) -> None:
 
         return voter
 
-    _wrap(patch, People, "voter", finding)
+    wrap(patch, People, "voter", finding)
 
 
-@_broken("an edit is a vote", story=False)
+@build("an edit is a vote", story=False)
 def _edits(patch: Patch) -> None:
     def checking(inner: Any) -> Any:
         def check(request: Any, decision: Any, *rest: Any) -> Any:
@@ -165,7 +122,7 @@ def _edits(patch: Patch) -> None:
         return check
 
     for module in (interrupts, decisions):
-        _wrap(patch, module, "checked_decision", checking)
+        wrap(patch, module, "checked_decision", checking)
 
 
 # --------------------------------------------------------------------- the requesters
@@ -184,20 +141,20 @@ def _requesters(patch: Patch, change: Callable[[Any], Any]) -> None:
         return find
 
     for module in (arguments, body, execute_tools, gates):
-        _wrap(patch, module, "with_requesters", finding)
+        wrap(patch, module, "with_requesters", finding)
 
 
-@_broken("who has asked may vote")
+@build("who has asked may vote")
 def _asked(patch: Patch) -> None:
     _requesters(patch, lambda _: ())
 
 
-@_broken("who is not known has not asked")
+@build("who is not known has not asked")
 def _unknown(patch: Patch) -> None:
     _requesters(patch, lambda found: found or ())
 
 
-@_broken("who steers has not asked")
+@build("who steers has not asked")
 def _steered(patch: Patch) -> None:
     def folding(inner: Any) -> Any:
         def user_message(state: Any, record: Any) -> None:
@@ -210,7 +167,7 @@ def _steered(patch: Patch) -> None:
     patch.setitem(fold._APPLY, r.UserMessage, folding(fold._APPLY[r.UserMessage]))
 
 
-@_broken("who edits or answers has not asked")
+@build("who edits or answers has not asked")
 def _shaped(patch: Patch) -> None:
     def finding(inner: Any) -> Any:
         async def find(run: Any, requests: Any) -> Any:
@@ -226,10 +183,10 @@ def _shaped(patch: Patch) -> None:
         return find
 
     for module in (arguments, body, execute_tools, gates):
-        _wrap(patch, module, "with_requesters", finding)
+        wrap(patch, module, "with_requesters", finding)
 
 
-@_broken("a message without a name beside one with a name is not seen", story=False)
+@build("a message without a name beside one with a name is not seen", story=False)
 def _also_unnamed(patch: Patch) -> None:
     def folding(inner: Any) -> Any:
         return lambda state, record: inner(state, replace(record, also_unnamed=False))
@@ -237,28 +194,28 @@ def _also_unnamed(patch: Patch) -> None:
     patch.setitem(fold._APPLY, r.RunStarted, folding(fold._APPLY[r.RunStarted]))
 
 
-@_broken("who has edited the arguments is one of several who agree")
+@build("who has edited the arguments is one of several who agree")
 def _own_edit(patch: Patch) -> None:
     def shaped(inner: Any) -> Any:
         return lambda run, *types, call_key=None: inner(run, *types) if call_key is None else set()
 
-    _wrap(patch, votes, "_shaped", shaped)
+    wrap(patch, votes, "_shaped", shaped)
 
 
-@_broken("who edits a call beside it has not asked")
+@build("who edits a call beside it has not asked")
 def _beside(patch: Patch) -> None:
     async def as_asked(_run: Any, request: Any) -> Any:
         return request
 
-    _wrap(patch, votes, "_as_of_now", lambda _: as_asked)
+    wrap(patch, votes, "_as_of_now", lambda _: as_asked)
 
 
-@_broken("an answer from outside has no author", story=False)
+@build("an answer from outside has no author", story=False)
 def _answers(patch: Patch) -> None:
-    _wrap(patch, calls, "note_answer", lambda _: lambda *_: None)
+    wrap(patch, calls, "note_answer", lambda _: lambda *_: None)
 
 
-@_broken("who steers an agent of a workflow has not asked", story=False)
+@build("who steers an agent of a workflow has not asked", story=False)
 def _steered_inside(patch: Patch) -> None:
     def folding(inner: Any) -> Any:
         def child_record(state: Any, record: Any) -> None:
@@ -274,21 +231,21 @@ def _steered_inside(patch: Patch) -> None:
 # ------------------------------------------------------------------------ at the start
 
 
-@_broken("roles are not looked up again")
+@build("roles are not looked up again")
 def _roles(patch: Patch) -> None:
     async def agreed(*_: object) -> bool:
         return True
 
-    _wrap(patch, execute_tools, "still_agreed", lambda _: agreed)
+    wrap(patch, execute_tools, "still_agreed", lambda _: agreed)
 
 
-@_broken("votes hold for whatever runs")
+@build("votes hold for whatever runs")
 def _unbound(patch: Patch) -> None:
     for module in (check_interrupts, body):
-        _wrap(patch, module, "answers_match", lambda _: lambda *_: True)
+        wrap(patch, module, "answers_match", lambda _: lambda *_: True)
 
 
-@_broken("what a middleware changes is not looked at")
+@build("what a middleware changes is not looked at")
 def _changed(patch: Patch) -> None:
     def changing(inner: Any) -> Any:
         async def change(run: Any, ready: Any, before: Any, call: Any) -> Any:
@@ -298,15 +255,15 @@ def _changed(patch: Patch) -> None:
 
         return change
 
-    _wrap(patch, middleware, "_as_changed", changing)
-    _wrap(patch, body, "answers_match", lambda _: lambda *_: True)
-    _wrap(patch, body, "verdict_on", lambda _: lambda *_: rules.NO_RULE)
+    wrap(patch, middleware, "_as_changed", changing)
+    wrap(patch, body, "answers_match", lambda _: lambda *_: True)
+    wrap(patch, body, "verdict_on", lambda _: lambda *_: rules.NO_RULE)
 
 
 # --------------------------------------------------------------------------- the rules
 
 
-@_broken("a denial counts less than what asks or allows")
+@build("a denial counts less than what asks or allows")
 def _denials(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
         def verdict(own: Any, *given: Any) -> Any:
@@ -318,10 +275,10 @@ def _denials(patch: Patch) -> None:
 
         return verdict
 
-    _wrap(patch, Rules, "verdict", judging)
+    wrap(patch, Rules, "verdict", judging)
 
 
-@_broken("one of the rules that ask is enough")
+@build("one of the rules that ask is enough")
 def _first(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
         def verdict(*given: Any) -> Any:
@@ -330,10 +287,10 @@ def _first(patch: Patch) -> None:
 
         return verdict
 
-    _wrap(patch, Rules, "verdict", judging)
+    wrap(patch, Rules, "verdict", judging)
 
 
-@_broken("a `when` that raises matches nothing")
+@build("a `when` that raises matches nothing")
 def _raises(patch: Patch) -> None:
     def matching(inner: Any) -> Any:
         def matches(own: Any, names: Any, given: Any, view: Any) -> Any:
@@ -343,38 +300,38 @@ def _raises(patch: Patch) -> None:
 
         return matches
 
-    _wrap(patch, Rule, "matches", matching)
+    wrap(patch, Rule, "matches", matching)
 
 
-@_broken("agents inside have no rules")
+@build("agents inside have no rules")
 def _inside(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
         return lambda run, call: inner(run, call) if run.parent is None else rules.NO_RULE
 
     for module in (rules, check_interrupts, execute_tools, body, middleware):
-        _wrap(patch, module, "verdict_on", judging)
+        wrap(patch, module, "verdict_on", judging)
 
 
-@_broken("the rules of then hold at the start")
+@build("the rules of then hold at the start")
 def _then(patch: Patch) -> None:
     async def allowed(*_: object) -> bool:
         return True
 
-    _wrap(patch, execute_tools, "_is_allowed", lambda _: allowed)
-    _wrap(patch, body, "verdict_on", lambda _: lambda *_: rules.NO_RULE)
+    wrap(patch, execute_tools, "_is_allowed", lambda _: allowed)
+    wrap(patch, body, "verdict_on", lambda _: lambda *_: rules.NO_RULE)
 
 
-@_broken("rules are not looked at again right before the body")
+@build("rules are not looked at again right before the body")
 def _last_look(patch: Patch) -> None:
-    _wrap(patch, body, "verdict_on", lambda _: lambda *_: rules.NO_RULE)
+    wrap(patch, body, "verdict_on", lambda _: lambda *_: rules.NO_RULE)
 
 
-@_broken("what asks right before the body does not ask")
+@build("what asks right before the body does not ask")
 def _unasked(patch: Patch) -> None:
-    _wrap(patch, body, "unasked", lambda _: lambda *_: [])
+    wrap(patch, body, "unasked", lambda _: lambda *_: [])
 
 
-@_broken("what a rule asks holds nothing up", story=False)
+@build("what a rule asks holds nothing up", story=False)
 def _held(patch: Patch) -> None:
     def pending(inner: Any) -> Any:
         return property(
@@ -387,7 +344,7 @@ def _held(patch: Patch) -> None:
 # ------------------------------------------------------------------------- who decides
 
 
-@_broken("an import keeps its votes")
+@build("an import keeps its votes")
 def _import(patch: Patch) -> None:
     def resetting(inner: Any) -> Any:
         def reset(state: Any, run: Any, call: Any) -> None:
@@ -397,10 +354,10 @@ def _import(patch: Patch) -> None:
 
         return reset
 
-    _wrap(patch, agent_folds, "_reset_imported", resetting)
+    wrap(patch, agent_folds, "_reset_imported", resetting)
 
 
-@_broken("the names in an import are believed")
+@build("the names in an import are believed")
 def _import_names(patch: Patch) -> None:
     def folding(inner: Any) -> Any:
         def imported(state: Any, record: Any) -> None:
@@ -413,23 +370,23 @@ def _import_names(patch: Patch) -> None:
     patch.setitem(fold._APPLY, r.Imported, folding(fold._APPLY[r.Imported]))
 
 
-@_broken("a tool decides")
+@build("a tool decides")
 def _tool(patch: Patch) -> None:
-    _wrap(patch, decisions, "refuse_inside_run", lambda _: lambda: None)
-    _wrap(patch, agent_ref, "refuse_inside_run", lambda _: lambda: None)
+    wrap(patch, decisions, "refuse_inside_run", lambda _: lambda: None)
+    wrap(patch, agent_ref, "refuse_inside_run", lambda _: lambda: None)
 
 
-@_broken("names may look alike", story=False)
+@build("names may look alike", story=False)
 def _alike(patch: Patch) -> None:
-    _wrap(patch, authors, "odd_places", lambda _: lambda _name: [])
+    wrap(patch, authors, "odd_places", lambda _: lambda _name: [])
 
 
-@_broken("a schedule has no author", story=False)
+@build("a schedule has no author", story=False)
 def _schedules(patch: Patch) -> None:
-    _wrap(patch, starts, "_authors_of", lambda _: lambda queued: (queued.by,))
+    wrap(patch, starts, "_authors_of", lambda _: lambda queued: (queued.by,))
 
 
-@_broken("a client says who votes", story=False)
+@build("a client says who votes", story=False)
 def _client(patch: Patch) -> None:
     def deciding(inner: Any) -> Any:
         def decide(request: Any, entry: Any, by: str) -> Any:
@@ -438,9 +395,9 @@ def _client(patch: Patch) -> None:
 
         return decide
 
-    _wrap(patch, protocol, "decision_of", deciding)
+    wrap(patch, protocol, "decision_of", deciding)
 
 
-@_broken("a login counts as the program", story=False)
+@build("a login counts as the program", story=False)
 def _program(patch: Patch) -> None:
-    _wrap(patch, User, "calling", lambda _: lambda user, ref: ref)
+    wrap(patch, User, "calling", lambda _: lambda user, ref: ref)

@@ -45,6 +45,7 @@ from understudy.run.ledger import Audience, Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
+from understudy.trust.freezes import Stop
 
 
 class RunAbandoned(Fenced):
@@ -70,6 +71,8 @@ class RunTaskResult:
     crash: BaseException | None = None
     is_uncounted: bool = False
     """Whether it crashed before its attempt was recorded."""
+    stop: Stop | None = None
+    """Why it was halted, where the run, or a call of it, may not go on now."""
 
 
 @dataclass(slots=True)
@@ -121,6 +124,7 @@ class Activation(JournalledAgent):
         "is_given_up",
         "is_taken",
         "journal",
+        "kept_back",
         "leaving",
         "ledger",
         "lookup",
@@ -164,6 +168,8 @@ class Activation(JournalledAgent):
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
+        self.kept_back: Stop | None = None
+        """Why a run of it did not begin, or go on; None where nothing was kept back."""
         self.beginning: Beginning | None = None
         self.lookup: MessageLookup | None = None
         """Of the id of the message that is handled now, if the state does not have it."""

@@ -245,9 +245,10 @@ class AgentSlot:
         if self.on_progress and self.activation is not None:
             run = self.activation.state.run
             if run is None or run.over or run.fruitless == 0:
-                self._tell_of_progress()
+                self.tell_of_progress()
 
-    def _tell_of_progress(self) -> None:
+    def tell_of_progress(self) -> None:
+        """Tell the recoveries of the agent that it has got as far as it gets now."""
         for event in self.on_progress:
             event.set()
 
@@ -435,7 +436,7 @@ class AgentSlot:
         # Its message is in the inbox still, and activates the agent again
         # (test_a_recovery_tells_what_it_does_not_continue_whenever_it_comes).
         if not self.is_needed_in_memory():
-            self._tell_of_progress()
+            self.tell_of_progress()
         self.services.release(self, activation)
         if activation is not None and activation.agent.definition.hooks.on_passivated:
             hooks = activation.agent.definition.hooks.on_passivated

@@ -17,6 +17,7 @@ from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.state.records import AttemptClosed
 from understudy.stopping import StopSignal
+from understudy.trust.freezes import Stop
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ async def _run(
     before = _attempts(activation)
     try:
         result = RunTaskResult(outcome=await coroutine)
-    except AttemptEnded:
-        result = _ended_between_steps(activation)
+    except AttemptEnded as ended:
+        result = _ended_between_steps(activation, ended.stop)
     except asyncio.CancelledError as error:
         result = await _cancelled(slot, activation, error)
     except BaseException as error:
@@ -86,15 +87,18 @@ def _attempts(activation: Activation) -> int | None:
     return None if run is None or run.over else run.attempts
 
 
-def _ended_between_steps(activation: Activation) -> RunTaskResult:
-    """The agent is to be passivated. An attempt that has not got further is no crash either."""
+def _ended_between_steps(activation: Activation, stop: Stop | None) -> RunTaskResult:
+    """The agent is to be passivated, or its run may not go on now.
+
+    An attempt that has not got further is no crash either.
+    """
     run = activation.state.run
     try:
         if run is not None and run.fruitless:
             activation.ledger.record(AttemptClosed())
     except JournalFailed as error:
         return RunTaskResult(crash=error)
-    return RunTaskResult()
+    return RunTaskResult(stop=stop)
 
 
 def _why_cancelled(activation: Activation, error: BaseException) -> BaseException:

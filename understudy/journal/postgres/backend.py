@@ -152,6 +152,7 @@ class PostgresBackend(PostgresWriter):
         from understudy.journal.postgres.schema import check_server, prepare_schema
 
         self.close()
+        self._trust_judged = 0  # whoever opens it has read nothing yet
         self._watchdog.start()
         try:
             writer, reader, heartbeat = self._connections
@@ -202,7 +203,7 @@ class PostgresBackend(PostgresWriter):
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         channel = self._listener.channel if self._listener is not None else None
-        values = [self._host, channel, self._lease]
+        values = [self._host, channel, self._lease, self._trust_judged]
         before = suspend_aware_seconds()
         ((host_id, seconds, there, self.keeps_feed, self._trust_at_beat),) = self._beat(
             lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
@@ -250,7 +251,8 @@ class PostgresBackend(PostgresWriter):
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
-        values, before = [self._lease, host_id], suspend_aware_seconds()
+        values = [self._lease, self._trust_judged, host_id]
+        before = suspend_aware_seconds()
         rows = self._beat(lambda connection: connection.execute(lease.RENEW, values).fetchall())
         if not rows:
             self._fenced = True

@@ -41,7 +41,8 @@ TABLES = Tables(
     # A row is updated in place while its page has room: a heartbeat leaves no dead rows. `channel`
     # is the one on which the host listens; null: it is never taken from, and nothing is posted to
     # it. `place`, `pid` and `started` say which process it is, where that is known
-    # (`journal.postgres.sharing.processes`).
+    # (`journal.postgres.sharing.processes`). `trust` is the number of the last fact of the log of
+    # trust by which the host judges.
     """CREATE TABLE hosts (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         name text NOT NULL,
@@ -53,7 +54,8 @@ TABLES = Tables(
         started bigint,
         labels text[] NOT NULL DEFAULT '{}',
         definitions bigint[] NOT NULL DEFAULT '{}',
-        draining boolean NOT NULL DEFAULT false
+        draining boolean NOT NULL DEFAULT false,
+        trust bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 50)""",
     # The definitions that hosts have, or had. Of one version, the one with the higher `no` is
     # newer. `needs` and `continues_older` are as the last host of it said.

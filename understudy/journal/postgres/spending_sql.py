@@ -262,14 +262,20 @@ sums come to know of it when the rows are folded (test_a_settlement_locks_no_cou
 GIVE_BACK = f"""
 INSERT INTO give_backs (counter, ref, amount)
 SELECT f.counter, n.ref, n.amount
-FROM unnest(%(budgets)s::text[], %(refs)s::text[], %(amounts)s::numeric[])
-    WITH ORDINALITY AS n (budget, ref, amount, nth)
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY budget, ref ORDER BY nth) - 1 AS before
+    FROM unnest(%(budgets)s::text[], %(refs)s::text[], %(amounts)s::numeric[])
+        WITH ORDINALITY AS m (budget, ref, amount, nth)
+) n
 CROSS JOIN LATERAL (
     SELECT s.counter FROM spending s JOIN counters c ON c.id = s.counter
     JOIN agents a ON a.key = s.agent
     WHERE s.ref = n.ref AND s.ref <> '' AND c.budget = n.budget AND NOT s.is_open
-    ORDER BY {_IN_ORDER} LIMIT 1
+    ORDER BY {_IN_ORDER}, c.key LIMIT 1 OFFSET n.before + (
+        SELECT count(*) FROM give_backs g JOIN counters k ON k.id = g.counter
+        WHERE g.ref = n.ref AND k.budget = n.budget)
 ) f ORDER BY n.nth"""  # noqa: S608 - of a constant
+"""Behind those that are given back already, but not folded yet."""
 
 LOCK_AGENT = """
 SELECT pg_advisory_xact_lock(hashtextextended(agent_id, hashtextextended(current_schema(), 0)))

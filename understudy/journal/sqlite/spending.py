@@ -58,7 +58,7 @@ _OF_REF = """
     FROM spending s CROSS JOIN counters c CROSS JOIN agents a
     WHERE s.ref = ? AND s.ref <> '' AND c.id = s.counter AND c.budget = ? AND a.key = s.agent
         AND NOT s.is_open
-    ORDER BY s.at, a.agent_id, s.incarnation, s.what LIMIT 1
+    ORDER BY s.at, a.agent_id, s.incarnation, s.what, c.key LIMIT 1
 """
 _OF_ROW = "WHERE agent = ? AND incarnation = ? AND what = ? AND counter = ?"
 _SETTLE = f"UPDATE spending SET amount = ?, is_open = 0, is_unknown = ? {_OF_ROW}"  # noqa: S608

@@ -67,8 +67,8 @@ async def call_llm(run: Run) -> Outcome | None:
         if isinstance(answer, BudgetUsedUp):
             from understudy.modes.steps.model_call.budgets import NoRoom, at_limit  # few have one
 
-            assert isinstance(answer, NoRoom), "no other is raised"
-            return at_limit(run, answer)
+            assert isinstance(answer.__cause__, NoRoom), "nothing else raises it"
+            return at_limit(run, answer.__cause__)
         if isinstance(answer, (ModelFailed, BudgetUnknown)):
             return run.failed(answer)
         if isinstance(answer, PutOff):

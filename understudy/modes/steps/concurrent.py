@@ -178,7 +178,8 @@ def may_start(run: Run) -> bool:
     root = run.root.current
     if root.halt is not None or root.cancelled is not None or run.current.cancelled is not None:
         return False
-    if run.environment.trust.held is not None:
+    stops = run.environment.trust.stops
+    if stops is not None and stops.of_agent(run.agent_path) is not None:
         return False
     is_to_end = run.environment.is_to_end_attempt
     return is_to_end is None or not is_to_end()

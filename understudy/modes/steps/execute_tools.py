@@ -42,7 +42,7 @@ from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_o
 from understudy.modes.steps.tool_call.votes import asked_now, still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
-from understudy.run.run import AttemptEnded, Run
+from understudy.run.run import AttemptEnded, Run, end_if_stopped
 from understudy.state.folds.ends import (
     IN_DOUBT,
     MOVED_ON,
@@ -53,7 +53,7 @@ from understudy.state.folds.ends import (
 )
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn, is_child_of
-from understudy.state.waits import woken_calls
+from understudy.state.waits import is_woken, woken_calls
 
 STOPPED = "Not run: another call of the same reply asked the run to stop."
 STOPPED_INSIDE = "another call of the same reply asked the run to stop"
@@ -95,7 +95,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        _end_if_held(run)
+        group = _startable(run, group)
         if run.environment.trust.rules is not None:
             group = [item for item in group if await _is_allowed(run, item)]
         if asked_some:
@@ -107,7 +107,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             ]
         if run.root.ledger.account is not None:
             group = await _afforded(run, group)
-        _end_if_held(run)  # once more: it was waited for persons meanwhile
+        group = _startable(run, group)  # once more: it was waited for persons meanwhile
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue
@@ -132,8 +132,37 @@ async def execute_tools(run: Run) -> Outcome | None:
         await _close_unfinished(run, turn)
     if run.tool_raised is not None:
         raise run.tool_raised
-    _end_if_held(run)
+    end_if_stopped(run)
+    if run.stopped_by is not None:
+        _rest(run, turn)
     return None
+
+
+def _startable(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
+    """The calls that may start now. The attempt ends where none of the agent may."""
+    stops = run.environment.trust.stops
+    if stops is None:
+        return group
+    end_if_stopped(run)
+    kept = []
+    for item in group:
+        stop = stops.of_call(run.agent_path, item.tool.names)
+        if stop is None:
+            kept.append(item)
+        else:
+            run.stopped_by = stop
+    return kept
+
+
+def _rest(run: Run, turn: Turn) -> None:
+    """End the attempt, as a call of the reply may not start, or go on, now.
+
+    Not where a person is asked about another one: then the run is interrupted, and rests so.
+    """
+    asks = bool(run.state.requests) or run.state.pause is not None
+    if turn.has_all_results or (asks and not is_woken(run.state)):
+        return
+    raise AttemptEnded(run.stopped_by)
 
 
 async def _afforded(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
@@ -141,12 +170,6 @@ async def _afforded(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
     from understudy.modes.steps.tool_call.budgets import afford  # few runtimes have budgets
 
     return await afford(run, group)
-
-
-def _end_if_held(run: Run) -> None:
-    """End the attempt where no call may start at this host: it starts none, and its run moves."""
-    if run.environment.trust.held is not None:
-        raise AttemptEnded
 
 
 def _may_run(run: Run, call: Call, asked: bool) -> bool:

@@ -24,6 +24,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.why import queue_of, why
+from understudy.web.views.asks import review_rows
 from understudy.web.views.newest_first import (
     STEP,
     asked_before,
@@ -75,7 +76,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
-        "reviews": [review.to_dict() for review in state.reviews.values()],
+        "reviews": await review_rows(visit, state.reviews.values()),
         "grants": await _grants(visit, state),
         "queue": queue_of(state),
         "next_due": time_text(state.next_due),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from datetime import datetime
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy.actors import PendingRequest, Runtime
-from understudy.agent.standing import Standing, standing_of
+from understudy.agent.standing import NOBODY_KNOWN, Standing, standing_of
 from understudy.approvals import Voter, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
@@ -18,6 +18,7 @@ from understudy.interrupts import Request, approved_at, decision_word
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
+from understudy.state.reviews import Review
 from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
@@ -57,7 +58,20 @@ async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
     if any(visit.asked(name) for name in ("after", "kind", "tool", "agent")):
         return []
     page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
-    return [review.to_dict() for review in page]
+    return await review_rows(visit, page)
+
+
+async def review_rows(visit: Visit, found: Iterable[Review]) -> list[dict[str, Any]]:
+    """Reviews as plain data, with why the user does not close them."""
+    reviews = list(found)
+    user = await voter(visit) if reviews else None
+    return [{**each.to_dict(), "why_not_close": _why_not_close(each, user)} for each in reviews]
+
+
+def _why_not_close(review: Review, user: Voter | None) -> str | None:
+    if user is None:
+        return NOBODY_KNOWN
+    return user.why_unknown or user.why_no_person("review") or review.why_not_by(user.person)
 
 
 async def _page(
@@ -116,7 +130,7 @@ async def reviews(visit: Visit) -> dict[str, Any]:
         )
     )
     return {
-        "reviews": [review.to_dict() for review in page],
+        "reviews": await review_rows(visit, page),
         "next": page.after,
         "filters": {"tool": tool, "agent": agent},
     }

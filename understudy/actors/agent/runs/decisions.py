@@ -10,6 +10,7 @@ from understudy.actors.agent.messages import (
     Decide,
     RecordFact,
     Resume,
+    Retry,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_earlier, answer_when_durable, check_known
@@ -30,6 +31,11 @@ def must_wait(slot: AgentSlot, call: AgentCall) -> bool:
     test_a_request_is_answered_at_another_host_while_its_run_goes_on).
     """
     message = call.message
+    if isinstance(message, Retry) and slot.phase is Phase.IDLE:
+        stop = starts.kept_back(slot)
+        if stop is not None:  # a failed run is gone on with after the thaw
+            starts.keep_back(slot, stop)
+        return stop is not None
     if not isinstance(message, Decide) or slot.phase is not Phase.RUNNING:
         return False
     decisions = message.decisions

@@ -62,6 +62,11 @@ def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
         _after_crash(slot, result, result.crash, begins, activating=activating)
     elif result.outcome is not None:  # else it was halted between two steps
         _after_outcome(slot, result.outcome)
+    elif result.stop is not None and not activation.is_to_end_attempt():
+        starts.keep_back(slot, result.stop)
+        # Race: the stop may be over by now, and who has ended it has found a run task under way
+        # (test_what_is_thawed_while_its_attempt_ends_goes_on).
+        recovery.go_on(slot)
 
 
 def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:

@@ -46,6 +46,13 @@ def recover(slot: AgentSlot) -> None:
         starts.continue_run(slot, next((each.by for each in waits if each.by is not None), None))
 
 
+def go_on(slot: AgentSlot) -> None:
+    """Continue or begin what was kept back, where it is not frozen any more."""
+    if slot.phase is Phase.IDLE and starts.kept_back(slot) is None:
+        slot.current.kept_back = None
+        recover(slot)
+
+
 def settle_status(slot: AgentSlot) -> None:
     """Set the status of an agent that was activated, or crashed, and that nothing runs now.
 
@@ -62,7 +69,8 @@ def settle_status(slot: AgentSlot) -> None:
     elif run.quarantined is not None:
         slot.set_status(Status.FAILED)
     else:
-        slot.set_status(_suspended_status(slot) or Status(rest_status(slot.state)))
+        kept = None if slot.current.kept_back is None else Status.RUNNING
+        slot.set_status(_suspended_status(slot) or kept or Status(rest_status(slot.state)))
 
 
 def _suspended_status(slot: AgentSlot) -> Status | None:

@@ -192,8 +192,13 @@ def _waits_its_turn(slot: AgentSlot, call: AgentCall[Any]) -> bool:
 
 
 def _keeps_run(slot: AgentSlot) -> bool:
-    """Whether a tool of the open run sleeps or waits, or did: no message ends such a run."""
+    """Whether no message ends the open run: a tool of it sleeps or waits, or did, or it is frozen.
+
+    A run that is frozen has not come to rest by itself: a message steers it after the thaw.
+    """
     state = slot.current.state
+    if starts.kept_back(slot) is not None:
+        return True
     if state.run is None or state.run.halt is not None:
         return False
     return has_waits(state) or is_woken(state)
@@ -251,6 +256,12 @@ def start_next(
         return
     state = slot.state
     if asked is None and not state.queue:
+        return
+    stop = starts.kept_back(slot)
+    if stop is not None:
+        starts.keep_back(slot, stop)
+        if asked is not None:
+            _queue(slot, asked)
         return
     with_occurrences = with_occurrences and starts.open_run(slot) is None
     try:

@@ -33,6 +33,7 @@ from understudy.state.plans import (
 from understudy.state.records import MessageQueued
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
+from understudy.trust.freezes import Stop
 
 
 def open_run(slot: AgentSlot) -> RunState | None:
@@ -52,6 +53,21 @@ def note_run(slot: AgentSlot, call: AgentCall) -> None:
     run = open_run(slot)
     if run is not None:
         call.notes.on_run(run.run_id)
+
+
+def kept_back(slot: AgentSlot) -> Stop | None:
+    """Why no run of the agent may begin or go on now: it is frozen, or a call of its run is."""
+    stops = slot.services.runs.trust.stops
+    if stops is None:
+        return None
+    activation = slot.current
+    return stops.of_agent(activation.agent.definition.path) or stops.still(activation.kept_back)
+
+
+def keep_back(slot: AgentSlot, stop: Stop) -> None:
+    """Note that something of the agent is to begin, or to go on, once the stop is over."""
+    slot.current.kept_back = stop
+    slot.tell_of_progress()  # a recovery waits for no more
 
 
 def start_turn(
@@ -202,7 +218,15 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
 
 
 def continue_run(slot: AgentSlot, by: str | None = None) -> None:
-    """Continue the open run where it is; `by`: for the person who has it recovered."""
+    """Continue the open run where it is; `by`: for the person who has it recovered.
+
+    Where it is frozen, it continues after the thaw.
+    """
+    stop = kept_back(slot)
+    if stop is not None:
+        slot.set_status(Status.RUNNING)
+        keep_back(slot, stop)
+        return
     runner, ledger = slot.current.agent.runner, slot.current.ledger
     environment = slot.environment(continues=True, by=by)
     _run(slot, Phase.RUNNING, runner.go_on(ledger, environment=environment))
@@ -227,5 +251,5 @@ def _run(
         coroutine.close()
         raise
     slot.enter(phase)
-    slot.current.unpause_asked = None
+    slot.current.unpause_asked = slot.current.kept_back = None
     start_run_task(slot, coroutine, callers)

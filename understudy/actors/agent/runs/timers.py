@@ -7,7 +7,7 @@ from datetime import datetime
 from understudy.actors.agent.messages import AgentCall, ChangePlans, CheckDue
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable
-from understudy.actors.agent.runs import run_queue, starts
+from understudy.actors.agent.runs import recovery, run_queue, starts
 from understudy.actors.agent.slot import AgentSlot
 from understudy.run.waits.dues import end_doubts, record_dues
 from understudy.state.doubts import has_doubts
@@ -26,6 +26,8 @@ def change_plans(slot: AgentSlot, call: AgentCall[ChangePlans]) -> None:
 def check_due(slot: AgentSlot, call: AgentCall[CheckDue]) -> None:
     """Record what is due by now, and start or continue what follows."""
     _record_what_is_due(slot, call.message.reached)
+    if slot.current.kept_back is not None:
+        recovery.go_on(slot)
     answer_when_durable(slot, call.future, None)
 
 

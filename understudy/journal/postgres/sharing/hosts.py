@@ -11,6 +11,7 @@ from understudy.errors import UnfitHost
 from understudy.journal.postgres.sharing.inbox import PostgresInbox
 from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
 from understudy.journal.shared import HostedDefinition
+from understudy.state.trust_log import HostBehind
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
@@ -52,6 +53,11 @@ SELECT no FROM definitions WHERE name = %(agent)s AND fingerprint = %(fingerprin
 SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
 SET_DRAINING = "UPDATE hosts SET draining = %s WHERE id = %s"
 
+ACKNOWLEDGE_TRUST = "UPDATE hosts SET trust = greatest(trust, %s) WHERE id = %s"
+HOSTS_BEHIND = """
+SELECT id, name, lease_until > clock_timestamp() FROM hosts
+WHERE id IS DISTINCT FROM %s AND trust < %s ORDER BY id"""
+
 FITTING_HOST = """
 SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
 WHERE h.lease_until > clock_timestamp() AND h.channel IS NOT NULL AND NOT h.draining
@@ -84,6 +90,8 @@ class PostgresHosts(PostgresInbox):
         self._labels: frozenset[str] = frozenset()
         self._draining = False
         self._held = ""
+        self._trust_judged = 0
+        """The number of the last fact of the log of trust by which this host judges."""
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
@@ -127,6 +135,23 @@ class PostgresHosts(PostgresInbox):
         ended = {id for id, seconds in rows if seconds <= 0}
         new, self._ended = ended - self._ended, ended
         return len(new), min((seconds for _, seconds in rows if seconds > 0), default=math.inf)
+
+    # ----------------------------------------------------------------- the reader's thread
+
+    def acknowledge_trust(self, number: int) -> None:
+        self._trust_judged = max(self._trust_judged, number)
+        values = [number, self._own_id]
+        self._reading.run_repeatable(
+            lambda connection: connection.execute(ACKNOWLEDGE_TRUST, values)
+        )
+
+    def hosts_behind(self, number: int) -> list[HostBehind]:
+        values = [self._host_id, number]
+        return self._reading.run_repeatable(
+            lambda connection: [
+                HostBehind(*row) for row in connection.execute(HOSTS_BEHIND, values).fetchall()
+            ]
+        )
 
     # ----------------------------------------------------------------- the writer's thread
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 INSERT_HOST = """
-INSERT INTO hosts (name, channel, lease_until)
-VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
+INSERT INTO hosts (name, channel, lease_until, trust)
+VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s), %s)
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),
     (SELECT coalesce(max(number), 0) FROM trust)"""
@@ -38,7 +38,8 @@ The time is a query of its own: else it is compared with the due of each agent t
 (test_who_leaves_looks_at_no_agent_at_rest)."""
 
 RENEW = """
-UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
+UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s),
+    trust = greatest(trust, %s)
 WHERE id = %s AND lease_until > '-infinity'
 RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),

@@ -46,7 +46,7 @@ from understudy.modes.steps.model_call.deltas import DeltaEmitter
 from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.model_input import ModelInput
-from understudy.run.run import Run
+from understudy.run.run import Run, end_if_stopped
 from understudy.state.costs import Lines, adding, is_priced, line_of
 
 
@@ -134,6 +134,8 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         run = self._run
         if self.ended is not None:
             raise self.ended
+        if passed.ask_key is None:  # else a tool may ask, whose body is under way, and ends
+            end_if_stopped(run)
         if self._asking:
             raise UsageError("next was called while another call of it runs: await that one first")
         model = run.models[0] if passed.model is None else passed.model

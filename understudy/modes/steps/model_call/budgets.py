@@ -31,12 +31,11 @@ _SPARE = Decimal("1.35")
 """An estimate of tokens is multiplied by it: other languages and code take more than English."""
 
 
-class NoRoom(BudgetUsedUp):
-    """Budgets have no room for a request."""
+class NoRoom(Exception):
+    """Budgets have no room for a request: the cause of a `BudgetUsedUp`."""
 
     def __init__(self, short: Sequence[Shortage]) -> None:
-        text = "; ".join(each.text for each in short)
-        super().__init__(budgets=[each.budget.name for each in short], cause=f"Not asked: {text}")
+        super().__init__("; ".join(each.text for each in short))
         self.short: tuple[Shortage, ...] = tuple(short)
 
 
@@ -59,7 +58,7 @@ async def within_budgets(
         response_of: the reply that was priced, if it is whole.
 
     Raises:
-        NoRoom: if there is none.
+        BudgetUsedUp: if there is none, by a `NoRoom`.
         BudgetUnknown: if nobody knows what it may cost.
 
     """
@@ -72,7 +71,9 @@ async def within_budgets(
     # (test_a_request_that_is_cut_off_by_a_crash_counts_in_full).
     short = await account.reserve(what, wants, must_last=True)
     if short:
-        raise NoRoom(short)
+        none_left = NoRoom(short)
+        names = [each.budget.name for each in short]
+        raise BudgetUsedUp(budgets=names, cause=f"Not asked: {none_left}") from none_left
     try:
         answer = await ask()
     except BaseException as error:

@@ -253,8 +253,13 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
             with before_entry(run, [ready]):
                 await trust.look()
         entry.judged = trust.stamp
-        if trust.held is not None:
-            raise Held
+        # Race: it may be frozen, or the host be held, while the call waited for its start to be
+        # durable, in a middleware, or for a thread
+        # (test_no_body_is_entered_once_freeze_has_returned).
+        stops = trust.stops
+        stop = None if stops is None else stops.of_call(run.agent_path, ready.tool.names)
+        if stop is not None:
+            raise Held(stop)
         # Race: the rules may have changed while the call waited for its start to be durable, or in
         # a middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
         if trust.rules is not None and call.attempts - 1 <= call.not_entered:

@@ -20,6 +20,7 @@ from understudy.stopping import StopAgent, StopSignal, StopSignals
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.effects import Known, what_is_known
 from understudy.tools.result import RemoteToolError, ResultLost
+from understudy.trust.freezes import Stop
 
 
 class CallEnded(BaseException):
@@ -94,10 +95,18 @@ class NotEntered(CallEnded):
 
 
 class Held(CallEnded):
-    """No call may start at this host now: its start counts as never entered.
+    """The call may not start now, at this host or at all: its start counts as never entered.
 
-    The attempt ends, and a host at which calls may start continues the run.
+    The attempt ends. The run continues where calls may start, or once it is not frozen any more.
+
+    Args:
+        stop: why.
+
     """
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.why)
+        self.stop = stop
 
 
 class DeniedByRule(CallEnded):

@@ -93,7 +93,9 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         if ready.call.key in run.not_begun and not _was_unknown(ready.call):
             text = "It did nothing: what it waited for before its effect was cancelled."
             result = replace(failed_result(run, ready.call, text), not_entered=True)
-    except (CallSuspended, AttemptEnded):
+    except (CallSuspended, AttemptEnded) as ended:
+        if isinstance(ended, AttemptEnded):
+            run.stopped_by = ended.stop or run.stopped_by
         await _suspend(run, ready)
         return
     edits = run.file_edits.pop(ready.call.key, None) if run.file_edits else None
@@ -170,10 +172,10 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return replace(stopped, not_entered=ended.is_before_body)
     except DeniedByRule as ended:
         return replace(denied_by_rule(run, call, ended.text), not_entered=True)
-    except Held:
+    except Held as held:
         run.not_begun |= {call.key}
         note_not_begun(run, [ready])
-        raise AttemptEnded from None
+        raise AttemptEnded(held.stop) from None
     except NotEntered:
         if _was_unknown(call):
             return in_doubt_result(run, call, "it was tried again, and no thread was free for it")

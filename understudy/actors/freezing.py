@@ -1,0 +1,194 @@
+"""`Freezing`: freezes the whole store, a definition or a tool, at all hosts, and thaws them."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from understudy._base.clock import new_random_id
+from understudy.actors.agent.directory import Directory
+from understudy.agent.rule_checks import reachable_tools
+from understudy.errors import UsageError
+from understudy.journal import IndexStatus
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Started
+from understudy.state.trust_facts import Frozen, Thawed
+from understudy.trust.fold import TrustState
+from understudy.trust.freezes import EnteredCall, Freeze, FrozenWhat
+
+FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
+"""Seconds between two looks at whether each host judges by a freeze."""
+GOES_ON = (IndexStatus.OPEN, IndexStatus.SUSPECT)
+"""The status of agents that may have a call under way."""
+MOST = 1000
+"""The number of freezes that may stand at once."""
+
+
+class Freezing:
+    """Freezes and thaws. On the runtime's loop.
+
+    Args:
+        directory: of the agents of the runtime.
+
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._services = directory.services
+        self._trust = directory.services.runs.trust
+
+    async def freeze(self, what: FrozenWhat, name: str, why: str, by: str | None) -> Freeze:
+        """As `Runtime.freeze`."""
+        said = Frozen(id=new_random_id(), what=what, name=name, why=why)
+        self._follow()
+
+        def to_freeze(state: TrustState) -> Frozen | None:
+            if _same(state, said, by) is not None:
+                return None
+            if len(state.freezes) >= MOST:
+                raise UsageError(f"{MOST} freezes stand already: thaw those that are over")
+            return said
+
+        await self._trust.add(to_freeze, at=self._services.clock.now(), by=by)
+        freeze = _same(self._trust.state, said, by)
+        if freeze is None:  # somebody has thawed it already
+            raise UsageError(f"freeze(...) of {said.name or 'the store'!r} was thawed at once")
+        silent = await self._all_judge_by(freeze.number)
+        return replace(
+            freeze,
+            silent_hosts=silent,
+            entered=tuple(await self._entered(freeze)),
+            warning=self._warning(freeze),
+        )
+
+    async def thaw(self, id: str, by: str | None) -> bool:
+        """As `Runtime.thaw`."""
+        self._follow()
+
+        def to_thaw(state: TrustState) -> Thawed | None:
+            return Thawed(id=id) if id in state.freezes else None
+
+        fact = await self._trust.add(to_thaw, at=self._services.clock.now(), by=by)
+        return fact is not None
+
+    async def freezes(self) -> list[Freeze]:
+        """As `Runtime.freezes`."""
+        await self._trust.look()
+        return list(self._trust.state.freezes.values())
+
+    def _follow(self) -> None:
+        if self._trust.log is None:
+            self._trust.follow(self._services.store)
+
+    # --------------------------------------------------------------------- all hosts
+
+    async def _all_judge_by(self, number: int) -> tuple[str, ...]:
+        """Wait until each other living host judges by a fact.
+
+        Returns:
+            The names of the hosts that did not, and whose leases have ended meanwhile. Whoever of
+            them lives reads the log before it enters a body again.
+
+        """
+        waited, pause = set[int](), FIRST_LOOK
+        while True:
+            behind = await self._services.store.hosts_behind(number)
+            living = {each.id for each in behind if each.is_living}
+            if not living:
+                return tuple(each.name for each in behind if each.id in waited)
+            waited |= living
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_LOOK)
+
+    # ------------------------------------------------------------- what is under way
+
+    async def _entered(self, freeze: Freeze) -> list[EnteredCall]:
+        """The calls under way that are frozen, by what is recorded."""
+        found: list[EnteredCall] = []
+        store, names = self._services.store, self._names(freeze)
+        async for stored in store.agents(GOES_ON):
+            slot = self._directory.find(stored.agent_id)
+            if slot is not None and slot.activation is not None:
+                state = slot.activation.state
+            else:
+                loaded = await store.load_latest(stored.agent_id)
+                if loaded is None:
+                    continue
+                state = loaded.folded()
+            calls = list(_under_way(state, stored.agent_id, freeze, names))
+            if calls:
+                found += await self._with_times(stored.agent_id, calls)
+        return found
+
+    async def _with_times(self, agent_id: str, calls: Collection[EnteredCall]) -> list[EnteredCall]:
+        """The same calls, with the times at which they were started."""
+        loaded, times = await self._services.store.load(agent_id), dict[str, datetime | None]()
+        for record in loaded.records if loaded is not None else ():
+            if isinstance(record, Started):
+                times[record.call_key] = record.at
+        return [replace(each, since=times.get(each.call_key)) for each in calls]
+
+    # ------------------------------------------------------------------- what is known
+
+    def _names(self, freeze: Freeze) -> frozenset[str]:
+        """The names that the frozen tool has, and had, in the definitions of this host."""
+        if freeze.what != "tool":
+            return frozenset()
+        tools = reachable_tools(self._directory.definitions())
+        return frozenset(name for tool in tools if freeze.name in tool.names for name in tool.names)
+
+    def _warning(self, freeze: Freeze) -> str:
+        """Why it may hold nothing; empty where this host knows what it holds."""
+        if freeze.what == "store":
+            return ""
+        tools = list(reachable_tools(self._directory.definitions()))
+        if freeze.what == "definition":
+            names = {agent.name for agent in self._directory.definitions()}
+            names.update(name for tool in tools for name in tool.agent_path)
+            if freeze.name in names:
+                return ""
+            return f"no definition of host {self._host!r} has the name {freeze.name!r}"
+        meant = [tool for tool in tools if freeze.name in tool.names]
+        if not meant:
+            return f"no definition of host {self._host!r} has a tool {freeze.name!r}"
+        return next((tool.unseen for tool in meant if tool.unseen), "")
+
+    @property
+    def _host(self) -> str:
+        return self._services.host or platform.node()
+
+
+def _same(state: TrustState, said: Frozen, by: str | None) -> Freeze | None:
+    """A freeze that stands, of the same by the same person for the same reason."""
+    wanted = (said.what, said.name, said.why, by)
+    for each in state.freezes.values():
+        if (each.what, each.name, each.why, each.by) == wanted:
+            return each
+    return None
+
+
+def _under_way(
+    state: AgentState,
+    agent_id: str,
+    freeze: Freeze,
+    names: Collection[str],
+    above: tuple[str, ...] = (),
+    run_id: str = "",
+) -> Iterator[EnteredCall]:
+    """The frozen calls of an agent, and of the agents that it runs, that are running."""
+    run = state.run
+    if run is None or run.over:
+        return
+    path, run_id = (*above, run.agent), run_id or run.run_id
+    for call in run.turn.calls.values() if run.turn is not None else ():
+        tool = call.part.tool_name
+        of_tool = names if tool in names else (tool,)
+        if call.running and freeze.is_about(path, of_tool):
+            yield EnteredCall(
+                agent_id=agent_id, path=path, run_id=run_id, tool=tool, call_key=call.key
+            )
+    for child in state.children.values():
+        yield from _under_way(child, agent_id, freeze, names, path, run_id)
