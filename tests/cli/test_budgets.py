@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.agents import by_turn, interrupted
+from tests.support.agents import by_turn, completed, interrupted
 from tests.support.command_line import found_by_commands, run
-from understudy import Agent, Runtime, call, tool
+from understudy import Agent, Runtime, Stopped, call, tool
 from understudy.trust import Budget, day, sum_of
 
 
@@ -73,3 +73,16 @@ def test_a_request_says_which_budget_has_no_room(runtime: Runtime) -> None:
     assert "budget    each: no room; what is approved counts" in told
     [row] = json.loads(run("pending", "--json").stdout)["requests"]
     assert row["budget"] == "each"
+
+
+def test_a_run_that_a_budget_has_stopped_says_so(runtime: Runtime) -> None:
+    for id in ("a", "b"):
+        runtime.raise_budget("each", 500, key=f"agent={id}", why="a recall").get(timeout=60)
+    completed(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+    outcome = runtime.spawn("desk", id="b").run("go").get(timeout=60)
+    assert isinstance(outcome, Stopped)
+    why = "The budget 'refunds' (200 EUR a day) has 10 EUR left, and 100 EUR would be needed"
+    assert outcome.explain() == (
+        f"Stopped after 2 model calls: budget: {why} (from 'budget: refunds')."
+    )
+    assert f"stopped: budget: {why}" in run("show", "b").stdout

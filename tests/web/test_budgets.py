@@ -55,8 +55,12 @@ async def test_the_page_says_what_is_used_reserved_and_left() -> None:
             assert 'url(#dotted)" width="14' not in page
             assert "Raise it" not in page, "that is for those with the right `budget`"
             assert '<a href="/budgets">Budgets</a>' in (await client.get("/")).text
-        held.release.set()
-        completed(await soon(running))
+            about = (await client.get("/agents/a")).text
+            assert "30 EUR of refunds reserved" in about
+            held.release.set()
+            completed(await soon(running))
+            about = (await client.get("/agents/a")).text
+            assert "reserved" not in about
 
 
 async def test_who_may_raises_a_budget_after_a_confirmation_and_the_page_says_why() -> None:

@@ -137,6 +137,18 @@ class BudgetDesk:
         ordered = sorted(found, key=lambda each: (places[each[0]], each[1]))
         return [self._use(budgets[places[id]], key, found[(id, key)]) for id, key in ordered]
 
+    async def reserved(self, agent_id: str) -> dict[str, str]:
+        """What an agent has reserved now, as people read it, by the names of budgets."""
+        found: dict[str, Decimal] = {}
+        for each in await self._keeper.spending.open_spending(agent_id):
+            for (budget, _), amount in each.amounts.items():
+                found[budget] = found.get(budget, _NOTHING) + amount
+        return {
+            budget.name: budget.shown(found[budget.id])
+            for budget in self._keeper.all
+            if found.get(budget.id)
+        }
+
     def _use(self, budget: Budget, key: str, sums: CounterSums | None) -> BudgetUse:
         keeper = self._keeper
         span = budget.span(keeper.now())
