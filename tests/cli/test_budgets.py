@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,32 @@ def test_a_run_that_a_budget_has_stopped_says_so(runtime: Runtime) -> None:
         f"Stopped after 2 model calls: budget: {why} (from 'budget: refunds')."
     )
     assert f"stopped: budget: {why}" in run("show", "b").stdout
+
+
+@pytest.mark.slow
+def test_of_a_store_alone_its_counters_are_listed(store_url: str) -> None:
+    measure = sum_of("refund", "amount", 200, currency="EUR")
+    budgets = [Budget("refunds", measure), Budget("days", measure, window=day())]
+    agent = Agent("desk", by_turn(call("refund", {"amount": 45.5}), "Done."), tools=[refund])
+    with Runtime([agent], store=store_url, budgets=budgets) as runtime:
+        completed(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+        # Beside the runtime that has it open.
+        beside = json.loads(run("budgets", "--json", "--store", store_url).stdout)["counters"]
+    rows = json.loads(run("budgets", "--json", "--store", store_url).stdout)["counters"]
+    assert beside == rows
+    assert [row["used"] for row in rows] == ["45.5", "45.5"]
+    days, whole = rows
+    assert days["counter"] == budgets[1].id
+    assert days["since"].endswith("T00:00:00+00:00")
+    assert (whole["counter"], whole["since"], whole["unknown"]) == (budgets[0].id, None, "0")
+    told = run("budgets", "--store", store_url)
+    assert budgets[0].id in told.stdout
+    assert "a running server says what is left" in told.stderr
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    url: str = request.getfixturevalue("postgres_store")
+    return url
