@@ -95,15 +95,6 @@ def spender_of(run: Run) -> Spender:
     )
 
 
-class BudgetNews(NamedTuple):
-    """A budget of which less is left than people were told of before."""
-
-    budget: Budget
-    key: str
-    used: Decimal
-    limit: Decimal
-
-
 class BudgetKeeper:
     """The budgets of a runtime, on the counters of its store.
 
@@ -126,8 +117,8 @@ class BudgetKeeper:
         self._trust = trust
         self._spending: Spending | None = None
         self._warned: dict[tuple[CounterId, int], Decimal] = {}
-        self.on_low: Callable[[BudgetNews], None] | None = None
-        """Called where a budget ends soon, once for each of its windows on this host."""
+        self.on_refused: Callable[[Shortage], None] | None = None
+        """Called where a budget has no room for a call."""
 
     @property
     def all(self) -> tuple[Budget, ...]:
@@ -191,9 +182,8 @@ class BudgetKeeper:
             f" of {want.key}" if want.key else "",
             budget.shown(used),
             budget.shown(limit),
+            extra={"budget": budget.name, "budget_key": want.key},
         )
-        if self.on_low is not None:
-            self.on_low(BudgetNews(budget, want.key, used, limit))
 
 
 @dataclass(slots=True)
@@ -303,11 +293,15 @@ class Account:
             now = reserved.now  # the clock of this host is another one, or a window has just ended
         sums = [reserved.sums.get(line.counter, Decimal(0)) for line in lines]
         if reserved.refused:
-            return [
+            short = [
                 Shortage(want.budget, want.key, want.amount, used, limit)
                 for want, used, limit, line in zip(wants, sums, limits, lines, strict=True)
                 if line.counter in reserved.refused
             ]
+            if keeper.on_refused is not None:
+                for each in short:
+                    keeper.on_refused(each)
+            return short
         for want, span, used, limit in zip(wants, spans, sums, limits, strict=True):
             keeper.note(want, span, used, limit)
         return []
