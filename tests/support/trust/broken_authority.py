@@ -252,7 +252,7 @@ def _at_the_body(patch: Patch) -> None:
 
 @build("who votes for who has asked has not asked", story=False)
 def _for_the_asker(patch: Patch) -> None:
-    wrap(patch, decisions, "_excluded", lambda _: lambda *_: ())
+    wrap(patch, decisions, "excluded_from", lambda _: lambda *_: ())
 
 
 # ----------------------------------------------------------------- administration (V45)
