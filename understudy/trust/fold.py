@@ -18,6 +18,8 @@ from understudy.state.trust_facts import (
     Delegated,
     DelegationEnded,
     Frozen,
+    NotRequired,
+    Required,
     RulesRegistered,
     RulesRetired,
     Thawed,
@@ -25,6 +27,7 @@ from understudy.state.trust_facts import (
 )
 from understudy.state.trust_log import TrustFact
 from understudy.trust.freezes import NO_FREEZES, Freeze
+from understudy.trust.required import NO_REQUIREMENTS, Requirement
 
 T = TypeVar("T")
 
@@ -181,6 +184,8 @@ class TrustState:
     """What persons are to agree to, or have, and what was not done since; by id."""
     freezes: Mapping[str, Freeze] = field(default_factory=lambda: NO_FREEZES)
     """The freezes that stand, by id; the oldest first."""
+    required: Mapping[str, Requirement] = field(default_factory=lambda: NO_REQUIREMENTS)
+    """What each host must have, by name."""
     awaited: int = 0
     """The number of the last fact of which it is waited until each host judges by it."""
     raised: tuple[RaisedBudget, ...] = ()
@@ -250,6 +255,12 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
             )
             freezes = {**state.freezes, said.id: freeze}
             return replace(state, freezes=freezes, awaited=fact.number)
+        case Required(name=name):
+            each = Requirement(name=name, is_required=True, by=fact.by, at=fact.at)
+            required = {**state.required, name: each}
+            return replace(state, required=required, awaited=fact.number)
+        case NotRequired(name=name):
+            return replace(state, required=_without(state.required, [name]))
         case Thawed(id=id):
             return replace(state, freezes=_without(state.freezes, [id]))
         case BudgetRaised() as said:

@@ -345,6 +345,33 @@ class Freezes(TypedDict):
 
 
 @exactly
+class RequirementShape(TypedDict):
+    """Something that each host may have to have."""
+
+    name: str
+    required: bool
+    by: str | None
+    at: Time | None
+    lacking: list[str]
+
+
+@exactly
+class Requirements(TypedDict):
+    """What may be required of hosts."""
+
+    requirements: list[RequirementShape]
+
+
+@exactly
+class Set(TypedDict):
+    """What is required, or is not any more, and whether that is new."""
+
+    name: str
+    required: bool
+    changed: bool
+
+
+@exactly
 class Thawed(TypedDict):
     """The freeze that is over, and whether it stood."""
 
@@ -447,6 +474,7 @@ class AmountTexts(TypedDict):
     """The amounts of a budget, as people read them."""
 
     used: str
+    spent: str
     reserved: str
     unknown: str
     limit: str
@@ -467,6 +495,7 @@ class BudgetShape(TypedDict):
     unit: str
     at_limit: Literal["stop", "ask"] | None
     used: str
+    spent: str
     reserved: str
     unknown: str
     limit: str
