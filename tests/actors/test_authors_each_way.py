@@ -141,6 +141,8 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/delegations/end", json=given)
         case "freeze":
             return await client.post("/api/freezes", json=given)
+        case "require":
+            return await client.post("/api/requirements", json=given)
         case "thaw":
             return await client.post("/api/freezes/thaw", json=given)
         case "raise_budget":

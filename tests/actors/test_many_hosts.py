@@ -81,7 +81,7 @@ class Crowd:
             connection = self._of(number)
             connection.execute(f'LISTEN "crowd {number}"')
             ((id, *_),) = connection.execute(
-                lease.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0, 0]
+                lease.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0, 0, []]
             ).fetchall()
             self.ids.append(int(str(id)))
         # Processes of this machine that live, as far as anybody can see: they are this one.

@@ -62,6 +62,8 @@ API = {
     "freeze": ("POST", "/freezes"),
     "thaw": ("POST", "/freezes/thaw"),
     "freezes": ("GET", "/freezes"),
+    "require": ("POST", "/requirements"),
+    "required": ("GET", "/requirements"),
     "count": ("GET", ""),
     "now": ("GET", ""),
     "info": ("GET", AGENT),
@@ -89,6 +91,7 @@ CLI = {
     "display_events": "run",
     "import_": "import",
     **{name: "schedules" for name in VERBS if name.startswith("schedules.")},
+    **dict.fromkeys(("require", "required"), "trust"),
     "schedules.set": "(none)",
     "reject": "(none)",  # the command `reject` decides: it answers no token
 }

@@ -32,13 +32,22 @@ BY = "ann"
 PEOPLE: Mapping[str, Any] = {BY: ["ops"], "bob": [], "cy": ["ops"]}
 """Who may vote, for what needs that."""
 NEED_RUNTIME = frozenset(
-    {"close_review", "delegate", "end_delegation", "freeze", "raise_budget", "thaw"}
+    {"close_review", "delegate", "end_delegation", "freeze", "raise_budget", "require", "thaw"}
 )
 """The verbs that a cluster refuses: it knows no people, has no budgets and freezes nothing."""
 BUDGETS = (Budget("mails", calls("send_*", 5)),)
 """What is raised; none of these agents has such a tool."""
 OF_RUNTIME = frozenset(
-    {"import_", "recover", "delegate", "end_delegation", "raise_budget", "freeze", "thaw"}
+    {
+        "import_",
+        "recover",
+        "delegate",
+        "end_delegation",
+        "raise_budget",
+        "freeze",
+        "require",
+        "thaw",
+    }
 )
 """The verbs that are asked of a runtime, with no agent's id as the first argument."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
@@ -193,6 +202,7 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "end_delegation": _delegated,
     "freeze": lambda runtime: _on_desk(runtime, why="a leak"),
     "thaw": _thaw,
+    "require": lambda runtime: _on_desk(runtime, name="freeze"),
     "raise_budget": _raise_budget,
 }
 """By verb, what makes an agent of which it can be asked; nobody is named for that."""

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import signal
+import sys
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tenacity import AsyncRetrying, stop_after_attempt
 
 from tests.support.agents import Held, by_turn, completed, interrupted
-from tests.support.hosts import opened
+from tests.support.freezes import ATTACKS, BROKEN, Desk, Waits, built, ended, runs
+from tests.support.hosts import host, opened
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
+from tests.support.postgres import Hosts
+from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
-    AgentRef,
     Interrupt,
-    Runtime,
     ScriptedModel,
     SimulatedClock,
     Status,
@@ -33,60 +37,9 @@ from understudy import (
 )
 from understudy.errors import ApprovalNeeded
 from understudy.journal import MemoryStore
-from understudy.middleware import Middleware, Retry, SubAgent, ToolCall
-from understudy.outcomes import Completed, Stopped
+from understudy.middleware import Retry, SubAgent
+from understudy.outcomes import Stopped
 from understudy.trust import Rules, approval
-
-
-class Desk:
-    """An agent that pays, and counts what it did and what its model was asked."""
-
-    def __init__(self, *amounts: int, name: str = "desk", **options: Any) -> None:
-        self.paid: list[int] = []
-        self.held = Held()
-        self.waits_at: set[int] = set()
-        self.asked = 0
-        turns = [call("refund", {"amount": amount}) for amount in amounts]
-
-        @tool
-        async def refund(amount: int) -> str:
-            """Refund."""
-            self.paid.append(amount)
-            if amount in self.waits_at:
-                await self.held.wait()
-            return "paid"
-
-        self.agent = Agent(name, ScriptedModel(_counted(self, turns)), tools=[refund], **options)
-
-
-def _counted(desk: Desk, turns: list[Any]) -> Any:
-    from pydantic_ai.messages import ModelResponse
-
-    def reply(request: Any) -> Any:
-        desk.asked += 1
-        turn = sum(isinstance(message, ModelResponse) for message in request.messages)
-        return turns[turn] if turn < len(turns) else "done"
-
-    return reply
-
-
-async def ended(ref: AgentRef) -> Completed[Any]:
-    outcome = await soon(ref.outcome())
-    assert outcome is not None
-    return completed(outcome)
-
-
-async def rests(runtime: Runtime, id: str = "t") -> None:
-    """Nothing of the agent is under way."""
-    slot = runtime.get(id)
-    info = await soon(slot.info())
-    assert info is not None
-    await until(lambda: not _runs(runtime, id))
-
-
-def _runs(runtime: Runtime, id: str) -> bool:
-    return any(task.get_name() == f"agent {id}" for task in asyncio.all_tasks())
-
 
 # ------------------------------------------------------------------------- the whole store
 
@@ -105,7 +58,7 @@ async def test_what_is_sent_to_a_frozen_store_is_recorded_and_begins_after_the_t
         await soon(runtime.spawn("desk", "t").send("go", message_id="m"))
         run = runtime.spawn("desk", "u").run("go")
         await soon(runtime.get("u").state())
-        assert not _runs(runtime, "t")
+        assert not runs()
         assert not run.done()
     assert (desk.asked, desk.paid) == (0, [])
     async with opened(new_store(), desk.agent) as runtime:
@@ -137,22 +90,13 @@ async def test_a_body_under_way_ends_and_no_model_is_asked_after_it(new_store: N
         assert entered.run_id == state.run.run_id
         assert entered.since is not None
         desk.held.release.set()
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert (desk.asked, desk.paid) == (1, [7])
         assert runtime.get("t").status() is Status.RUNNING
         assert not run.done()
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
     assert desk.paid == [7, 8]
-
-
-class Waits(Middleware):
-    def __init__(self, held: Held) -> None:
-        self._held = held
-
-    async def wrap_tool_call(self, run: Any, call: ToolCall, next: Any) -> Any:
-        await self._held.wait()
-        return await next(call)
 
 
 async def test_no_body_is_entered_once_freeze_has_returned(new_store: NewStore) -> None:
@@ -164,7 +108,7 @@ async def test_no_body_is_entered_once_freeze_has_returned(new_store: NewStore) 
         await soon(held.entered.wait())
         freeze = await soon(runtime.freeze(why="a leak"))
         held.release.set()
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert desk.paid == []
         state = await soon(runtime.get("t").state())
         assert state.run is not None
@@ -197,7 +141,7 @@ async def test_a_body_that_waits_for_a_thread_is_not_entered_while_it_is_frozen(
         assert await soon(asyncio.to_thread(entered.wait, 60))
         freeze = await soon(runtime.freeze(why="a leak"))
         release.set()
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert ran == ["first"]
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
@@ -223,7 +167,7 @@ async def test_a_model_that_fails_is_not_asked_again_while_it_is_frozen() -> Non
         await soon(held.entered.wait())
         freeze = await soon(runtime.freeze(why="a leak"))
         held.release.set()
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert len(asked) == 1
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
@@ -263,7 +207,7 @@ async def test_a_message_to_a_run_that_a_freeze_holds_steers_it_and_withdraws_no
         await soon(desk.held.entered.wait())
         freeze = await soon(runtime.freeze(why="a leak"))
         desk.held.release.set()
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         await soon(ref.send("and hurry", steer=True))
         second = ref.run("again", if_interrupted="error")
         await soon(ref.state())
@@ -337,7 +281,7 @@ async def test_sleeps_and_plans_that_are_over_while_it_is_frozen_go_on_after_the
         await soon(clock.advance(90))
         assert woken == []
         for id in ("sleeper", "later", "planned"):
-            assert not _runs(runtime, id)
+            assert not runs(id)
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
         await until(lambda: len(woken) == 1)
@@ -365,7 +309,7 @@ async def test_a_frozen_definition_holds_its_agents_and_the_calls_that_run_it() 
         assert freeze.text == "definition 'clerk' is frozen by ann: a leak"
         own, above = runtime.spawn("clerk").run("go"), runtime.spawn("boss", "t").run("go")
         completed(await soon(runtime.spawn("other").run("go")))
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert (clerk.asked, clerk.paid, other.paid) == (0, [], [8])
         assert not own.done()
         assert not above.done()
@@ -391,7 +335,7 @@ async def test_an_agent_inside_that_is_frozen_in_the_middle_rests_where_it_is() 
         (entered,) = freeze.entered
         assert (entered.path, entered.tool) == (("boss", "clerk"), "refund")
         clerk.held.release.set()
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert (clerk.asked, clerk.paid) == (1, [7])
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
@@ -422,7 +366,7 @@ async def test_a_frozen_tool_holds_its_calls_alone(new_store: NewStore) -> None:
         assert freeze.text == "tool 'wipe' is frozen by ann: a leak"
         run = runtime.spawn("desk", "t").run("go")
         completed(await soon(runtime.spawn("other").run("go")))
-        await until(lambda: ran.count("look") == 2 and not _runs(runtime, "t"))
+        await until(lambda: ran.count("look") == 2 and not runs())
         assert runtime.get("t").status() is Status.RUNNING
         await soon(runtime.get("t").send("hurry"))
         await soon(runtime.get("t").state())
@@ -430,7 +374,7 @@ async def test_a_frozen_tool_holds_its_calls_alone(new_store: NewStore) -> None:
     async with opened(new_store(), agent, other) as runtime:
         recovery = await soon(runtime.recover())
         await soon(recovery.settled)
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         assert "wipe" not in ran
         await soon(runtime.thaw(freeze.id))
         await ended(runtime.get("t"))
@@ -453,8 +397,8 @@ async def test_a_tool_is_frozen_by_each_name_that_it_has_or_had() -> None:
         freeze = await soon(runtime.freeze(tool="wipe", why="a leak"))
         assert freeze.warning == ""
         run = runtime.spawn("desk", "t").run("go")
-        await until(lambda: _runs(runtime, "t"))
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: runs())
+        await until(lambda: not runs())
         assert ran == []
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
@@ -484,7 +428,7 @@ async def test_a_run_rests_at_a_frozen_call_and_a_person_is_asked_about_another_
         ref = runtime.spawn("desk", "t")
         interrupted(await soon(ref.run("go")))
         resumed = ref.resume(respond("yes"))
-        await until(lambda: ran == ["yes"] and not _runs(runtime, "t"))
+        await until(lambda: ran == ["yes"] and not runs())
         assert not resumed.done()
         await soon(runtime.thaw(freeze.id))
         completed(await soon(resumed))
@@ -511,7 +455,7 @@ async def test_a_sleep_that_is_over_beside_a_frozen_call_makes_no_circle(
         await until(lambda: ref.status() is Status.WAITING)
         freeze = await soon(runtime.freeze(tool="nap", why="a leak"))
         await soon(clock.advance(61))
-        await until(lambda: not _runs(runtime, "t"))
+        await until(lambda: not runs())
         state = await soon(ref.state())
         assert state.run is not None
         assert state.run.attempts <= 3
@@ -535,11 +479,28 @@ async def test_what_two_freezes_hold_begins_after_both_are_over() -> None:
         run = runtime.spawn("desk", "t").run("go")
         await soon(runtime.get("t").state())
         await soon(runtime.thaw(all_.id))
-        await until(lambda: desk.asked == 1 and not _runs(runtime, "t"))
+        await until(lambda: desk.asked == 1 and not runs())
         assert desk.paid == []
         await soon(runtime.thaw(one.id))
         completed(await soon(run))
     assert desk.paid == [7]
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 3))
+async def test_what_is_thawed_while_its_attempt_ends_goes_on(turns: int) -> None:
+    """V52: whichever comes first."""
+    desk = Desk(7, 8)
+    desk.waits_at.add(7)
+    async with opened(MemoryStore(), desk.agent) as runtime:
+        run = runtime.spawn("desk", "t").run("go")
+        await soon(desk.held.entered.wait())
+        freeze = await soon(runtime.freeze(why="a leak"))
+        desk.held.release.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(run))
+    assert desk.paid == [7, 8]
 
 
 # ------------------------------------------------------------------------------ the calls
@@ -608,3 +569,126 @@ async def test_a_runtime_where_nothing_is_frozen_judges_nothing_more() -> None:
         assert runtime.trust.log is None
     async with opened(MemoryStore(), rules=Rules(version=1)) as runtime:
         assert runtime.trust.stops is None
+
+
+# ------------------------------------------------------------------------------ all hosts
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_a_freeze_holds_against_each_attack(hosts: Hosts, name: str) -> None:
+    """V50, V51, V52."""
+    await ATTACKS[name](hosts)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_a_build_that_freezes_wrongly_is_found_out(hosts: Hosts, broken: str) -> None:
+    """V50, V51, V52: the control."""
+    with built(broken) as attack, pytest.raises((AssertionError, pytest.fail.Exception)):
+        await attack(hosts)
+
+
+async def test_what_waited_begins_at_each_host_without_a_sweep(hosts: Hosts) -> None:
+    """V52: and a run that no host has in memory is found at once."""
+    first, second = Desk(7), Desk(7)
+    one = opened(host(hosts, "one"), first.agent, sweep=3600)
+    two = opened(host(hosts, "two"), second.agent, sweep=3600)
+    async with one, two:
+        freeze = await soon(one.freeze(why="a leak", by="ann"))
+        for runtime, id in ((one, "a"), (two, "b"), (two, "c")):
+            await soon(runtime.spawn("desk", id).send("go"))
+        await soon(two.get("c").stop(block=False))
+        assert (first.asked, second.asked) == (0, 0)
+        assert two.status().frozen == ("frozen by ann: a leak",)
+        await soon(two.thaw(freeze.id))
+        await until(lambda: first.paid + second.paid == [7, 7, 7])
+
+
+async def test_a_host_that_opens_while_it_is_frozen_begins_nothing(hosts: Hosts) -> None:
+    """V51: and is waited for as all others are."""
+    desk = Desk(7)
+    async with opened(host(hosts, "one"), desk.agent) as one:
+        freeze = await soon(one.freeze(why="a leak"))
+        async with opened(host(hosts, "two"), desk.agent) as two:
+            run = two.spawn("desk", "t").run("go")
+            await soon(two.get("t").state())
+            assert desk.asked == 0
+            again = await soon(one.freeze(why="a leak"))
+            assert (again.id, again.silent_hosts) == (freeze.id, ())
+            await soon(one.thaw(freeze.id))
+            completed(await soon(run))
+
+
+STOPPED = """
+import asyncio, os, sys
+from tests.support.freezes import Desk
+from understudy import Runtime
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.database_store import DatabaseStore
+from understudy.middleware import Middleware
+
+class Waits(Middleware):
+    async def wrap_tool_call(self, run, call, next):
+        print("waits", flush=True)
+        while not os.path.exists(sys.argv[3]):
+            await asyncio.sleep(0)
+        return await next(call)
+
+async def main() -> None:
+    url, schema, _, kind = sys.argv[1:]
+    desk = Desk(7, middleware=[Waits()])
+    store = DatabaseStore(PostgresBackend(url, host="stopped", lease=1.0, schema=schema))
+    async with Runtime([desk.agent], store=store, any_host=False, sweep=None) as runtime:
+        run = runtime.spawn("desk", "t").run("go")
+        while not runtime.status().frozen and not run.done():
+            await asyncio.sleep(0)
+        while any(task.get_name() == "agent t" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)
+        print("paid", desk.paid, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="it stops a process")
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_process_that_was_stopped_across_a_freeze_enters_no_body(
+    hosts: Hosts, tmp_path: Path, seed: int
+) -> None:
+    """V51: whatever of it goes on first. Its lease is over when `freeze` returns."""
+    flag = tmp_path / "go"
+    with started("-c", STOPPED, hosts.url, hosts.schema, str(flag), "x", stdout=PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == "waits\n"
+            process.send_signal(signal.SIGSTOP)
+            async with opened(host(hosts, "here"), Desk(7).agent) as here:
+                freeze = await soon(here.freeze(why="a leak"))
+                assert freeze.silent_hosts == ("stopped",)
+                assert [each.tool for each in freeze.entered] == ["refund"]
+                flag.touch()
+                process.send_signal(signal.SIGCONT)
+                assert await asyncio.to_thread(process.stdout.readline) == "paid []\n"
+        finally:
+            process.kill()
+
+
+@pytest.mark.faults
+async def test_a_freeze_outlives_a_kill_of_all_hosts(hosts: Hosts, tmp_path: Path) -> None:
+    """V50."""
+    flag = tmp_path / "go"
+    with started("-c", STOPPED, hosts.url, hosts.schema, str(flag), "x", stdout=PIPE) as process:
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == "waits\n"
+        async with opened(host(hosts, "here"), Desk(7).agent) as here:
+            freeze = await soon(here.freeze(why="a leak"))
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+    desk = Desk(7)
+    async with opened(host(hosts, "again"), desk.agent) as again:
+        recovery = await soon(again.recover())
+        await soon(recovery.settled)
+        await until(lambda: not runs())
+        assert (desk.asked, desk.paid) == (0, [])
+        await soon(again.thaw(freeze.id))
+        await soon(again.get("t").outcome())

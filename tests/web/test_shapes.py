@@ -120,6 +120,8 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         frozen = await ask("POST", "/freezes", why="a leak", tool="refund")
         assert len((await ask("GET", "/freezes"))["freezes"]) == 1
         await ask("POST", "/freezes/thaw", id=frozen["id"])
+        await ask("POST", "/requirements", name="freeze")
+        assert len((await ask("GET", "/requirements"))["requirements"]) == 4
     rules = Rules(ask_rule("refund", name="refunds"), version=7)
     async with (
         Runtime(agents(Done()), rules=rules) as runtime,

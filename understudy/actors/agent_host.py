@@ -104,6 +104,7 @@ class AgentHost:
         )
         self.services = self.directory.services = self.activator.services = services
         self.trust = TrustWatch(services, self.hold)
+        self.trust.provide()
         services.looks = StoredQueries(services, self.directory)
         services.placement.introduce()
         shared = services.shared_store

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,8 +18,6 @@ from understudy.state.trust_facts import Frozen, Thawed
 from understudy.trust.fold import TrustState
 from understudy.trust.freezes import EnteredCall, Freeze, FrozenWhat
 
-FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
-"""Seconds between two looks at whether each host judges by a freeze."""
 GOES_ON = (IndexStatus.OPEN, IndexStatus.SUSPECT)
 """The status of agents that may have a call under way."""
 MOST = 1000
@@ -32,10 +29,15 @@ class Freezing:
 
     Args:
         directory: of the agents of the runtime.
+        all_judge_by: waits until each other living host judges by the fact of a number, as of
+            `TrustWatch`.
 
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(
+        self, directory: Directory, all_judge_by: Callable[[int], Awaitable[tuple[str, ...]]]
+    ) -> None:
+        self._all_judge_by = all_judge_by
         self._directory = directory
         self._services = directory.services
         self._trust = directory.services.runs.trust
@@ -82,26 +84,6 @@ class Freezing:
     def _follow(self) -> None:
         if self._trust.log is None:
             self._trust.follow(self._services.store)
-
-    # --------------------------------------------------------------------- all hosts
-
-    async def _all_judge_by(self, number: int) -> tuple[str, ...]:
-        """Wait until each other living host judges by a fact.
-
-        Returns:
-            The names of the hosts that did not, and whose leases have ended meanwhile. Whoever of
-            them lives reads the log before it enters a body again.
-
-        """
-        waited, pause = set[int](), FIRST_LOOK
-        while True:
-            behind = await self._services.store.hosts_behind(number)
-            living = {each.id for each in behind if each.is_living}
-            if not living:
-                return tuple(each.name for each in behind if each.id in waited)
-            waited |= living
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, LONGEST_LOOK)
 
     # ------------------------------------------------------------- what is under way
 

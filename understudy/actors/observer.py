@@ -34,10 +34,12 @@ from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
 from understudy.journal.reads import DatabaseReads
+from understudy.journal.spending import CounterSums
 from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.trust.fold import RegisteredRules, TrustState, apply_fact
+from understudy.trust.freezes import Freeze
 from understudy.trust.rules import Rules
 from understudy.trust.trial import Trial
 
@@ -109,14 +111,24 @@ class Observer(Opened):
 
     def registered_rules(self) -> Future[RegisteredRules | None]:
         """The newest rules that hold for the whole store; None where none were registered."""
+        return self._call(self._trust_state).map(lambda state: state.rules)
 
-        async def found() -> RegisteredRules | None:
-            state = TrustState()
-            for fact in await self._store.trust_after(0):
-                state = apply_fact(state, fact)
-            return state.rules
+    def freezes(self) -> Future[list[Freeze]]:
+        """What is frozen now, the oldest first."""
+        return self._call(self._trust_state).map(lambda state: list(state.freezes.values()))
 
-        return self._call(found)
+    async def _trust_state(self) -> TrustState:
+        state = TrustState()
+        for fact in await self._store.trust_after(0):
+            state = apply_fact(state, fact)
+        return state
+
+    def counters(self) -> Future[Sequence[CounterSums]]:
+        """What runtimes have counted of budgets, by the names under which a store has them.
+
+        What a budget allows only its runtime knows.
+        """
+        return self._call(self._store.stored_counters)
 
     def _time_of(self, since: datetime | timedelta | None) -> datetime | None:
         return self._clock.now() - since if isinstance(since, timedelta) else since

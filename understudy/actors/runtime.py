@@ -53,6 +53,7 @@ from understudy.actors.opened import Opened
 from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
 from understudy.actors.recovery import Recovery, recover
+from understudy.actors.requirements import Requirements
 from understudy.actors.schedules import Schedules, own_ref
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
@@ -81,6 +82,7 @@ from understudy.trust.delegations import checked_party, checked_terms
 from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
 from understudy.trust.freezes import Freeze, checked_target
 from understudy.trust.people import GivenPeople, People
+from understudy.trust.required import Requirable, Requirement, checked_requirable
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
 
@@ -329,6 +331,8 @@ class Runtime(Opened):
         if given_budgets or within:
             checked_budgets([*given_budgets, *within])  # no two have one name
             self._budgets = BudgetKeeper(given_budgets, within, self._trust, self._clock)
+        self._trust.provided |= {"budgets"} if self._budgets is not None else set()
+        self._trust.provided |= {"protect"} if self._protect else set()
         if self.prices is None and any(each.measure.unit == "usd" for each in given_budgets):
             self.prices = Prices()
         runs = RunEnvironment(
@@ -381,6 +385,7 @@ class Runtime(Opened):
         rules = checked_rules(rules)
         check_approvals(self._directory.definitions(), rules, self._trust.people)
         self._check_within(rules)
+        self._trust.check_required(rules)
         is_of_host = rules is None or rules.version is None
         if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
@@ -524,6 +529,40 @@ class Runtime(Opened):
             lambda: self._freezing.thaw(id, author),
         )
 
+    def require(
+        self, name: Requirable, *, required: bool = True, by: str | None = None
+    ) -> Future[bool]:
+        """Let no host run on the store that does not have this, from now on.
+
+        All living hosts must have it when it is asked for. A host that lacks it does not open then,
+        and its error says which, and how to give it.
+
+        Args:
+            name: `"rules"`, `"budgets"`, `"protect"`: whether `Runtime` was given these; or
+                `"freeze"`: whether it knows of freezes, as all hosts of this version do.
+            required: False: require it no longer.
+            by: the person who decides it, which the store keeps.
+
+        Returns:
+            Whether that is new.
+
+        Raises:
+            UsageError: for another name. By the future: if this host, or another living one, does
+                not have it; it names them.
+
+        """
+        wanted = checked_requirable(name, what="require(name)")
+        checked_flag(required, what="require(required=...)")
+        author = checked_author(by, what="require(by=...)")
+        security_log.note("act", "require", who=author)
+        if required:
+            return self._call(lambda: self._requirements.require(wanted, author))
+        return self._call(lambda: self._requirements.release(wanted, author))
+
+    def required(self) -> Future[list[Requirement]]:
+        """What a store may require of its hosts, whether it does, and which hosts lack it."""
+        return self._call(lambda: self._requirements.required())
+
     def freezes(self) -> Future[list[Freeze]]:
         """What is frozen now, the oldest first; without the calls that were under way."""
         return self._call(lambda: self._freezing.freezes())
@@ -545,6 +584,20 @@ class Runtime(Opened):
             return [] if self._budgets is None else await self._budget_desk.uses()
 
         return self._call(uses)
+
+    def reserved(self, id: str) -> Future[dict[str, str]]:
+        """What an agent has reserved of budgets now, as people read it, by their names.
+
+        Raises:
+            UsageError: for a bad id.
+
+        """
+        checked_id(id)
+
+        async def reserved() -> dict[str, str]:
+            return {} if self._budgets is None else await self._budget_desk.reserved(id)
+
+        return self._call(reserved)
 
     def raise_budget(
         self,
@@ -777,7 +830,9 @@ class Runtime(Opened):
         await self._agent_host.open(loop)
         self._administration = Administration(self._agent_host.services, self._protect)
         self._trust.guard = self._administration.allow if self._protect else None
-        self._freezing = Freezing(self._directory)
+        judge = self._agent_host.trust.all_judge_by
+        self._freezing = Freezing(self._directory, judge)
+        self._requirements = Requirements(self._agent_host.services, judge)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:

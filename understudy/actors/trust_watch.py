@@ -24,6 +24,8 @@ from understudy.trust.registration import to_retire
 from understudy.trust.rules import Rules
 
 logger: logging.Logger = logging.getLogger(__name__)
+FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
+"""Seconds between two looks at whether each host judges by a fact."""
 
 
 class TrustWatch:
@@ -65,6 +67,7 @@ class TrustWatch:
         await self.put_rules(trust.rules, opening=True)
         trust.on_change = self._changed
         store.on_trust = self._heard
+        self._heard()  # what came meanwhile was told to nobody
         self._freezes = frozenset(trust.state.freezes)
         if trust.state.awaited:
             await self._acknowledge()
@@ -75,6 +78,7 @@ class TrustWatch:
         services = self._services
         at, host = services.clock.now(), services.host or platform.node()
         await self._trust.put_rules(rules, services.store, at=at, host=host, opening=opening)
+        self.provide()
 
     async def registered_rules(self) -> list[RegisteredRules]:
         """As of `Runtime`."""
@@ -164,8 +168,16 @@ class TrustWatch:
     async def _read(self) -> None:
         try:
             await self._trust.look()
+            # Race: this against a fact that is added while the log is read, and whose hint has
+            # found this reading under way.
+            while self._trust.is_behind:
+                await self._trust.look()
         except JournalFailed as error:  # the next renewal of the lease has it read again
             logger.warning("what holds for the store is not known: %s", text_of(error))
+
+    def provide(self) -> None:
+        """Say to others what this one has: before the store opens, and where it changes."""
+        self._services.store.provide(self._trust.provides)
 
     def _changed(self) -> None:
         state = self._trust.state
@@ -195,6 +207,24 @@ class TrustWatch:
             await self._acknowledge()
         except JournalFailed as error:  # the next renewal of the lease has it said again
             logger.warning("other hosts do not know what this one judges by: %s", text_of(error))
+
+    async def all_judge_by(self, number: int) -> tuple[str, ...]:
+        """Wait until each other living host judges by a fact.
+
+        Returns:
+            The names of the hosts that did not, and whose leases have ended meanwhile. Whoever of
+            them lives reads the log before it enters a body again.
+
+        """
+        waited, pause = set[int](), FIRST_LOOK
+        while True:
+            behind = await self._services.store.hosts_behind(number)
+            living = {each.id for each in behind if each.is_living}
+            if not living:
+                return tuple(each.name for each in behind if each.id in waited)
+            waited |= living
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_LOOK)
 
     async def _hold_later(self) -> None:
         try:

@@ -26,8 +26,7 @@ from understudy.state.plans import Occurrence, Schedule
 Right = Literal["read", "decide", "act", "admin", "budget", "freeze", "impersonate"]
 """The rights of people: to look; to answer requests; to write to agents and steer them; to export,
 compact and delete them; to raise budgets; to freeze and thaw; to do any of it in the name of
-somebody else, which is
-recorded."""
+somebody else, which is recorded."""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
 """Those of whoever may do everything, in their own name."""
@@ -186,6 +185,8 @@ _TABLE = (
     Verb("freeze", "freeze", None, _TRUST, said="nothing of it begins any more"),
     Verb("thaw", "freeze", None, _TRUST, said="what waited begins"),
     Verb("freezes", "read", None, _TRUST),
+    Verb("require", "admin", None, _TRUST, said="it is set"),
+    Verb("required", "read", None, _TRUST),
     Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),

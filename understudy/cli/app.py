@@ -19,6 +19,7 @@ from understudy.cli import (
     freezing,
     inspect,
     mcp,
+    requiring,
     rules,
     serve,
 )
@@ -102,3 +103,6 @@ for _function in _COMMANDS:
 for _function in (rules.check, rules.trial, rules.retire):
     rules.app.command(_function.__name__)(told(spread(_function)))
 app.add_typer(rules.app)
+for _function in (requiring.enable, requiring.disable, requiring.status):
+    requiring.app.command(_function.__name__)(told(spread(_function)))
+app.add_typer(requiring.app)

@@ -71,7 +71,7 @@ def show(
     """Show one agent: what it does now, and its conversation."""
     with where.looking() as source:
         row, state, display = source.agent(id), source.state(id), source.display(id)
-        held = source.held(row)
+        held, frozen = source.held(row), source.frozen(row, state)
     usage = state.usage
     run = state.run
     waits = open_votes(state, [request.id for request in state.requests])
@@ -80,6 +80,7 @@ def show(
         **row,
         "why": why(state),
         "held": held or None,
+        "frozen": frozen or None,
         "run_id": None if run is None else run.run_id,
         "model_calls": 0 if run is None else run.model_calls,
         "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
@@ -105,6 +106,8 @@ def show(
     out.say(f"{row['status']}: {data['why']}", "dim")
     if held:
         out.say(f"no call starts: {held}", "yellow")
+    if frozen:
+        out.say(line(frozen), "yellow")
     if state.cost.unknown < state.cost.requests:
         out.say(f"cost: {state.cost}; of all runs {state.total_cost}", "dim")
     for row in display["rows"]:

@@ -7,13 +7,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Self
 
+from understudy._base.usd import usd_text
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
 from understudy.cli.api import Api, agent_path
-from understudy.cli.exits import USAGE, ApiProblem, refuse
+from understudy.cli.exits import ApiProblem
+from understudy.journal.spending import CounterSums
 from understudy.state.agent_state import AgentState
 from understudy.trust.fold import RegisteredRules
 
@@ -69,6 +71,21 @@ class Source(ABC):
     @abstractmethod
     def held(self, row: Mapping[str, Any]) -> str:
         """Why the run of an agent may not go on, where no call may start; empty otherwise."""
+
+    @abstractmethod
+    def freezes(self) -> list[dict[str, Any]]:
+        """What is frozen in the store."""
+
+    def frozen(self, row: Mapping[str, Any], state: AgentState) -> str:
+        """By whom and why an agent, or a call of its open run, is frozen; empty where none is."""
+        run = state.run
+        open_ = () if run is None or run.over else run.calls
+        tools = {call.part.tool_name for call in open_ if call.result is None}
+        for each in self.freezes():
+            name, what = each["name"], each["what"]
+            if what == "store" or name in (tools if what == "tool" else (row["agent"],)):
+                return str(each["text"])
+        return ""
 
     @abstractmethod
     def budgets(self) -> dict[str, Any]: ...
@@ -185,8 +202,12 @@ class StoreSource(Source):
             return ""
         return f"rules version {rules.version} hold for this store: older hosts start no call"
 
+    def freezes(self) -> list[dict[str, Any]]:
+        return [each.to_dict() for each in self._observer.freezes().get()]
+
     def budgets(self) -> dict[str, Any]:
-        refuse(USAGE, "a store does not say what its budgets allow: ask a running server, by --url")
+        found = self._observer.counters().get()
+        return {"counters": [_counter(each) for each in found if each.buckets]}
 
     def rules(self) -> RegisteredRules | None:
         """The newest rules that hold for the store."""
@@ -194,6 +215,23 @@ class StoreSource(Source):
 
     def export(self, id: str) -> dict[str, Any]:
         return self._observer.export(id).get()
+
+
+def _counter(found: CounterSums) -> dict[str, Any]:
+    """A counter as plain data: what counts in its newest bucket, which a store knows the time of.
+
+    Of a budget with a day that is the last day on which something was spent.
+    """
+    last = max(found.buckets, key=lambda each: each.bucket)
+    since = datetime.fromtimestamp(last.bucket, timezone.utc).isoformat() if last.bucket else None
+    return {
+        "counter": found.counter.budget,
+        "key": found.counter.key,
+        "since": since,
+        "used": usd_text(last.amount),
+        "reserved": usd_text(last.open),
+        "unknown": usd_text(last.unknown),
+    }
 
 
 class ApiSource(Source):
@@ -281,6 +319,10 @@ class ApiSource(Source):
 
     def budgets(self) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get("/budgets", limit=PAGE)
+        return found
+
+    def freezes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.get("/freezes")["freezes"]
         return found
 
     def held(self, row: Mapping[str, Any]) -> str:

@@ -63,7 +63,8 @@ from understudy.trust.trust import NO_TRUST, Trust
 
 NO_RULES = "A cluster knows no people and has no rules: give them to a Runtime for each host"
 NO_FREEZES = (
-    "A cluster freezes nothing itself: freeze its store by a Runtime of it, or `understudy freeze`"
+    "A cluster freezes and requires nothing itself: ask a Runtime of its store, or the command "
+    "line: `understudy freeze`, `understudy trust`"
 )
 NO_BUDGETS = "A cluster has no budgets: give them to a Runtime for each host"
 START_TIMEOUT = 120.0
@@ -379,6 +380,24 @@ class Cluster(_RuntimeCalls):
         """
         raise UsageError(NO_FREEZES)
 
+    def require(self, name: str, *, required: bool = True, by: str | None = None) -> NoReturn:
+        """Refused, as `freeze`.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
+    def required(self) -> NoReturn:
+        """Refused, as `freeze`.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_FREEZES)
+
     def freezes(self) -> NoReturn:
         """Refused, as `freeze`.
 
@@ -399,6 +418,15 @@ class Cluster(_RuntimeCalls):
         return 0
 
     def budgets(self) -> NoReturn:
+        """Refused: a cluster has no budgets.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_BUDGETS)
+
+    def reserved(self, id: str) -> NoReturn:
         """Refused: a cluster has no budgets.
 
         Raises:

@@ -244,6 +244,23 @@ class DatabaseStore(DatabaseThreads, Store):
             return ()
         return await self.read(partial(self._sharing.hosts_behind, number))
 
+    def provide(self, names: Collection[str]) -> None:
+        if self._sharing is not None:
+            self._sharing.provide(names)
+
+    async def hosts_without(self, name: str) -> Sequence[HostBehind]:
+        if self._sharing is None:
+            return ()
+        return await self.read(partial(self._sharing.hosts_without, name))
+
+    async def require_trust(self, fact: TrustFact, name: str) -> bool:
+        if self._sharing is None:
+            return await self.add_trust(fact)
+        is_added = await self.read(partial(self._sharing.require_trust, fact, name))
+        if is_added:
+            self._trust_added = max(self._trust_added, fact.number)
+        return is_added
+
     async def turn_feed(self, on: bool) -> None:
         await self.change(partial(self.backend.turn_feed, on))
 

@@ -14,11 +14,11 @@ from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
 from understudy.journal.loaded import Loaded
-from understudy.state.trust_log import HostBehind
+from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.errors import StoreError
-    from understudy.journal.spending import CounterSums, OpenSpending, Reservation, Reserved
+    from understudy.journal.spending import OpenSpending, Reservation, Reserved
 
 Notified = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -351,6 +351,21 @@ class SharedBackend(Backend):
         """The other hosts that have not said so for this number, also those whose lease ended."""
 
     @abstractmethod
+    def provide(self, names: Collection[str]) -> None:
+        """Say what this host has, of what a store may require: when it opens, and in each renewal.
+
+        Called in any thread.
+        """
+
+    @abstractmethod
+    def hosts_without(self, name: str) -> list[HostBehind]:
+        """The other hosts that have not said that they have something."""
+
+    @abstractmethod
+    def require_trust(self, fact: TrustFact, name: str) -> bool:
+        """As of `TrustLog`. It commits by itself, in one statement, as `add_trust` does."""
+
+    @abstractmethod
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         """The numbers of the attempts of a run that were no crashes."""
 
@@ -376,10 +391,6 @@ class SharedBackend(Backend):
 
     def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
         """The reader's: as `Spending.open_spending`."""
-        self._refuse("spending")
-
-    def counters(self, budgets: Collection[str] | None) -> Sequence[CounterSums]:
-        """The reader's: as `Spending.counters`."""
         self._refuse("spending")
 
     # ----------------------------------------------------------------- the heartbeat

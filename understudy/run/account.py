@@ -95,15 +95,6 @@ def spender_of(run: Run) -> Spender:
     )
 
 
-class BudgetNews(NamedTuple):
-    """A budget of which less is left than people were told of before."""
-
-    budget: Budget
-    key: str
-    used: Decimal
-    limit: Decimal
-
-
 class BudgetKeeper:
     """The budgets of a runtime, on the counters of its store.
 
@@ -126,8 +117,8 @@ class BudgetKeeper:
         self._trust = trust
         self._spending: Spending | None = None
         self._warned: dict[tuple[CounterId, int], Decimal] = {}
-        self.on_low: Callable[[BudgetNews], None] | None = None
-        """Called where a budget ends soon, once for each of its windows on this host."""
+        self.on_refused: Callable[[Shortage], None] | None = None
+        """Called where a budget has no room for a call."""
 
     @property
     def all(self) -> tuple[Budget, ...]:
@@ -191,9 +182,8 @@ class BudgetKeeper:
             f" of {want.key}" if want.key else "",
             budget.shown(used),
             budget.shown(limit),
+            extra={"budget": budget.name, "budget_key": want.key},
         )
-        if self.on_low is not None:
-            self.on_low(BudgetNews(budget, want.key, used, limit))
 
 
 @dataclass(slots=True)
@@ -232,24 +222,28 @@ class Account:
         """Take up what an earlier activation has reserved.
 
         What a request to a model has cost that was cut off, nobody knows. The reservation of a call
-        that is open stays. No record says what became of any other, so it counts as spent.
+        that is open stays. Where the reply that asked for the call was lost, nothing was spent. No
+        record says what became of any other, so it counts as spent.
         """
         found = await self.keeper.spending.open_spending(self._agent_id)
         if not found:
             return
         calls = {call.key: call for call in open_calls(state)}
         in_doubt = {key for each in state.whole_tree for key in each.doubts}
-        unknown = []
+        turns = {each.run.run_id: each.run.turns for each in state.whole_tree if each.run}
+        over = []
         for each in found:
             what = each.id.what
             key = _call_key(what)
+            amounts = {counter.budget: amount for counter, amount in each.amounts.items()}
             if key is not None and (key in calls or key in in_doubt):
-                amounts = {counter.budget: amount for counter, amount in each.amounts.items()}
                 self._open[what] = _Open(key, amounts, calls.get(key))
+            elif key is not None and _was_lost(key, turns):
+                over.append(Settlement(id=each.id, amounts=dict.fromkeys(amounts, Decimal(0))))
             else:
-                unknown.append(Settlement(id=each.id, unknown=True))
-        if unknown:
-            self._journal.settle(unknown)
+                over.append(Settlement(id=each.id, unknown=True))
+        if over:
+            self._journal.settle(over)
 
     # ------------------------------------------------------------------- reserving
 
@@ -299,11 +293,15 @@ class Account:
             now = reserved.now  # the clock of this host is another one, or a window has just ended
         sums = [reserved.sums.get(line.counter, Decimal(0)) for line in lines]
         if reserved.refused:
-            return [
+            short = [
                 Shortage(want.budget, want.key, want.amount, used, limit)
                 for want, used, limit, line in zip(wants, sums, limits, lines, strict=True)
                 if line.counter in reserved.refused
             ]
+            if keeper.on_refused is not None:
+                for each in short:
+                    keeper.on_refused(each)
+            return short
         for want, span, used, limit in zip(wants, spans, sums, limits, strict=True):
             keeper.note(want, span, used, limit)
         return []
@@ -425,6 +423,18 @@ class Account:
 def _call_key(what: str) -> str | None:
     kind, _, rest = what.partition("/")
     return None if f"{kind}/" == _MODEL else rest.partition("/")[2]
+
+
+def _was_lost(call_key: str, turns: Mapping[str, int]) -> bool:
+    """Whether no record has the reply that asked for a call: so its start is in none, either.
+
+    Args:
+        call_key: of the call: its run, its turn and its place in that.
+        turns: how many turns each run of the agent has had, by its id.
+
+    """
+    run_id, turn, _ = call_key.rsplit(".", 2)
+    return run_id in turns and int(turn) >= turns[run_id]
 
 
 def _number(what: str) -> int:

@@ -171,6 +171,25 @@ class BudgetRaised:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required:
+    """Each host of the store must have this."""
+
+    KIND: ClassVar[str] = "required"
+
+    name: str
+    """`rules`, `budgets`, `freeze` or `protect`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRequired:
+    """Hosts need not have this any more."""
+
+    KIND: ClassVar[str] = "not_required"
+
+    name: str
+
+
 FactContent: TypeAlias = (
     RulesRegistered
     | RulesRetired
@@ -181,6 +200,8 @@ FactContent: TypeAlias = (
     | AdminUsed
     | Frozen
     | Thawed
+    | Required
+    | NotRequired
     | BudgetRaised
 )
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
@@ -196,6 +217,8 @@ KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
             AdminUsed,
             Frozen,
             Thawed,
+            Required,
+            NotRequired,
             BudgetRaised,
         )
     }

@@ -8,7 +8,7 @@ number of its last fact is the *epoch of trust*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -71,6 +71,26 @@ class TrustLog(ABC):
     async def hosts_behind(self, number: int) -> Sequence[HostBehind]:
         """The other hosts that have not said that they judge by all facts up to a number."""
         return ()
+
+    def provide(self, names: Collection[str]) -> None:
+        """Before it opens, and whenever that changes: say what this host has, for the others."""
+        return
+
+    async def hosts_without(self, name: str) -> Sequence[HostBehind]:
+        """The other hosts that have not said that they have something."""
+        return ()
+
+    async def require_trust(self, fact: TrustFact, name: str) -> bool:
+        """As `add_trust`, where no other living host lacks what the fact requires.
+
+        In the same transaction the leases of the others that lack it are ended for good, and their
+        agents get a higher epoch: they write nothing more.
+
+        Returns:
+            False also where a living host lacks it.
+
+        """
+        return await self.add_trust(fact)
 
     @abstractmethod
     async def add_trust(self, fact: TrustFact) -> bool:

@@ -513,6 +513,11 @@ class Budget:
         return [self.id, given, self.at_limit, approval]
 
     @property
+    def unit(self) -> str:
+        """The unit of its amounts."""
+        return self.measure.currency or self.measure.unit
+
+    @property
     def counts(self) -> str:
         """What it counts, as people read it."""
         measure = self.measure

@@ -18,6 +18,8 @@ from understudy.state.trust_facts import (
     Delegated,
     DelegationEnded,
     Frozen,
+    NotRequired,
+    Required,
     RulesRegistered,
     RulesRetired,
     Thawed,
@@ -25,6 +27,7 @@ from understudy.state.trust_facts import (
 )
 from understudy.state.trust_log import TrustFact
 from understudy.trust.freezes import NO_FREEZES, Freeze
+from understudy.trust.required import NO_REQUIREMENTS, Requirement
 
 T = TypeVar("T")
 
@@ -50,7 +53,7 @@ _NONE: Mapping[int, RegisteredRules] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """Roles that a person has given to another one, as the store knows it."""
+    """Roles that a person has given to another person, as the store knows it."""
 
     number: int
     """The number of the fact."""
@@ -164,7 +167,7 @@ _NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustState:
-    """What holds for a whole store, by all facts up to one."""
+    """What holds for a whole store, by all facts up to a number."""
 
     number: int = 0
     """The number of the last fact: the epoch of trust."""
@@ -181,6 +184,8 @@ class TrustState:
     """What persons are to agree to, or have, and what was not done since; by id."""
     freezes: Mapping[str, Freeze] = field(default_factory=lambda: NO_FREEZES)
     """The freezes that stand, by id; the oldest first."""
+    required: Mapping[str, Requirement] = field(default_factory=lambda: NO_REQUIREMENTS)
+    """What each host must have, by name."""
     awaited: int = 0
     """The number of the last fact of which it is waited until each host judges by it."""
     raised: tuple[RaisedBudget, ...] = ()
@@ -205,7 +210,7 @@ def _without(found: Mapping[str, T], ids: Collection[str]) -> Mapping[str, T]:
 
 
 def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
-    """What holds by one fact more. It reads no clock, and changes nothing."""
+    """What holds after another fact. It reads no clock, and changes nothing."""
     state = replace(state, number=fact.number)
     over = [id for id, each in state.delegations.items() if each.said.until <= fact.at]
     if over:
@@ -250,6 +255,12 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
             )
             freezes = {**state.freezes, said.id: freeze}
             return replace(state, freezes=freezes, awaited=fact.number)
+        case Required(name=name):
+            each = Requirement(name=name, is_required=True, by=fact.by, at=fact.at)
+            required = {**state.required, name: each}
+            return replace(state, required=required, awaited=fact.number)
+        case NotRequired(name=name):
+            return replace(state, required=_without(state.required, [name]))
         case Thawed(id=id):
             return replace(state, freezes=_without(state.freezes, [id]))
         case BudgetRaised() as said:

@@ -23,6 +23,7 @@ from understudy.trust.registration import (
     to_register,
     to_retire,
 )
+from understudy.trust.required import remedy_for, why_not_enough
 from understudy.trust.rules import Rules
 
 Guard: TypeAlias = Callable[[str, str, Any, Caller | None], Awaitable[None]]
@@ -34,7 +35,7 @@ class Trust:
     """The people and the rules of a runtime. All of its runs share it, so a change holds at once.
 
     Args:
-        people: who may vote; None where the application names nobody.
+        people: the persons who may vote; None where the application names nobody.
         rules: for the calls of all agents; None without.
 
     """
@@ -42,6 +43,8 @@ class Trust:
     def __init__(self, people: People | None = None, rules: Rules | None = None) -> None:
         self.people = people
         self._rules = rules
+        self.provided: frozenset[str] = frozenset({"freeze"})
+        """What this host has besides rules, of what a store may require."""
         self.log: TrustLog | None = None
         """The log of the store; None where this runtime uses nothing of it."""
         self.state: TrustState = TrustState()
@@ -76,6 +79,28 @@ class Trust:
             self._rules = rules
             self._judge_anew()
 
+    @property
+    def provides(self) -> frozenset[str]:
+        """What this host has, of what a store may require."""
+        rules = self._pending or self._rules
+        return self.provided if rules is None else self.provided | {"rules"}
+
+    def check_required(self, rules: Rules | None) -> None:
+        """Refuse a host that lacks what the store requires.
+
+        Args:
+            rules: that it has, or is to have.
+
+        Raises:
+            UsageError: then. It says how to give it that.
+
+        """
+        provides = self.provided if rules is None else self.provided | {"rules"}
+        why = why_not_enough(self.state.required, provides)
+        if why is not None:
+            remedy = remedy_for(self.state.required, provides)
+            raise UsageError(f"this runtime may not run on its store: {why}; {remedy}")
+
     def follow(self, log: TrustLog) -> None:
         """Judge by the log of a store from now on. What is there is not read yet: see `look`."""
         log.follow_trust()
@@ -92,7 +117,7 @@ class Trust:
         host: str,
         opening: bool = False,
     ) -> None:
-        """Put these rules in the place of those of this host; register them if they are new.
+        """Replace the rules of this host with these rules; register them if they are new.
 
         Args:
             rules: with a version, or without.
@@ -111,8 +136,12 @@ class Trust:
         if rules is None or not has_version:
             await self.look()
             check_none_needed(rules, self.state)
+            self.check_required(rules)
             self.rules = rules
             return
+        if opening:
+            await self.look()
+            self.check_required(rules)
         said = registration(rules, host)
         # Race: this against another look at the log, which may bring what is added here first: no
         # call is to be held because of it
@@ -133,11 +162,11 @@ class Trust:
             self.on_change()
 
     async def voter(self, caller: Caller, now: datetime) -> Voter:
-        """Who decides, with the roles that others have given them. It never raises.
+        """The caller as a voter, with the roles that others have given them. It never raises.
 
         Args:
-            caller: who decides.
-            now: when.
+            caller: the person who decides.
+            now: the time of the decision.
 
         """
         assert self.people is not None, "the caller has looked"
@@ -152,7 +181,7 @@ class Trust:
         return await with_delegations(self.people, self.state.delegations.values(), voter, now)
 
     async def voters(self, callers: Iterable[Caller], now: datetime) -> dict[Caller, Voter]:
-        """As `voter`, by who calls."""
+        """As `voter`, for each caller."""
         return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
 
     async def retire_rules(
@@ -203,6 +232,7 @@ class Trust:
         *,
         at: datetime,
         by: str | None = None,
+        add: Callable[[TrustFact], Awaitable[bool]] | None = None,
     ) -> TrustFact | None:
         """Add what a function decides by what holds now. Others may add at the same time.
 
@@ -211,6 +241,7 @@ class Trust:
                 again where another host has added a fact meanwhile. What it raises is raised.
             at: when that is decided.
             by: the person who decides it.
+            add: adds it; by default `TrustLog.add_trust`.
 
         Raises:
             UsageError: if the store keeps no log of trust, or this runtime does not follow it.
@@ -233,7 +264,7 @@ class Trust:
             )
             # Race: this against all other hosts. The number is taken once
             # (test_of_two_hosts_that_add_a_fact_at_once_the_second_decides_by_the_first).
-            if await log.add_trust(fact):
+            if await (log.add_trust(fact) if add is None else add(fact)):
                 self.note(fact)
                 return fact
 
@@ -281,6 +312,9 @@ class Trust:
         if state.unknown:
             kinds = ", ".join(map(repr, state.unknown))
             return f"a later version of understudy has decided what this one cannot read ({kinds})"
+        lacks = why_not_enough(state.required, self.provides) if state.required else None
+        if lacks is not None:
+            return lacks
         newest = state.rules
         if newest is None:
             return None

@@ -25,6 +25,7 @@ from understudy.web.views import (
     files,
     freezing,
     outcome,
+    requiring,
     schedules,
     timeline,
 )
@@ -98,6 +99,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),
+    Endpoint("GET", "/requirements", requiring.required, s.Requirements),
+    Endpoint("POST", "/requirements", requiring.require, s.Set, "admin", requiring.RequireBody),
     Endpoint("GET", "/freezes", freezing.freezes, s.Freezes),
     Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
     Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),

@@ -98,6 +98,8 @@ from understudy.state.trust_facts import (
     DelegationEnded,
     FactContent,
     Frozen,
+    NotRequired,
+    Required,
     RulesRegistered,
     RulesRetired,
     RuleSummary,
@@ -1054,6 +1056,8 @@ FACTS: tuple[FactContent, ...] = (
     Frozen(id="z2", what="tool", name="drop", why="a leak"),
     Thawed(id="z1"),
     Thawed(id="z2"),
+    Required(name="budgets"),
+    NotRequired(name="budgets"),
     BudgetRaised(
         budget="refunds",
         counter="refunds#0a1b2c3d",

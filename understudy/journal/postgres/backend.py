@@ -31,6 +31,7 @@ from understudy.journal.contracts import (
     check_durability,
     check_lease,
 )
+from understudy.journal.postgres import sql
 from understudy.journal.postgres.sharing import lease
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import (
@@ -203,7 +204,7 @@ class PostgresBackend(PostgresWriter):
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         channel = self._listener.channel if self._listener is not None else None
-        values = [self._host, channel, self._lease, self._trust_judged]
+        values = [self._host, channel, self._lease, self._trust_judged, self._has]
         before = suspend_aware_seconds()
         ((host_id, seconds, there, self.keeps_feed, self._trust_at_beat),) = self._beat(
             lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
@@ -251,7 +252,7 @@ class PostgresBackend(PostgresWriter):
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
-        values = [self._lease, self._trust_judged, host_id]
+        values = [self._lease, self._trust_judged, self._has, host_id]
         before = suspend_aware_seconds()
         rows = self._beat(lambda connection: connection.execute(lease.RENEW, values).fetchall())
         if not rows:
@@ -270,13 +271,25 @@ class PostgresBackend(PostgresWriter):
         # Two numbers: each is written by one thread, so none takes the place of a higher one.
         return max(self._trust_at_beat, self._trust_at_commit)
 
+    def require_trust(self, fact: TrustFact, name: str) -> bool:
+        # Who is suspended in the middle of a transaction keeps its agents locked.
+        own_id = self._host_id
+        self._reading.run_repeatable(
+            lambda connection: connection.execute(lease.END_SESSIONS, [own_id])
+        )
+        return self._add_fact_by(sql.REQUIRE, fact, {"required": name})
+
     def add_trust(self, fact: TrustFact) -> bool:
+        return self._add_fact_by(self._add_fact, fact, {})
+
+    def _add_fact_by(self, statement: str, fact: TrustFact, more: dict[str, Any]) -> bool:
         commit = "on" if self._durability == "full" else "local"
 
         def add(connection: PsycopgConnection) -> bool:
             def fetch(query: str, values: Values) -> Rows:
                 if isinstance(values, dict):
-                    values = {**values, "commit": commit, "own_id": self._host_id}
+                    query = statement
+                    values = {**values, **more, "commit": commit, "own_id": self._host_id}
                 return connection.execute(query, values, binary=True).fetchall()
 
             return self._put_fact(fetch, fact)
@@ -305,7 +318,8 @@ class PostgresBackend(PostgresWriter):
     def counters(self, budgets: Collection[str] | None) -> list[CounterSums]:
         from understudy.journal.postgres import spending, spending_sql
 
-        if self._read(spending_sql.HAS_GIVE_BACKS, ()):
+        # Who looks beside the hosts changes nothing.
+        if self.host_id is not None and self._read(spending_sql.HAS_GIVE_BACKS, ()):
             self._read(spending_sql.FOLD_GIVE_BACKS, ())
         return spending.counters_of(self._read(spending_sql.COUNTERS, spending.wanted(budgets)))
 

@@ -42,7 +42,7 @@ TABLES = Tables(
     # is the one on which the host listens; null: it is never taken from, and nothing is posted to
     # it. `place`, `pid` and `started` say which process it is, where that is known
     # (`journal.postgres.sharing.processes`). `trust` is the number of the last fact of the log of
-    # trust by which the host judges.
+    # trust by which the host judges. `has` is what it has, of what a store may require.
     """CREATE TABLE hosts (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         name text NOT NULL,
@@ -55,7 +55,8 @@ TABLES = Tables(
         labels text[] NOT NULL DEFAULT '{}',
         definitions bigint[] NOT NULL DEFAULT '{}',
         draining boolean NOT NULL DEFAULT false,
-        trust bigint NOT NULL DEFAULT 0
+        trust bigint NOT NULL DEFAULT 0,
+        has text[] NOT NULL DEFAULT '{}'
     ) WITH (fillfactor = 50)""",
     # The definitions that hosts have, or had. Of one version, the one with the higher `no` is
     # newer. `needs` and `continues_older` are as the last host of it said.

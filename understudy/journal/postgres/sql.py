@@ -162,6 +162,31 @@ SELECT number, (
 """One statement that commits by itself: a host that is suspended in the middle of a transaction
 would keep all others from adding. It is as durable as a claim, whatever other commits are."""
 
+REQUIRE = ADD_FACT.replace(
+    "- 1\n",
+    """- 1 AND NOT EXISTS (
+        SELECT FROM hosts WHERE lease_until > clock_timestamp()
+            AND id IS DISTINCT FROM %(own_id)s::int8 AND NOT %(required)s::text = ANY(has)
+    )
+""",
+    1,
+).replace(
+    ")\nSELECT number",
+    """), ended AS (
+    UPDATE hosts SET lease_until = '-infinity'
+    WHERE EXISTS (SELECT FROM added) AND id IS DISTINCT FROM %(own_id)s::int8
+        AND NOT %(required)s::text = ANY(has) AND lease_until <= clock_timestamp()
+    RETURNING id
+), fenced AS (
+    UPDATE agents SET epoch = epoch + 1, owner = NULL
+    WHERE owner IN (SELECT id FROM ended) RETURNING 1
+)
+SELECT number""",
+    1,
+)
+"""As `ADD_FACT`, where each other living host has what is required. The leases of others without
+it are ended for good, and their agents get a higher epoch."""
+
 ADD_RECORDS = _INSERT
 """The records of the batches that may be added, if not all may."""
 

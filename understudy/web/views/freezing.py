@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from understudy.actors import Observer, Runtime
 from understudy.web.visit import Visit
 
 
@@ -29,7 +30,9 @@ class ThawBody(BaseModel):
 
 async def freezes(visit: Visit) -> dict[str, Any]:
     """What is frozen now."""
-    found = await visit.wait(visit.runtime.freezes())
+    # A cluster freezes nothing itself.
+    known = isinstance(visit.source, (Runtime, Observer))
+    found = await visit.wait(visit.source.freezes()) if known else []
     return {"freezes": [each.to_dict() for each in found]}
 
 

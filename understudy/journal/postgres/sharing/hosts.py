@@ -57,6 +57,9 @@ ACKNOWLEDGE_TRUST = "UPDATE hosts SET trust = greatest(trust, %s) WHERE id = %s"
 HOSTS_BEHIND = """
 SELECT id, name, lease_until > clock_timestamp() FROM hosts
 WHERE id IS DISTINCT FROM %s AND trust < %s ORDER BY id"""
+HOSTS_WITHOUT = """
+SELECT id, name, lease_until > clock_timestamp() FROM hosts
+WHERE id IS DISTINCT FROM %s AND NOT %s::text = ANY(has) ORDER BY id"""
 
 FITTING_HOST = """
 SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
@@ -92,6 +95,8 @@ class PostgresHosts(PostgresInbox):
         self._held = ""
         self._trust_judged = 0
         """The number of the last fact of the log of trust by which this host judges."""
+        self._has: list[str] = []
+        """What this host has, of what a store may require."""
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
@@ -150,6 +155,17 @@ class PostgresHosts(PostgresInbox):
         return self._reading.run_repeatable(
             lambda connection: [
                 HostBehind(*row) for row in connection.execute(HOSTS_BEHIND, values).fetchall()
+            ]
+        )
+
+    def provide(self, names: Collection[str]) -> None:
+        self._has = sorted(names)
+
+    def hosts_without(self, name: str) -> list[HostBehind]:
+        values = [self._host_id, name]
+        return self._reading.run_repeatable(
+            lambda connection: [
+                HostBehind(*row) for row in connection.execute(HOSTS_WITHOUT, values).fetchall()
             ]
         )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 INSERT_HOST = """
-INSERT INTO hosts (name, channel, lease_until, trust)
-VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s), %s)
+INSERT INTO hosts (name, channel, lease_until, trust, has)
+VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s), %s, %s::text[])
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),
     (SELECT coalesce(max(number), 0) FROM trust)"""
@@ -39,7 +39,7 @@ The time is a query of its own: else it is compared with the due of each agent t
 
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s),
-    trust = greatest(trust, %s)
+    trust = greatest(trust, %s), has = %s::text[]
 WHERE id = %s AND lease_until > '-infinity'
 RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),

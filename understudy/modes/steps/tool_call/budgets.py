@@ -20,6 +20,7 @@ from understudy.state.run_state import Call
 from understudy.trust.budgets import Budget, NoAmount
 
 _USED_UP = "Not run: {shortages}."
+_ASKED_NOW = "No budget asked about this call before. One has no room for it now."
 _NO_AMOUNT = "Not run: the budget {name!r} cannot count this call, for {why}."
 
 
@@ -64,7 +65,7 @@ async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None
         run.record(replace(denied_by_rule(run, call, text), signal=signal.to_dict()))
         return None
     requests = [_request(tool_call, each) for each in short]
-    asked = await asked_now(run, tool_call, await with_requesters(run, requests))
+    asked = await asked_now(run, tool_call, await with_requesters(run, requests), _ASKED_NOW)
     record_asked_now(run, ready, asked)
     return False
 
@@ -89,7 +90,7 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
         return
     if all(each.budget.at_limit == "ask" for each in short):
         requests = [_request(tool_call, each) for each in short]
-        asked = await asked_now(run, tool_call, await with_requesters(run, requests))
+        asked = await asked_now(run, tool_call, await with_requesters(run, requests), _ASKED_NOW)
         raise NeedsDecision(ready, asked)
     raise DeniedByRule(_USED_UP.format(shortages="; ".join(each.text for each in short)))
 

@@ -1,0 +1,77 @@
+"""`Requirement`: what each host of a store must have, or it does not open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+
+Requirable: TypeAlias = Literal["rules", "budgets", "freeze", "protect"]
+
+_REMEDY: Mapping[str, str] = MappingProxyType(
+    {
+        "rules": "give it Runtime(rules=...)",
+        "budgets": "give it Runtime(budgets=...)",
+        "protect": "give it Runtime(protect=...)",
+        "freeze": "update understudy there",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """Something that a host may have, and whether each host of the store must have it."""
+
+    name: str
+    is_required: bool
+    by: str | None = None
+    """The person who has required it; None where nobody is named."""
+    at: datetime | None = None
+    """Since when it is required; None where it is not."""
+    lacking: tuple[str, ...] = ()
+    """The names of the living hosts that do not have it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "name": self.name,
+            "required": self.is_required,
+            "by": self.by,
+            "at": None if self.at is None else self.at.isoformat(),
+            "lacking": list(self.lacking),
+        }
+
+
+NO_REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType({})
+
+
+def checked_requirable(given: object, *, what: str) -> str:
+    """The name of something that may be required.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    if given not in get_args(Requirable):
+        known = ", ".join(get_args(Requirable))
+        raise UsageError(f"{what} must be one of {known}, got {shown(given)}")
+    return str(given)
+
+
+def why_not_enough(required: Collection[str], provides: Collection[str]) -> str | None:
+    """What the store requires of a host and the host lacks, in words; None for nothing."""
+    missing = [name for name in required if name not in provides]
+    return None if not missing else f"the store requires {', '.join(missing)}, which it lacks"
+
+
+def remedy_for(required: Collection[str], provides: Collection[str]) -> str:
+    """How to give a host what it lacks."""
+    missing = [name for name in required if name not in provides]
+    ways = [_REMEDY.get(name, "update understudy there") for name in dict.fromkeys(missing)]
+    disable = ", ".join(f"`understudy trust disable {name}`" for name in missing)
+    return f"{'; '.join(dict.fromkeys(ways))}. Or require it no longer: {disable}"
