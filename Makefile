@@ -12,7 +12,7 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak spending suspensions mutate local clean
 
 sbom: $(VENV)/.supply  ## what is in the image, as CycloneDX: support-desk.cdx.json
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
@@ -100,8 +100,9 @@ bench-durable: $(VENV)/.bench  ## what durability costs on SQLite, beside the ri
 bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and the bare agent
 	$(BIN)/python -m benchmarks.actors
 
-soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story
+soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story; 100 stories of who decides
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s $(LONG) tests/actors/test_soak.py
+	SOAK_STORIES=50 $(TESTS) $(LONG) tests/trust/test_story.py -m slow
 
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight or help; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
@@ -110,6 +111,11 @@ chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight or 
 
 suspensions: $(VENV)/.ready  ## 500 owners suspended past their lease on PostgreSQL; SUSPENSIONS_SEED=n for others
 	$(BIN)/python -m tests.support.durability.suspensions --seed $${SUSPENSIONS_SEED:-1} --logs suspensions
+
+spending: $(VENV)/.ready  ## a million reservations of three hosts, and hosts that spend and are killed 1,000 times; SPENDING_SEED=n for others
+	SPENDING_COUNT=1000000 $(BIN)/python -m pytest -s $(LONG) tests/journal/postgres/test_spending.py \
+	  -k test_reservations_in_any_order_do_not_deadlock
+	SPENT_RUNS=500 SPENT_KILLS=1000 $(BIN)/python -m pytest -s $(LONG) tests/durability/test_spent.py -k exactly
 
 mutate: $(VENV)/.ready  ## which changes of the code the tests see; MUTATE_SEED=n, MUTATE_COUNT=n
 	$(BIN)/python -m tests.support.mutation --seed $${MUTATE_SEED:-1} --count $${MUTATE_COUNT:-40}

@@ -4,14 +4,17 @@
     python -m examples.expense_desk      then open http://127.0.0.1:8422, one tab for each person
 
 Each person has pages of their own here, so that you can be all of them. There is no password: the
-pages answer this machine alone. In your program `auth=` says who somebody is.
+pages answer this machine alone. In your program `auth=` identifies the user.
 
-1. Small payments need one person of finance, large ones two. Whoever asks never approves.
-2. What is over 5,000 never runs.
-3. Bob is away: on the page of delegations he lets Dee vote for him until tomorrow. Both count as
-   one person.
-4. A small payment may be approved for the next hour as well: Cy's next trips are not asked about.
-5. Nobody decides by the text of a message: who asks, and who votes, are persons of `PEOPLE`.
+1. A payment up to 500 needs one person of finance, a larger payment two. The requester never votes.
+2. A payment over 5,000 never runs.
+3. Each page says before a vote for whom it counts, or why this person may not vote: be Cy, who
+   asked, and Dee, who has no role.
+4. Bob is away: on the page "Administration" he lets Dee vote for him until tomorrow. Both count as
+   one person. The page also lists the rules.
+5. A small payment may be approved for the next hour as well: then the next trips of Cy need no
+   vote.
+6. Nobody decides by the text of a message: requesters and voters are persons of `PEOPLE`.
 """
 
 from __future__ import annotations
@@ -91,11 +94,12 @@ RULES = Rules(
         approval({"finance": 1}, never=["requester"]),
         name="up to 500: one of finance",
         when=lambda arguments, view: arguments["amount"] <= 500,
-        # Who approves may add: "and for the next hour, for this employee".
+        # A voter may add: "and for the next hour, for this employee".
         grant=offer(
             for_at_most=timedelta(hours=1), uses=10, free=["trip", "amount"], scope="agent"
         ),
     ),
+    version=1,  # raise it with each change: all hosts of a store have the same rules
 )
 
 # 3. The agent. A script plays the model: it pays what it is asked for.

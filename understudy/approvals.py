@@ -1,7 +1,6 @@
 """`Approval`: how many persons must agree before a call runs, and what their votes come to.
 
-Persons are told apart by their ids, never by their names. A person counts once, whatever number of
-roles they have.
+An id identifies a person, never a name. A person counts once, with any number of roles.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from understudy.errors import UsageError
 __all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
 
 Assurance = Literal["host", "login", "idp"]
-"""Who says that a person is who they are: code of the host application, a login of the pages, or an
-identity provider whose token was verified. Each vouches for more than the one before."""
+"""The source of an identity: code of the host application, a login of the pages, or an identity
+provider whose token was verified. Each source is stronger than the source before it."""
 ASSURANCES: tuple[Assurance, ...] = get_args(Assurance)
 Excluded = Literal["requester"]
-"""Who may not vote: the persons whose message, steering, answer or schedule led to the call."""
+"""The persons without a vote: their message, steering, answer or schedule led to the call."""
 Roles: TypeAlias = Mapping[str, int]
-"""By role, how many distinct persons who have it must agree."""
+"""By role, how many distinct persons with the role must agree."""
 Kind = Literal["person", "service", "model"]
 """What somebody is. Only a person votes."""
 VoteType = Literal["approve", "reject"]
@@ -43,11 +42,11 @@ MAX_PERSONS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls, as far as the way by which the call came knows."""
+    """The author of a call, as far as its way into the program knows the author."""
 
     name: str
-    """The name of the login, to be shown, or the name that code of the host application gave. With
-    an `issuer` it tells nobody apart: two persons may have the same one."""
+    """The name of the login, for display, or the name that code of the host application gave. With
+    an `issuer` the name identifies nobody: two persons may have the same name."""
     assurance: Assurance = "host"
     issuer: str = ""
     """The identity provider that has signed who it is; empty where none has."""
@@ -57,7 +56,7 @@ class Caller:
     """When they have logged in at the provider; None where it does not say that."""
     claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """All that the token says. Empty where they are asked about later: right before a call starts,
-    those who agreed to it are looked up again, and no token is there."""
+    the voters are looked up again, and no token is there."""
     acting_for: str = ""
     """The name in which they act, if it is not their own. What they do counts as theirs."""
 
@@ -68,7 +67,7 @@ class Caller:
 
     @property
     def login(self) -> Login | None:
-        """What is kept of who has done something, where the name alone does not say it."""
+        """The login to record for an act; None where the name says everything."""
         if self.assurance == "host" and not self.issuer and not self.acting_for:
             return None
         return Login(
@@ -81,7 +80,7 @@ class Caller:
 
 
 def caller_by(by: By) -> Caller:
-    """Who has done something, by what is kept of it. A name alone was given by the host."""
+    """The author of an act, by its record. A bare name came from the host program."""
     if not isinstance(by, Login):
         return Caller(name=by)
     return Caller(
@@ -95,14 +94,14 @@ def caller_by(by: By) -> Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """Who must agree before a call runs. Make one with `approval`."""
+    """The persons who must agree before a call runs. `approval` makes an `Approval`."""
 
     ways: tuple[dict[str, int], ...]
-    """Each of these is enough: by role, how many distinct persons who have it must approve."""
+    """Each way is enough: by role, how many distinct persons with the role must approve."""
     deny: int = 1
     """How many persons who might approve must reject, for the call to be rejected."""
     never: tuple[Excluded, ...] = ()
-    """Who may not vote, whatever their roles."""
+    """The persons who have no vote, with any role."""
     within: float | None = None
     """Seconds from the request on, after which it expires; None for what its gate says."""
     use_after: float | None = None
@@ -110,15 +109,15 @@ class Approval:
     use_within: float | None = None
     """Seconds from the decision on, within which the call must start; else persons vote anew."""
     break_glass: dict[str, int] | None = None
-    """The role of which one person alone may let the call run at once; None where nobody may."""
+    """The role of which a single person may let the call run at once; None where nobody may."""
     assurance: Assurance = "host"
-    """Who must vouch at least for the identity of a person who votes."""
+    """The weakest assurance that a voter may have."""
     max_auth_age: float | None = None
-    """Seconds that may have passed since a person who votes has logged in."""
+    """The longest time since the login of a voter, in seconds."""
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles of which one is needed to vote."""
+        """The roles that vote: a voter needs any of these."""
         return frozenset(role for way in self.ways for role in way)
 
     @property
@@ -132,7 +131,7 @@ class Approval:
 
     @property
     def glass_roles(self) -> frozenset[str]:
-        """The roles of which one is needed to break the glass."""
+        """The roles that break the glass: a person needs any of these."""
         return frozenset(self.break_glass or ())
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,7 +178,7 @@ class Approval:
             found.append(f"Votes must come by {_BY_WHAT[self.assurance]}.")
         if self.max_auth_age is not None:
             age = span_text(self.max_auth_age)
-            found.append(f"Who votes must have logged in within the last {age}.")
+            found.append(f"A voter must have logged in within the last {age}.")
         return tuple(found)
 
 
@@ -208,20 +207,19 @@ def approval(
     Spans of time are seconds or timedeltas.
 
     Args:
-        by: by role, how many distinct persons who have it must approve; all of these.
-        any_of: several of these, each of which is enough.
+        by: by role, how many distinct persons with the role must approve.
+        any_of: alternatives in the form of `by`; each is enough.
         deny: how many persons who might approve must reject, for the call to be rejected.
-        never: who may not vote: `"requester"` stands for all persons who have asked for the call.
+        never: the persons without a vote: `"requester"` stands for all who have asked for the call.
         within: how long persons may take to answer. Then the request expires, which rejects it. Of
-            this and of the `expires_after` of a gate the earlier one counts.
+            this time and the `expires_after` of a gate the earlier counts.
         use_after: how long enough persons must have agreed before the call is approved. Until then
             they may change their votes, and others may reject.
         use_within: within which time of the decision the call must start; else persons vote anew.
-        break_glass: the role of which one person alone may let the call run at once:
+        break_glass: the role of which a single person may let the call run at once:
             `{"oncall": 1}`. They must say why, and somebody else has to review it afterwards.
-        assurance: who must vouch at least for the identity of who votes: `"host"`, `"login"` or
-            `"idp"`.
-        max_auth_age: how long ago who votes may have logged in.
+        assurance: the weakest assurance that a voter may have: `"host"`, `"login"` or `"idp"`.
+        max_auth_age: the longest time since the login of a voter.
 
     Raises:
         UsageError: where nobody is named, or a number of persons or a time is not possible.
@@ -289,16 +287,16 @@ def _way(given: object) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Represented:
-    """A person whose roles another one has for a while, by a delegation."""
+    """A person whose roles another person has for a while, by a delegation."""
 
     delegation: str
     """Its id."""
     person: str
-    """The id of the person who has delegated them."""
+    """The id of the person who has delegated the roles."""
     name: str
-    """The name of that person, to be shown."""
+    """The name of the giver, for display."""
     roles: tuple[str, ...]
-    """Those of the delegation that the person has still."""
+    """The delegated roles that the giver still has."""
     until: datetime
 
     @property
@@ -318,7 +316,7 @@ class Vote:
     login: str
     """The name under which the vote came: by it the application is asked for the roles again."""
     roles: tuple[str, ...]
-    """The roles that the person had then, of those that the request asks for."""
+    """The roles that the person had then, as far as the request asks for them."""
     type: VoteType
     message: str | None = None
     """For `reject`: a text for the model."""
@@ -326,14 +324,14 @@ class Vote:
     """Why; the model does not see it."""
     assurance: Assurance = "host"
     auth_at: datetime | None = None
-    """When the person has logged in; None where that is not known."""
+    """The time of the login; None where it is not known."""
     break_glass: bool = False
     """For `approve`: the person alone lets the call run, for the reason of `note`."""
     grant: GrantTerms | None = None
     """How far the person wants the decision to hold for later calls; None for this call alone."""
     at: datetime
     issuer: str = ""
-    """The identity provider that has signed who they are; empty where none has."""
+    """The identity provider that has signed the identity; empty without a provider."""
     subject: str = ""
     """Whom the provider means."""
     acting_for: str = ""
@@ -349,7 +347,7 @@ class Vote:
 
     @property
     def caller(self) -> Caller:
-        """Who has voted, to be looked up again."""
+        """The voter, to look up again."""
         return Caller(
             name=self.login,
             assurance=self.assurance,
@@ -388,7 +386,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
-    """Who decides, as the application says that knows its people."""
+    """A person who decides, as the application describes them."""
 
     login: str
     """The name under which the decision came."""
@@ -404,7 +402,7 @@ class Voter:
     acting_for: str = ""
     """The name in which they decide, if it is not their own."""
     auth_at: datetime | None = None
-    """When the person has logged in; None where that is not known."""
+    """The time of the login; None where it is not known."""
     represents: tuple[Represented, ...] = ()
     """Whose roles they have as well, by delegations."""
     given: tuple[str, ...] = ()
@@ -413,10 +411,10 @@ class Voter:
     """Why the application could not say who it is; empty where it could."""
 
     def why_no_person(self, does: str) -> str | None:
-        """Why this is nobody who may do what only persons do; None where it is a person.
+        """Why this voter may not act as a person; None for a person.
 
         Args:
-            does: what only persons do, such as `"vote"`.
+            does: the act that takes a person, such as `"vote"`.
 
         """
         if not self.person:
@@ -435,7 +433,7 @@ class Tally:
     missing: dict[str, int]
     """By role, how many more must approve on the way that lacks the fewest; empty with a result."""
     counted: tuple[Vote, ...]
-    """The last vote of each person who may vote, in the order in which these were cast."""
+    """The last vote of each person with the right to vote, in the order of the votes."""
     is_broken: bool = False
     """Whether a person alone has broken the glass."""
 
@@ -476,7 +474,7 @@ def _distinct(votes: Iterable[Vote]) -> list[Vote]:
     for vote in last.values():
         other = vote.represents
         if other is not None and (other.person in last or other.person in used):
-            continue  # who votes themselves needs nobody who does it for them
+            continue  # a person who votes needs no delegate
         used |= vote.persons
         found.append(vote)
     return found
@@ -485,7 +483,7 @@ def _distinct(votes: Iterable[Vote]) -> list[Vote]:
 def represented_by(
     asked: Approval, voter: Voter, votes: Iterable[Vote], excluded: Iterable[str], now: datetime
 ) -> Represented | None:
-    """For whom somebody votes who has none of the roles themselves; None for nobody.
+    """The person for whom a delegate votes; None where they vote for themselves, or not at all.
 
     Args:
         asked: who must agree.
@@ -508,8 +506,8 @@ def persons_missing(way: Roles, persons: Mapping[str, Collection[str]]) -> dict[
     """By role, how many persons are missing if all of these agree; empty where they are enough.
 
     Args:
-        way: by role, how many distinct persons who have it must agree.
-        persons: by role, the ids of the persons who have it.
+        way: by role, how many distinct persons with the role must agree.
+        persons: by role, the ids of the persons with the role.
 
     """
     roles: dict[str, list[str]] = {}
@@ -520,7 +518,7 @@ def persons_missing(way: Roles, persons: Mapping[str, Collection[str]]) -> dict[
 
 
 def roles_now(vote: Vote, voter: Voter) -> tuple[str, ...]:
-    """The roles by which the vote may count now: those of the person, or of who is represented."""
+    """The roles by which the vote may count now: the roles of the voter, or of the giver."""
     by = vote.represents
     if by is None:
         return voter.roles
@@ -539,12 +537,12 @@ def still_counts(vote: Vote, voter: Voter | None, excluded: Iterable[str]) -> bo
 
 
 def _missing(way: Mapping[str, int], agreed: Sequence[Sequence[str]]) -> dict[str, int]:
-    """By role, how many persons are missing if each stands for one of their roles.
+    """By role, how many persons are missing if each person stands for a single role.
 
-    Of those who agree, `agreed` has the roles.
+    `agreed` has the roles of each person who agrees.
 
-    As many places as possible are taken: a person who has two roles gives way to another who has
-    but one of these (a maximum matching, by augmenting paths).
+    As many places as possible are taken: a person with two roles gives way to a person with a
+    single role (a maximum matching, by augmenting paths).
     """
     places = [role for role, number in way.items() for _ in range(number)]
     taken_by: dict[int, int] = {}
@@ -596,7 +594,7 @@ def starts_at(asked: Approval, votes: Sequence[Vote]) -> datetime | None:
 
 
 def stricter(one: Approval, other: Approval) -> Approval:
-    """An approval that is met only where both of these are, factor by factor."""
+    """An approval that is met only where both approvals are met, factor by factor."""
     ways = [
         {role: max(first.get(role, 0), second.get(role, 0)) for role in {**first, **second}}
         for first, second in product(one.ways, other.ways)
@@ -632,12 +630,12 @@ def _least(one: float | None, other: float | None) -> float | None:
 def why_not_vouched(
     asked: Approval, assurance: Assurance, auth_at: datetime | None, at: datetime
 ) -> str | None:
-    """Why a vote of that time is not vouched for as it must be, and what to do; None where it is.
+    """Why the login of a vote is not enough, and what to do; None where it is enough.
 
     Args:
         asked: who must agree, and how they must be vouched for.
         assurance: who vouches for the identity of the person.
-        auth_at: when the person has logged in; None where that is not known.
+        auth_at: the time of the login; None where it is not known.
         at: when they vote.
 
     """
@@ -648,17 +646,17 @@ def why_not_vouched(
     age = span_text(asked.max_auth_age)
     if auth_at is None:
         return (
-            f"who votes must have logged in within the last {age}, and nobody knows when "
-            "they have: log in by an identity provider that says so"
+            f"a voter must have logged in within the last {age}, and the time of this login is not "
+            "known: log in by an identity provider that gives it"
         )
     if at - auth_at > timedelta(seconds=asked.max_auth_age):
-        return f"who votes must have logged in within the last {age}: log in again"
+        return f"a voter must have logged in within the last {age}: log in again"
     return None
 
 
 _NOT_BY: Mapping[Assurance, str] = {
     "host": "",
-    "login": "a vote must come by a login, and the application alone says who this is: vote by the "
+    "login": "a vote must come by a login, and this name came from the application: vote by the "
     "pages",
     "idp": "a vote must come by an identity provider: log in by it, and vote by the pages",
 }

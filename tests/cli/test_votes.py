@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,40 @@ def test_votes_and_what_is_missing_are_listed(voting: Desk, where: str) -> None:
     assert "approved by ann" in shown
     [told] = voting.json("show", "two-1", *at)["requests"]
     assert told["missing"] == "1 more of finance"
+
+
+@pytest.mark.parametrize(
+    ("people", "said"),
+    [
+        ({"ann": ["finance"]}, ["you       vote, as finance"]),
+        (
+            {"ann": ["oncall"]},
+            ["you       may not vote: 'ann' has none of", "--break-glass --note"],
+        ),
+        ({"ann": []}, ["you       vote for bob until ", ", as finance"]),
+        (None, ["you       may not vote: no people are known here"]),
+    ],
+)
+def test_before_a_vote_the_command_says_for_whom_it_counts_or_why_it_does_not(
+    tmp_path: Path, people: Any, said: list[str]
+) -> None:
+    """V39."""
+    others = {"bob": ["finance"], "cy": ["finance"], "olga": ["oncall"]}
+    given = None if people is None else {**others, **people}
+    with voted_on(tmp_path, given, break_glass={"oncall": 1}) as desk:
+        request = ask(desk)
+        if people == {"ann": []}:
+            until = desk.runtime.now().get(timeout=60) + timedelta(hours=1)
+            desk.runtime.delegate(
+                from_="bob", to="ann", roles=["finance"], until=until, reason="away"
+            ).get(timeout=60)
+        shown = run("approve", request, code=2).stderr
+        for text in said:
+            assert text in shown
+        is_voter = "may not vote" not in said[0]
+        run("approve", request, "-y", code=0 if is_voter else 4)
+        if is_voter:
+            assert "you       have voted" in run("approve", request, code=2).stderr
 
 
 def test_many_at_once_leave_out_what_several_must_agree_to(voting: Desk) -> None:

@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -37,12 +37,16 @@ from tests.support.databases import (
     SqliteDatabase,
     smallest,
 )
+from tests.support.purses import Purse, line, money, spend
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse, UsageError
+from understudy.journal import DatabaseStore
 from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned, StoredAgent
 from understudy.journal.shared import SharedBackend
-from understudy.state.records import Once
+from understudy.journal.spending import BucketSum
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Once, Snapshot
 from understudy.state.trust_log import TrustFact
 
 pytestmark = pytest.mark.quick
@@ -1165,6 +1169,80 @@ def test_a_fact_is_added_while_another_host_has_a_transaction_open(
     assert add(there, fact(2))
     here.rollback()
     assert here.trust_after(0) == [fact(1), fact(2)]
+
+
+# -------------------------------------------------------------------- what calls spend
+
+
+@pytest.fixture
+async def spending(database: Database) -> AsyncIterator[Purse]:
+    backend = database.backend("here")
+    if "spending" not in backend.keeps:
+        assert DatabaseStore(backend).spending is None
+        with pytest.raises(UsageError, match="keeps no spending"):
+            backend.load_spending()
+        pytest.skip("it keeps no spending")
+    purse = await Purse(DatabaseStore(backend)).open("a", "b")
+    yield purse
+    await purse.store.close()
+
+
+async def test_what_an_agent_reserves_and_spends_counts_for_all(spending: Purse) -> None:
+    """J97."""
+    assert await spending.makes("a", "one", line(60), line(1, budget="calls"))
+    assert not await spending.makes("b", "two", line(50), line(1, budget="calls"))
+    await spending.settle("a", "one", 40)
+    assert await spending.makes("b", "two", line(60), line(1, budget="calls"))
+    assert not await spending.makes("a", "three", line(1))
+    assert await spending.sum_of("calls") == 2
+
+
+async def test_what_is_reserved_and_spent_outlives_the_store_being_closed(spending: Purse) -> None:
+    """J97."""
+    await spending.reserve("a", "one", line(60, ref="17"))
+    await spending.reserve("b", "two", line(20))
+    await spending.settle("a", "one", 50)
+    await spending.store.close()
+    await spending.open("a", "b")
+    assert await spending.sum_of() == 70
+    assert [each.id.what for each in await spending.open_of("b")] == ["two"]
+    await spending.settle("b", "two", 5, gives={("refunds", "17"): "10"})
+    assert await spending.sum_of() == 45
+
+
+async def test_a_batch_that_is_refused_settles_nothing(spending: Purse) -> None:
+    """J97."""
+    await spending.reserve("a", "one", line(60))
+    stale = spending.journals["a"]
+    await spending.begin("a")
+    stale.append([Once(key="k", value="late")])
+    stale.settle([spend(spending.id("a", "one"), 1)])
+    with pytest.raises(Fenced):
+        await stale.durable()
+    assert await spending.sum_of() == 60
+    assert len(await spending.open_of("a")) == 1
+
+
+async def test_a_compaction_leaves_what_calls_spend(spending: Purse) -> None:
+    """J97."""
+    await spending.reserve("a", "one", line(60))
+    await spending.reserve("a", "two", line(20, ref="17"))
+    await spending.settle("a", "two")
+    owned = spending.journals.pop("a").owned
+    snapshot = Snapshot(state=AgentState().to_dict())
+    await spending.store.compact(owned, snapshot, IndexEntry(REST))
+    await spending.begin("a")
+    await spending.settle("a", "one", 50, gives={("refunds", "17"): None})
+    assert await spending.sum_of() == 50
+
+
+async def test_a_deletion_counts_what_was_open_in_full(spending: Purse) -> None:
+    """J97."""
+    await spending.reserve("a", "one", line(60))
+    await spending.delete("a")
+    await spending.begin("a")
+    assert list(await spending.buckets()) == [BucketSum(0, money(60), money(0), money(60))]
+    assert await spending.open_of("a") == []
 
 
 # ---------------------------------------------------- many changes, against a plain model

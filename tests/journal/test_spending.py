@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.support.databases import SqliteDatabase
+from tests.support.databases import SqliteDatabase, smallest
 from tests.support.faulty import FaultyBackend
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
@@ -224,6 +224,18 @@ async def test_counters_are_listed_in_order(purse: Purse) -> None:
     assert await purse.spending.counters([]) == []
 
 
+async def test_what_was_settled_last_makes_room_before_it_is_waited_for(purse: Purse) -> None:
+    """For all who reserve meanwhile, and only once."""
+    await purse.reserve("a", "one", line(100))
+    journal = purse.journals["a"]
+    journal.append([Once(key="k", value=1)])
+    journal.settle([spend(purse.id("a", "one"), 40)])
+    asked = [purse.reserve("b", f"{number}", line(30)) for number in range(3)]
+    answers = await soon(asyncio.gather(*asked))
+    assert [bool(each.refused) for each in answers] == [False, False, True]
+    await journal.durable()
+
+
 # ------------------------------------------------------------------- giving back
 
 
@@ -273,6 +285,24 @@ async def test_nothing_is_given_back_that_was_not_spent(purse: Purse) -> None:
     assert (await purse.reserve("b", "look", line(0))).sums == {REFUNDS: money(40)}
 
 
+async def test_what_is_given_back_is_of_a_call_that_was_settled_by_then(purse: Purse) -> None:
+    """Also where an older one is settled before anybody looks."""
+    await purse.reserve("a", "first", line(10, ref="order-17"))
+    await spent(purse, "second", 30)
+    await purse.settle("b", "undo", gives={("refunds", "order-17"): None})
+    await purse.settle("a", "first")
+    assert (await purse.reserve("b", "look", line(0))).sums == {REFUNDS: money(10)}
+
+
+async def test_what_was_spent_for_two_keys_is_given_back_for_each(purse: Purse) -> None:
+    for key, amount in (("ada", 10), ("bob", 30)):
+        await purse.reserve("a", key, line(amount, key=key, ref="17"))
+        await purse.settle("a", key)
+    for number in range(2):
+        await purse.settle("b", f"undo {number}", gives={("refunds", "17"): None})
+    assert await purse.sum_of(key="ada") == await purse.sum_of(key="bob") == 0
+
+
 async def test_what_is_given_back_goes_where_it_was_spent(purse: Purse) -> None:
     """A refund of yesterday's charge makes no room today."""
     yesterday, today = 86_400, 172_800
@@ -314,43 +344,54 @@ async def test_a_reservation_for_another_time_is_late(purse: Purse) -> None:
     assert (answer.is_late, answer.sums) == (False, {REFUNDS: money(65)})
 
 
-HOUR = 3600
+DAY = 86_400
 
 
-async def last_hours(purse: Purse, what: str, hour: int, hours: int, **more: str) -> None:
-    """A reservation of 1 in a window of so many hours, of which this one is the last."""
+async def last_days(purse: Purse, what: str, day: int, days: int, **more: str) -> None:
+    """A reservation of 1 in a window of so many days, of which this one is the last."""
     now = (await purse.reserve("b", "ask", line(0, budget="calls"))).now
     answer = await purse.reserve(
         "a",
         what,
-        line(1, bucket=hour * HOUR, since=(hour - hours + 1) * HOUR, **more),
-        valid=(now - HOUR // 2, now + HOUR // 2),
+        line(1, bucket=day * DAY, since=(day - days + 1) * DAY, **more),
+        valid=(now - DAY // 2, now + DAY // 2),
     )
     assert not answer.is_late
 
 
 async def test_buckets_go_two_windows_after_the_last_that_counts(purse: Purse) -> None:
-    hours = [1000 + hour for hour in range(30)]
-    for hour in hours:
-        await last_hours(purse, f"{hour}", hour, 4)
-        if hour % 2:
-            await purse.settle("a", f"{hour}", unknown=True)
-        elif hour != 1002:
-            await purse.settle("a", f"{hour}")
-    kept = [each.bucket // HOUR for each in await purse.buckets()]
+    days = [1000 + day for day in range(30)]
+    for day in days:
+        await last_days(purse, f"{day}", day, 4)
+        if day % 2:
+            await purse.settle("a", f"{day}", unknown=True)
+        elif day != 1002:
+            await purse.settle("a", f"{day}")
+    kept = [each.bucket // DAY for each in await purse.buckets()]
     assert kept == [1002, *range(1029 - 3 - 2 * 4, 1030)], "what is open stays"
-    answer = await purse.reserve("a", "look", line(0, bucket=1029 * HOUR, since=1000 * HOUR))
+    answer = await purse.reserve("a", "look", line(0, bucket=1029 * DAY, since=1000 * DAY))
     assert answer.sums == {REFUNDS: money(len(kept))}
 
 
-async def test_what_may_be_given_back_goes_with_its_bucket(purse: Purse) -> None:
-    for hour in range(1000, 1020):
-        await last_hours(purse, f"{hour}", hour, 2, ref=f"{hour}")
+async def test_buckets_are_kept_for_a_day_at_least(purse: Purse) -> None:
+    """A clock may be set back, over the end of a month, by as much as an hour or so."""
+    now = (await purse.reserve("b", "ask", line(0, budget="calls"))).now
+    for hour in range(48):
+        bucket = DAY + hour * 3600
+        lines = line(1, bucket=bucket, since=bucket), line(1, budget="calls")
+        await purse.reserve("a", f"{hour}", *lines, valid=(now - 9, now + 99))
         await purse.settle("a", f"{hour}")
+    assert [each.bucket // 3600 - 24 for each in await purse.buckets()] == [*range(47 - 24, 48)]
+
+
+async def test_what_may_be_given_back_goes_with_its_bucket(purse: Purse) -> None:
+    for day in range(1000, 1020):
+        await last_days(purse, f"{day}", day, 2, ref=f"{day}")
+        await purse.settle("a", f"{day}")
     before = await purse.sum_of()
     await purse.settle("b", "undo", gives={("refunds", "1000"): None})
     await purse.settle("b", "undo", gives={("refunds", "1019"): None})
-    await purse.reserve("b", "look", line(0, bucket=1019 * HOUR))
+    await purse.reserve("b", "look", line(0, bucket=1019 * DAY))
     assert await purse.sum_of() == before - 1
 
 
@@ -390,7 +431,7 @@ async def test_an_agent_of_before_reserves_nothing(purse: Purse) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_any_story_adds_up_to_plain_sums(purse: Purse, seed: int) -> None:
-    """B1: what is answered, and what is listed, are the sums of what is reserved and spent."""
+    """J97: what is answered, and what is listed, are the sums of what is reserved and spent."""
     story = Story(purse, seed)
     for step in range(120):
         await story.step()
@@ -449,6 +490,20 @@ async def test_a_key_may_be_long_and_have_any_characters(purse: Purse) -> None:
     await purse.reserve("a", "w" * 2000, *(line(1, key=key, ref=key) for key in keys))
     found = {each.counter.key for each in await purse.spending.counters(["refunds"])}
     assert found == set(keys)
+
+
+async def test_a_store_that_keeps_no_spending_settles_nothing(tmp_path: Path) -> None:
+    store = DatabaseStore(smallest(tmp_path, "here"))
+    assert store.spending is None
+    purse = await Purse(store).open("a")
+    with pytest.raises(UsageError, match="keeps no spending"):
+        purse.journals["a"].settle([spend(purse.id("a", "one"), 1)])
+    await store.close()
+
+
+async def test_what_another_agent_has_reserved_is_not_settled(purse: Purse) -> None:
+    with pytest.raises(UsageError, match="settle it in one of its own"):
+        purse.journals["a"].settle([spend(purse.id("b", "one"), 1)])
 
 
 # ------------------------------------------------------------------- one host has it
@@ -532,7 +587,7 @@ async def test_what_was_reserved_and_settled_outlives_the_process(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_any_story_goes_on_after_a_crash(tmp_path: Path, seed: int) -> None:
-    """B1: what a process decides by, and what it keeps, are the same."""
+    """J97: what a process decides by, and what it keeps, are the same."""
     story = Story(await in_file(tmp_path).open("a", "b"), seed)
     for step in range(90):
         await story.step()
@@ -583,16 +638,6 @@ async def test_what_must_last_is_on_disk_when_it_is_answered(tmp_path: Path) -> 
         await turns()
         assert not asking.done()
     assert not (await soon(asking)).refused
-    await purse.store.close()
-
-
-async def test_what_was_settled_last_makes_room_before_it_is_waited_for(tmp_path: Path) -> None:
-    purse = await in_file(tmp_path).open("a", "b")
-    await purse.reserve("a", "one", line(100))
-    journal = purse.journals["a"]
-    journal.append([Once(key="k", value=1)])
-    journal.settle([spend(purse.id("a", "one"), 40)])
-    assert (await purse.reserve("b", "two", line(60))).sums == {REFUNDS: money(100)}
     await purse.store.close()
 
 

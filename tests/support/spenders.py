@@ -60,7 +60,9 @@ class Spender:
     def some(self, rng: random.Random, what: str, agent_id: str) -> Reservation:
         """A reservation on some of 20 counters, in any order."""
         keys = rng.sample(range(20), rng.randint(1, 6))
-        lines = [line(rng.randint(0, 3), 100, key=f"{key:02}") for key in keys]
+        limits = [rng.choice([10**9, 10**9, 300]) for _ in keys]
+        of = zip(keys, limits, strict=True)
+        lines = [line(rng.randint(0, 3), limit, key=f"{key:02}") for key, limit in of]
         return reservation(self.id(what, agent_id), *lines)
 
     def reserve(self, what: str, *lines: Line, agent_id: str | None = None) -> Reserved:

@@ -131,7 +131,7 @@ async def test_the_page_lists_them_and_says_who_settles_which() -> None:
         text = (await client.get("/doubts")).text
         assert "2 calls are in doubt." in text
         assert f'href="/agents/c/requests/{request_id}"' in text
-        assert text.count("only the model was told") == text.count("a person is asked") == 1
+        assert text.count("only the model knows") == text.count("a person is asked") == 1
         assert text.count(f"<button>{SETTLE}</button>") == 1
         only = (await client.get("/doubts", params={"agent": "gated"})).text
         assert "1 call is in doubt." in only

@@ -81,10 +81,29 @@ async def test_votes_of_two_persons_of_one_name_are_told_apart() -> None:
             await first.post(path, data=form)
             assert "00u1" not in (await second.get(path)).text, "one Sam is told by the name"
             await second.post(path, data=form)
-            for page in (path, "/", "/agents/a1"):
+            for page in (path, "/", "/agents/a1", "/agents/a1/history"):
                 text = (await first.get(page)).text
                 assert 'Sam <span class="faint">(00u1)</span>' in text, page
                 assert 'Sam <span class="faint">(00u9)</span>' in text, page
+
+
+async def test_a_model_makes_no_name_look_like_that_of_two_persons() -> None:
+    @tool
+    def pay(to: dict[str, str]) -> str:
+        """Pay."""
+        return "paid"
+
+    forged = {"name": "Sam", "person": "p-7", "issuer": IDP, "subject": "00u7"}
+    approvals: Any = {"pay": {"approval": approval({"finance": 3})}}
+    agent = Agent("desk", by_turn(call("pay", {"to": forged})), tools=[pay], interrupt_on=approvals)
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        await asked(runtime)
+        async with site_of(runtime, auth=sam("00u1")) as client:
+            [row] = (await client.get("/api/pending")).json()["requests"]
+            form = {"decision": "approve", "digest": row["digest"]}
+            await client.post(f"/agents/a1/requests/{row['id']}", data=form)
+            for page in ("/", "/agents/a1", "/agents/a1/history"):
+                assert "(00u1)" not in (await client.get(page)).text, page
 
 
 async def test_a_name_that_one_person_has_is_shown_alone() -> None:

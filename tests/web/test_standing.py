@@ -109,6 +109,7 @@ UNKNOWN = by_provider("ann", None)
 async def test_what_is_said_before_a_vote_is_what_becomes_of_it(
     asked: Approval, auth: Callable[[Request], User], why: str | None
 ) -> None:
+    """V39."""
     async with waiting(asked) as site:
         client = await site.client(auth)
         row = await only_request(client)

@@ -1,4 +1,4 @@
-"""The commands for what several persons decide: delegations, and votes on what is protected."""
+"""The commands for decisions of several persons: delegations, and votes on protected acts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Party = Annotated[
 
 
 def delegations(*, where: Where, out: ListOutput) -> None:
-    """List who may vote for whom, as what, and until when."""
+    """List the delegations: who votes for whom, as what, and until when."""
     rows = where.changing().get("/delegations")["delegations"]
     people = [
         {
@@ -46,7 +46,7 @@ def delegations(*, where: Where, out: ListOutput) -> None:
 def delegate(
     who: Party,
     role: Annotated[
-        list[str], typer.Option("--role", help="One of yours; several times for several.")
+        list[str], typer.Option("--role", help="A role of yours; several times for several.")
     ],
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="In ISO 8601 with a zone.")],
     reason: Annotated[str, typer.Option("--reason", help="Why.")],
@@ -80,13 +80,13 @@ def end_delegation(
     where: Where,
     out: Output,
 ) -> None:
-    """Let a delegation hold no longer."""
+    """End a delegation."""
     done = where.changing().post("/delegations/end", {"id": id})
     _tell(out, done, VERBS["end_delegation"].said)
 
 
 def administration(*, where: Where, out: ListOutput) -> None:
-    """List what persons must agree to before it is done."""
+    """List the protected acts that wait for votes."""
     rows = where.changing().get("/administration")["requests"]
     people = [{**row, "who": row["by"]["name"], "state": _state(row)} for row in rows]
     columns = [
@@ -107,7 +107,7 @@ def vote(
     where: Where,
     out: Output,
 ) -> None:
-    """Vote on what somebody wants to be done that is protected."""
+    """Vote on a protected act that somebody wants."""
     body = {"request_id": id, "type": "reject" if reject else "approve", "note": note}
     done = where.changing().post("/administration/vote", body)
     _tell(out, done, f"{VERBS['vote'].said}: {_state(done)}")

@@ -120,7 +120,7 @@ def reject(
     where: Where,
     out: Output,
 ) -> None:
-    """Do not let a call run; the model is told why."""
+    """Do not let a call run; the model gets the reason."""
     later = _later(always, grant, uses, match, any_arguments, scope)
     decision = {"type": "reject", "message": message, **later, "note": note}
     _decide(request, all, tool, decision, yes, where.changing(), out)
@@ -140,7 +140,7 @@ def edit(
     where: Where,
     out: Output,
 ) -> None:
-    """Let a call run with other arguments; they replace all of the shown ones."""
+    """Let a call run with other arguments; they replace all shown arguments."""
     api = where.changing()
     found = find(api, request)
     if args is None and "decision" in found:
@@ -240,9 +240,9 @@ def _end(given: str) -> dict[str, Any]:
 
 
 def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused otherwise
-    """The request of this id, or of the only one that begins so.
+    """The request of this id, or the only request whose id begins so.
 
-    Where none waits, one that was decided: with the `decision`, `by` whom, and when (`at`).
+    Where none waits, a decided request: with the `decision`, `by` whom, and when (`at`).
     """
     agent, _, prefix = given.rpartition("/")
     if not prefix:
@@ -275,7 +275,7 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
 
 
 def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
-    """The requests of the agent that were decided; without one, of those that changed last."""
+    """The decided requests of the agent; without an agent, of the agents that changed last."""
     ids = [agent]
     if not agent:
         rows = every_row(ApiSource(api).agents, None)
@@ -288,14 +288,14 @@ def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
             if agent or problem.error != "UnknownAgent":
                 raise
             continue  # deleted since it was listed
-        # The last one of a request: an earlier one may have been about what it was before.
+        # The last decision on a request: an earlier one may be about its earlier form.
         last = {row["request_id"]: row for row in decisions if row["request_id"].startswith(prefix)}
         for request_id, row in last.items():
             yield {"id": request_id, "agent_id": id, **row}
 
 
 def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> None:
-    """Say that the decision stands already, or refuse another one."""
+    """Say that the decision stands already, or refuse another decision."""
     before = found["decision"]
     who = clean(found["by"] or "nobody by name", lines=False)
     word, at = decision_word(before), utc(found["at"])

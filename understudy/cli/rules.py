@@ -38,7 +38,7 @@ AgentsOption = Annotated[
     typer.Option(
         "--agents",
         metavar="MODULE:ATTR",
-        help="The agents, or a Runtime that has them; by default those of a Runtime that is named.",
+        help="The agents, or a Runtime that has them; by default the agents of a named Runtime.",
     ),
 ]
 _SPAN = re.compile(r"(\d+)([mhdw])")
@@ -53,7 +53,7 @@ def check(
         typer.Option(
             "--people",
             metavar="MODULE:ATTR",
-            help="As of Runtime(people=...); by default that of a Runtime that is named.",
+            help="As of Runtime(people=...); by default the people of a named Runtime.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -117,7 +117,7 @@ def trial(
     wanted = [name.replace("-", "_") for name in fail_on or ()]
     unknown = next((name for name in wanted if name not in CHANGES), None)
     if unknown is not None:
-        refuse(USAGE, f"--fail-on {unknown}: it is one of {', '.join(CHANGES)}")
+        refuse(USAGE, f"--fail-on {unknown}: use {', '.join(CHANGES)}")
     found, runtime = _rules_of(rules)
     definitions = _agents_of(agents, rules, runtime)
     with Observer(store) as observer:
@@ -155,7 +155,12 @@ def _say_trial(out: Output, tried: Trial) -> None:
 
 
 def retire(
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides it; it is kept.")],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by", metavar="NAME", help="The person who decides it; the store keeps the name."
+        ),
+    ],
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -177,7 +182,7 @@ def retire(
 
 
 async def _retired(url: str, by: str | None) -> int | None:
-    """The version that is retired; None where none held."""
+    """The version of the retired rules; None where none held."""
     store = open_store(url)
     await store.open(_nothing)
     try:

@@ -154,7 +154,7 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines += [f"missing   {line(request['missing'])}"] if request["missing"] else []
         if request["approved_at"]:
             lines.append(f"agreed    it starts at {request['approved_at']}")
-        lines += [f"your vote {each}" for each in _standing(request)]
+        lines += [f"you       {each}" for each in _standing(request)]
     offered = request.get("offer")
     if offered is not None:
         lines.append(f"later calls may be decided too, {_offer(offered)}")
@@ -181,16 +181,16 @@ def request_text(request: Mapping[str, Any]) -> str:
 def _standing(request: Mapping[str, Any]) -> Iterator[str]:
     """For whom the vote of the user counts, or why they may not vote. A store knows no user."""
     if request.get("why_no_vote"):
-        yield f"you may not: {line(request['why_no_vote'])}"
+        yield f"may not vote: {line(request['why_no_vote'])}"
     elif request.get("counts_as"):
         other, roles = request["votes_for"], ", ".join(map(_name, request["counts_as"]))
-        voted = "you have voted; it " if request["has_voted"] else ""
+        does = "have voted" if request["has_voted"] else "vote"
         whose = f" for {_name(other['name'])} until {line(other['until'])}" if other else ""
-        yield f"{voted}counts{whose}, as {roles}"
+        yield f"{does}{whose}, as {roles}"
     if request.get("login_until"):
-        yield f"your login counts until {line(request['login_until'])}"
+        yield f"log in again to vote after {line(request['login_until'])}"
     if request.get("may_break_glass"):
-        yield "you may break the glass: --break-glass --note WHY"
+        yield "may break the glass: --break-glass --note WHY"
 
 
 def _vote(vote: Mapping[str, Any]) -> str:

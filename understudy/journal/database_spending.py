@@ -49,18 +49,21 @@ class DatabaseSpending(StoredSpending):
 
     def __init__(self, threads: DatabaseThreads) -> None:
         self._threads = threads
-        self._settles = False
-        """Whether something may be about to be settled here, which makes room."""
+        self._noted = 0
+        """So many times something was settled here, which makes room once it is committed."""
+        self._committed = 0
+        """So many of these times are committed for certain."""
 
     async def reserve(self, asked: Reservation) -> Reserved:
         check_reservation(asked)
         answer = await self._reserve(asked)
-        if answer.refused and self._settles:
+        noted = self._noted
+        if answer.refused and noted > self._committed:
             # What was settled last makes room once it is committed
             # (test_what_was_settled_last_makes_room_before_it_is_waited_for).
-            self._settles = False
             await asyncio.sleep(0)  # the journals hand over what they have
             await self._threads.change(_nothing)
+            self._committed = max(self._committed, noted)
             answer = await self._reserve(asked)
         return answer
 
@@ -72,7 +75,7 @@ class DatabaseSpending(StoredSpending):
         self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
     ) -> None:
         check_settlements(settlements, agent_id, incarnation)
-        self._settles = True
+        self._noted += 1
 
     def left(self, agent_id: str) -> None:
         """The agent is deleted."""

@@ -13,8 +13,8 @@ one statement, so no host can be suspended while it holds one. A commit of recor
 its own agent alone (test_a_settlement_locks_no_counter).
 
 Growth. What is settled is folded into the sum of its bucket, and its row goes, unless it has a
-`ref` that a later call may name. A bucket goes with its rows once it is two windows older than the
-first bucket that counts.
+`ref` that a later call may name. A bucket goes with its rows once it is two windows, and a day,
+older than the first bucket that counts.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MAX_BYTES = 2000
 """Of a budget and a key together, of a `what` and of a `ref`: what fits into an entry of an
 index."""
 _ALWAYS = 1 << 62
+_DAY = 86_400
 _MOST = Decimal(10) ** 24
 _LEAST_EXPONENT = -40
 EXACT = Context(prec=120)
@@ -266,9 +267,10 @@ def _check_amount(what: str, amount: Decimal) -> None:
 def oldest_kept(asked: Reservation, line: Line) -> int:
     """The first bucket that is kept of a counter: two windows before the first that counts.
 
-    0 = all are kept, where the line has no window.
+    It is a day before that at least, for the times in which the buckets of all lines are the right
+    ones may be shorter than the window of this one. 0 = all are kept, where the line has no window.
     """
     if not line.since or asked.valid_until >= _ALWAYS:
         return 0
     window = line.bucket - line.since + asked.valid_until - asked.valid_from
-    return max(0, line.since - 2 * window)
+    return max(0, line.since - max(2 * window, _DAY))

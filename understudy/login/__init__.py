@@ -8,6 +8,6 @@ from understudy.login.tokens import HideToken, TokenAuth
 from understudy.login.users import Auth, User, loopback_only
 
 token_auth: type[TokenAuth] = TokenAuth
-"""The name of `TokenAuth` as one writes it in `ui(auth=token_auth(...))`."""
+"""`TokenAuth`, by the name for `ui(auth=token_auth(...))`."""
 
 __all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth"]

@@ -16,13 +16,13 @@ from understudy.login.problems import refused
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
 LARGE = 256 * 1024
-"""Bytes above which a body is parsed in a thread: agents go on meanwhile."""
+"""Bytes above which a body is parsed in a thread: agents continue meanwhile."""
 MAX_PARTS = 100_000
 """Objects, lists and items of a body."""
 _PART = re.compile(r'[{\[,]|"[^"\\]*(?:\\.[^"\\]*)*"')
 """What begins a value; or a text, in which nothing does."""
 MAX_ITEMS = 10_000
-"""Items of a list or an object in a body, where it is not within another one."""
+"""Items of the outermost list or object in a body."""
 SECONDS = 60.0
 """Seconds in which a body has to come."""
 B = TypeVar("B", bound=BaseModel)
@@ -98,7 +98,7 @@ def checked_as(model: type[B], body: Any) -> B:
 
     """
     for name, items in body.items() if isinstance(body, dict) else ():
-        # Before it is validated: that takes seconds, and tells of each wrong item.
+        # Before it is validated: validation takes seconds, and reports each wrong item.
         if isinstance(items, (dict, list)) and len(items) > MAX_ITEMS:
             raise refused(413, "TooLarge", f"{name}: at most {MAX_ITEMS:,} can be sent at once.")
     try:

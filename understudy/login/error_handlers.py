@@ -73,14 +73,14 @@ class DjangoErrors:
     """Answers the errors of the library with their HTTP status, in a Django project.
 
     Name it in the settings: `MIDDLEWARE = [..., "understudy.web.DjangoErrors"]`. The answers are
-    those of `add_error_handlers`. Views may be sync or async. The setting `UNDERSTUDY_REDACT` is
-    what `redact` is there: a function, or its name with its module.
+    the answers of `add_error_handlers`. Views may be sync or async. The setting
+    `UNDERSTUDY_REDACT` is `redact` there: a function, or its name with its module.
 
     Args:
         get_response: what Django gives each middleware.
 
     Raises:
-        UsageError: for a setting that is no such function.
+        UsageError: for a setting that is no function for `redact`.
 
     """
 

@@ -21,7 +21,7 @@ SEND_SECONDS = 300.0
 GRACE = 1.0
 """Seconds in which a stream ends when its server stops; then it is cut off."""
 MAX_STREAMS = 100
-"""Open at once, of one user: a page that is seen has one."""
+"""Streams of a user that are open at once: a visible page has one stream."""
 END = "\n"
 """Of a line."""
 Farewell = Callable[[], AsyncIterator[ServerSentEvent]]
@@ -29,10 +29,10 @@ Farewell = Callable[[], AsyncIterator[ServerSentEvent]]
 
 
 class StreamBound:
-    """How many streams each user may have open at one application.
+    """The number of streams that each user may have open at an application.
 
     Args:
-        most: of one user.
+        most: the streams of a user.
 
     """
 
@@ -62,7 +62,7 @@ class EventStream(EventSourceResponse):
         longest: seconds after which the stream ends, and the client comes back; None: never.
         farewell: what is sent last where the server stops while more events are awaited, so that
             its end does not pass for that of the events.
-        headers: besides those of each stream.
+        headers: besides the headers of each stream.
         bound: counts the streams that are open.
         user: whose stream it is.
 

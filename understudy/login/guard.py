@@ -42,7 +42,7 @@ HEADERS = {
 }
 STATIC = "/static/"
 ACTING_FOR = "Understudy-As"
-"""The header with the name in which somebody acts who has the right to: percent-encoded UTF-8."""
+"""The header with the name in which a person with the right acts: percent-encoded UTF-8."""
 OF_ANOTHER_SITE = "The request comes from a page of another site."
 SAYS_NOT_FROM_WHERE = (
     "The request changes something, has a cookie, and does not say from which page it comes. A "
@@ -95,7 +95,7 @@ class Guard:
             await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not even looked at."""
+        """The answer to a request that is refused unread."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
@@ -138,7 +138,7 @@ class Guard:
         )
 
     def _acting(self, request: Request, user: User) -> Response | None:
-        """Note who makes the request, and in whose name; or the answer to who may not do that."""
+        """Note the user of the request, and in whose name they act; or the refusal."""
         given = request.headers.getlist(ACTING_FOR)
         if given:
             if "impersonate" not in user.may:
@@ -169,7 +169,7 @@ def path_in(scope: Scope) -> str:
 
 
 def is_utf8(scope: Scope) -> bool:
-    """Whether the URL is text. A server puts a mark in the place of each byte that is not."""
+    """Whether the URL is text. A server puts a mark in the place of each other byte."""
     try:
         for part in (scope.get("raw_path") or b"", scope["query_string"]):
             unquote_to_bytes(part).decode()
@@ -181,8 +181,8 @@ def is_utf8(scope: Scope) -> bool:
 def is_same_origin(headers: Headers, host: str) -> bool:
     """Whether no page of another site makes this request.
 
-    A browser says where a request comes from by `Sec-Fetch-Site`, an older one by `Origin`. What
-    says neither is no browser, unless it sends a cookie.
+    A browser says where a request comes from by `Sec-Fetch-Site`, an older browser by
+    `Origin`. A client without either is no browser, unless it sends a cookie.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:

@@ -22,7 +22,7 @@ _HOST = re.compile(
 
 
 def host_name(header: str) -> str | None:
-    """The name in a `Host` header, without its port and one last dot; None if it has none."""
+    """The name in a `Host` header, without its port and a last dot; None if it has no name."""
     found = _HOST.fullmatch(header)
     if found is None or int(found["port"] or 0) > 65_535:
         return None
@@ -50,7 +50,7 @@ class Hosts:
     """The names under which the pages are served.
 
     Args:
-        allowed: names, besides addresses and `localhost`; `"*.example.com"` for all below one.
+        allowed: names, besides addresses and `localhost`; `"*.example.com"` for all names below it.
 
     Raises:
         UsageError: for what is no name. There is no name that allows all of them.

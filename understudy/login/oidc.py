@@ -55,7 +55,7 @@ _MAX_HEADER = 4 * 1024
 """Characters of its first part."""
 _MAX_LEEWAY = 300.0
 _TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
-"""What a token may say that it is. One for another purpose, such as a logout, is no login."""
+"""The types of tokens for a login. A token for another purpose, such as a logout, is no login."""
 _Claims: TypeAlias = Mapping[str, Any]
 _May: TypeAlias = Callable[[_Claims], Iterable[Right]] | Iterable[Right]
 
@@ -80,7 +80,7 @@ class _Registry(jws.JWSRegistry):
 
 
 class _Unfit(Exception):
-    """The token is none of a login here; the reason is told to who has sent it."""
+    """The token is no login here; its sender gets the reason."""
 
 
 def oidc(
@@ -99,15 +99,15 @@ def oidc(
 ) -> OidcAuth:
     """An `auth` for tokens of an identity provider: `auth=oidc("https://idp.example", ...)`.
 
-    A request without a token, or with one that does not fit, is answered by 401. While the keys of
-    the provider are not known it is answered by 503, and nobody is let in.
+    A request without a token, or with a token that does not fit, is answered by 401. While the keys
+    of the provider are not known it is answered by 503, and nobody is let in.
 
     Args:
         issuer: as the tokens name it in `iss`, character by character.
-        audience: for whom a token must be (`aud`); of several, one is enough.
-        may: the rights of whoever has such a token; or a function that says them by its claims.
-        name: the claim with the name to be shown, or several, of which the first one that a token
-            has is used. People are told apart by issuer and subject, and never by this name.
+        audience: the audience of a token (`aud`); any of several is enough.
+        may: the rights of the user of a token; or a function that gives them by its claims.
+        name: the claim with the name for display, or several: the first that a token has is used.
+            Issuer and subject identify a person, and never this name.
         keys: the URL of the provider's keys, or these keys, as a JWKS. By default the discovery
             document of the issuer says where they are.
         algorithms: by which tokens may be signed: of RS, PS and ES with 256, 384 and 512; or
@@ -141,7 +141,7 @@ def oidc(
 
 
 class OidcAuth:
-    """An `auth` that verifies the token of each request. Make one with `oidc`."""
+    """An `auth` that verifies the token of each request. `oidc` makes an `OidcAuth`."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class OidcAuth:
         if unknown is not None:
             raise UsageError(
                 f"oidc(algorithms=...) holds {unknown!r}: use {', '.join(_ALGORITHMS)}. With "
-                "others whoever knows the public key can sign, or nobody has to"
+                "others everybody with the public key can sign, or nobody has to"
             )
         self._header = checked_text(header, what="oidc(header=...)")
         self._access_token_header = access_token_header
@@ -204,7 +204,7 @@ class OidcAuth:
 
     def _token_in(self, request: Request) -> str | None:
         given = request.headers.getlist(self._header)
-        if len(given) != 1:  # of two, one is of whoever wants to be taken for the other
+        if len(given) != 1:  # a second header comes from an attacker
             return None
         scheme, _, rest = given[0].strip().partition(" ")
         if scheme.lower() == "bearer":
@@ -224,7 +224,7 @@ class OidcAuth:
         if key is None:
             raise _Unfit("it is signed by no key of the provider")
         try:
-            # By one key and the algorithm that was looked at: nothing in the token names another.
+            # By this key and the checked algorithm: nothing in the token names another key.
             signed = jws.deserialize_compact(token, key.key, [alg], self._registry)
             claims = from_json(signed.payload or b"", allow_inf_nan=False)
         except (JoseError, ValueError, TypeError) as error:

@@ -90,7 +90,7 @@ def refused(status: int, error: str, detail: str, **more: Any) -> Refused:
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem of an error. What is nobody's mistake is logged, and not told."""
+    """The problem of an error. An internal error is logged, and its text is not sent."""
     match error:
         case Refused(problem=problem):
             return problem
@@ -168,7 +168,7 @@ def wants_json(scope: Scope) -> bool:
 def problem_response(
     scope: Scope, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The answer before it is known who asks: without anything of the application."""
+    """The answer before the user is known: without anything of the application."""
     if wants_json(scope):
         return JSONResponse(problem.to_dict(), problem.status, headers)
     page = (

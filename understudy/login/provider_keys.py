@@ -1,8 +1,8 @@
 """`ProviderKeys`: the public keys of an identity provider, kept for a while and fetched anew.
 
 A token says by `kid` which key has signed it. A provider changes its keys now and then, so an
-unknown `kid` has them fetched again, but not more often than each `PAUSE` seconds: whoever sends
-made-up ones makes no flood of requests to the provider.
+unknown `kid` has them fetched again, but not more often than each `PAUSE` seconds: made-up
+key ids cause no flood of requests to the provider.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KINDS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
     "EC": (ECKey, ("kty", "crv", "x", "y")),
     "OKP": (OKPKey, ("kty", "crv", "x")),
 }
-"""By `kty`, the class of such a key, and the names of what is public of it."""
+"""By `kty`, the class of a key, and the names of its public fields."""
 
 
 class NoKeys(Exception):
@@ -85,11 +85,11 @@ class PublicKey:
 
 
 class ProviderKeys:
-    """The keys of a provider: given ones, or those at a URL.
+    """The keys of a provider: given, or fetched from a URL.
 
     Args:
         issuer: whose discovery document names the URL, where none is given.
-        given: the keys as a JWKS, or the URL of one; None: look into the discovery document.
+        given: the keys as a JWKS, or the URL of a JWKS; None: look into the discovery document.
         now: the time, in seconds.
 
     Raises:
@@ -121,7 +121,7 @@ class ProviderKeys:
             self._url = checked_url(given, what="oidc(keys=...)")
 
     async def key(self, kid: str | None, alg: str) -> PublicKey | None:
-        """The key that a token names; None where the provider has no such key.
+        """The key that a token names; None where the provider does not have it.
 
         Raises:
             NoKeys: if the keys are not known now.
@@ -132,7 +132,7 @@ class ProviderKeys:
             if self._age() >= KEPT:
                 raise NoKeys
         elif self._age() >= FRESH:
-            self._begun_fetch()  # those that are known hold meanwhile
+            self._begun_fetch()  # the known keys hold meanwhile
         found = self._found(kid, alg)
         if found is None and not self._is_given:
             await _done(self._begun_fetch())
@@ -148,7 +148,7 @@ class ProviderKeys:
         return age if age >= 0 else KEPT  # the clock was set back
 
     def _found(self, kid: str | None, alg: str) -> PublicKey | None:
-        """The one key that may have signed. Without a `kid` only where there is no other."""
+        """The key that may have signed. Without a `kid` only where there is no other key."""
         fits = [each for each in self._keys if each.is_for(alg)]
         if kid is not None:
             fits = [each for each in fits if each.kid == kid]
@@ -164,8 +164,8 @@ class ProviderKeys:
                 return None
             self._tried_at = self._now()
             flight = self._flight = concurrent.futures.Future()
-        # A thread of its own: requests of several loops wait for one fetch, and whoever of them
-        # gives up ends it for nobody else.
+        # A thread of its own: requests of several loops wait for one fetch. A request that
+        # gives up does not end it for the others.
         fetch = threading.Thread(
             target=self._fetch, args=(flight,), name="understudy-oidc-keys", daemon=True
         )
@@ -231,7 +231,7 @@ def _keys_of(given: object) -> tuple[PublicKey, ...]:
 
 def _usable(keys: Iterable[object]) -> Iterable[PublicKey]:
     for data in keys:
-        # A shared secret is among no provider's keys: whoever reads the list could sign by it.
+        # A shared secret is among no provider's keys: a reader of the list could sign by it.
         if not isinstance(data, dict) or data.get("kty") not in tuple(KINDS):
             continue
         operations = data.get("key_ops")

@@ -55,7 +55,7 @@ class Redaction:
 
     @property
     def takes_user(self) -> bool:
-        """Whether it depends on who asks."""
+        """Whether it depends on the user."""
         return self._takes_user
 
     def seen(self, user: User, data: Any, *path: str | int) -> Any:
@@ -72,12 +72,12 @@ class Redaction:
         return self._redact is not None and bool(self.seen(user, data, *path) != data)
 
     def hides_decision(self, user: User, decision: Mapping[str, Any], by: str | None) -> bool:
-        """Whether the user must not learn if another decision would be the same as this one.
+        """Whether the user must not learn if another decision would be equal to this decision.
 
-        Who decides the same again is told that it was so, and who decides otherwise that it was
-        not: that tells a hidden value to whoever guesses. Their own decision people know.
+        The answer to an equal decision differs from the answer to another decision: guesses would
+        reveal a hidden value. People know their own decision.
         """
-        # Two persons of a provider may have one name: none of it is known to be their own.
+        # Two persons of a provider may have one name: a decision by that name may be of either.
         is_own = user.verified is None and by == user.by
         return not is_own and self.hides(user, decision, "story", "decision")
 
@@ -87,7 +87,7 @@ NO_REDACTION: Redaction = Redaction(None, what="redact=...")
 
 
 def _positional(function: Callable[..., Any]) -> int:
-    """The arguments that the function needs, and a third one that is named `user`."""
+    """The arguments that the function needs, and a third argument with the name `user`."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a function of C without a signature
@@ -102,7 +102,7 @@ def _positional(function: Callable[..., Any]) -> int:
 
 
 def _redacted(redact: Callable[[Path, Any], Any], value: Any, path: Path) -> Any:
-    """The data with everything replaced that is to be hidden.
+    """The data, with each hidden value replaced.
 
     A text that is the JSON of an object, as a model writes the arguments of a call, is looked
     through too.

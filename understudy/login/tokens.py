@@ -1,4 +1,4 @@
-"""`TokenAuth`: one secret for a server; people swap it for a session, programs send it as it is."""
+"""`TokenAuth`: a secret for a server; people swap it for a session, programs send it as it is."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from understudy.login.problems import Problem, problem_response, wants_json
 from understudy.login.users import User, checked_rights
 
 MAX_FAILURES = 10
-"""Different wrong tokens of one address within `PERIOD`. Whatever follows is answered by 429."""
+"""Different wrong tokens of an address within `PERIOD`. Later requests are answered by 429."""
 PERIOD = 60.0
 """Seconds."""
 MAX_ADDRESSES = 1000
-"""Of which wrong tokens are counted one by one. Any other address counts as one with all others."""
+"""Addresses that are counted each by itself. All other addresses are counted together."""
 LEAST_BITS = 128
 SESSION = 12 * 3600.0
 """Seconds of a session."""
@@ -43,7 +43,7 @@ _OTHERS = "others"
 
 
 class TokenAuth:
-    """An `auth` for one secret: a link that works once, or a form, begins a session; or `Bearer`.
+    """An `auth` for a secret: a link that works once, or a form, begins a session; or `Bearer`.
 
     A page without a session shows a form for the token. `login_url` makes a link that spares the
     form: it works once in each process, within a day. A session is a cookie. It ends after
@@ -122,7 +122,7 @@ class TokenAuth:
         return f"{base}{'&' if '?' in base else '?'}{urlencode({'token': code})}"
 
     def revoke(self) -> None:
-        """End all sessions that this process can see, and all links: those of until now.
+        """End all sessions that this process can see, and all links, up to now.
 
         Other processes with the same token do not learn of it: a new token ends all everywhere.
         """
@@ -176,7 +176,7 @@ class TokenAuth:
         return True
 
     def _wrong_cookie(self, cookie: str | None) -> list[str]:
-        """A cookie that was never a session here. One of a session that has ended is no guess."""
+        """A cookie that was never a session here. The cookie of an ended session is no guess."""
         return [] if cookie is None or self._made_at("session", cookie) is not None else [cookie]
 
     # ----------------------------------------------------------------------- answers
@@ -240,7 +240,7 @@ class TokenAuth:
 
 
 class _Failures:
-    """Wrong tokens by address, each counted once. No other address pushes one out."""
+    """Wrong tokens by address, each counted once. No address pushes out another address."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -281,7 +281,7 @@ class _Failures:
 
 
 class _Kept:
-    """Texts that are remembered until a time; of too many, those that end first are forgotten."""
+    """Texts that are remembered until a time; of too many, the first to end are forgotten."""
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
@@ -319,7 +319,7 @@ def cookie_name(request: Request) -> str:
 
 
 def _address(request: Request) -> str:
-    """Who is counted: an address, or the network of one of IPv6, of which people have millions."""
+    """What is counted: an address; of IPv6 its network, for a person has millions of addresses."""
     host = request.client.host if request.client is not None else ""
     try:
         found = ipaddress.ip_address(host)
@@ -363,7 +363,7 @@ _OF_WAIT = re.compile(r"(?<=/)[A-Za-z0-9_%-]+\.[A-Za-z0-9_-]{32,}")
 
 
 class HideToken(logging.Filter):
-    """A filter for access logs: it hides tokens in URLs that are logged, also those of waits.
+    """A filter for access logs: it hides tokens in URLs that are logged, also the tokens of waits.
 
     `logging.getLogger("uvicorn.access").addFilter(HideToken())`
     """

@@ -28,8 +28,8 @@ class User:
 
     Args:
         name: for the audit.
-        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"freeze"` and `"impersonate"`. None of
-            them includes another one.
+        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"freeze"` and `"impersonate"`. No right
+            includes another right.
         verified: what an identity provider has signed of who it is; None where the name says it.
         acting_for: the name in which they act, if it is not their own.
 
@@ -54,15 +54,15 @@ class User:
 
     @property
     def caller(self) -> Caller:
-        """Who calls, by this login."""
+        """The author of calls with this login."""
         known = self.verified or Caller(name=self.name, assurance="login")
         return replace(known, acting_for=self.acting_for)
 
     def calling(self, ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
         """The ref for calls of this user: `user.calling(ref).resume(approve(by=user.by))`.
 
-        What is recorded has all that is known of them. The name is still given by `by=`, and a
-        decision under another one is refused.
+        Records get everything that is known of the login. The name is still given by `by=`, and a
+        decision under another name is refused.
         """
         return of_login(ref, self.caller)
 
@@ -73,7 +73,7 @@ class User:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """By which users are told apart: the name, or the provider and whom it means."""
+        """What identifies a user: the name, or issuer and subject."""
         known = self.verified
         return (self.name,) if known is None else (known.issuer, known.subject)
 
@@ -82,7 +82,7 @@ def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
     """What a user may do.
 
     Raises:
-        UsageError: for what are no rights, or an unknown one.
+        UsageError: for anything but rights, or an unknown right.
 
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -95,7 +95,7 @@ def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
 
 
 NOBODY = User("anybody")
-"""Who reads where the application does not say, and hides nothing by it."""
+"""The reader where the application names none, and hides nothing by it."""
 
 Found = User | Response | None
 Auth = Callable[[Request], Found | Awaitable[Found]]
@@ -153,8 +153,8 @@ def loopback_only(name: str = "local", may: Iterable[Right] = USUAL_RIGHTS) -> A
         host = host_name(request.headers.get("host", ""))
         if request.client is None or host is None or not is_local(host):
             return None
-        # Whoever asks by a proxy says by these headers what they like, and the server may believe
-        # it: the address of the client is then not that of who asks.
+        # A client behind a proxy may send any text in these headers, and the server may believe
+        # it: then the address is not the address of the client.
         if _FORWARDED & set(request.headers.keys()):
             return None
         try:

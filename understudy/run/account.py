@@ -232,24 +232,28 @@ class Account:
         """Take up what an earlier activation has reserved.
 
         What a request to a model has cost that was cut off, nobody knows. The reservation of a call
-        that is open stays. No record says what became of any other, so it counts as spent.
+        that is open stays. Where the reply that asked for the call was lost, nothing was spent. No
+        record says what became of any other, so it counts as spent.
         """
         found = await self.keeper.spending.open_spending(self._agent_id)
         if not found:
             return
         calls = {call.key: call for call in open_calls(state)}
         in_doubt = {key for each in state.whole_tree for key in each.doubts}
-        unknown = []
+        turns = {each.run.run_id: each.run.turns for each in state.whole_tree if each.run}
+        over = []
         for each in found:
             what = each.id.what
             key = _call_key(what)
+            amounts = {counter.budget: amount for counter, amount in each.amounts.items()}
             if key is not None and (key in calls or key in in_doubt):
-                amounts = {counter.budget: amount for counter, amount in each.amounts.items()}
                 self._open[what] = _Open(key, amounts, calls.get(key))
+            elif key is not None and _was_lost(key, turns):
+                over.append(Settlement(id=each.id, amounts=dict.fromkeys(amounts, Decimal(0))))
             else:
-                unknown.append(Settlement(id=each.id, unknown=True))
-        if unknown:
-            self._journal.settle(unknown)
+                over.append(Settlement(id=each.id, unknown=True))
+        if over:
+            self._journal.settle(over)
 
     # ------------------------------------------------------------------- reserving
 
@@ -425,6 +429,18 @@ class Account:
 def _call_key(what: str) -> str | None:
     kind, _, rest = what.partition("/")
     return None if f"{kind}/" == _MODEL else rest.partition("/")[2]
+
+
+def _was_lost(call_key: str, turns: Mapping[str, int]) -> bool:
+    """Whether no record has the reply that asked for a call: so its start is in none, either.
+
+    Args:
+        call_key: of the call: its run, its turn and its place in that.
+        turns: how many turns each run of the agent has had, by its id.
+
+    """
+    run_id, turn, _ = call_key.rsplit(".", 2)
+    return run_id in turns and int(turn) >= turns[run_id]
 
 
 def _number(what: str) -> int:

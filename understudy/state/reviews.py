@@ -77,9 +77,9 @@ class Review:
     def why_not_by(self, person: str) -> str | None:
         """Why this person may not close it, in words; None where they may."""
         if person == self.person:
-            return "who broke the glass does not review it: somebody else must"
+            return "the person who broke the glass does not review it; somebody else must"
         if person in self.requesters:
-            return "who has asked for the call does not review it: somebody else must"
+            return "a requester of the call does not review it; somebody else must"
         return None
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who may decide what: persons with roles, and calls to which several of them must agree.
+"""The right to decide: persons with roles, and calls to which several persons must agree.
 
 from understudy.trust import Rules, approval, ask, deny
 

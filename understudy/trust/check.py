@@ -23,9 +23,9 @@ class ReachableTool:
     """A tool that an agent may call."""
 
     agent_path: tuple[str, ...]
-    """The names of the agents from the outermost to the one that has the tool."""
+    """The names of the agents from the outermost to the owner of the tool."""
     names: tuple[str, ...]
-    """Its name, and those that it had before."""
+    """Its name, and its earlier names."""
     unseen: str = ""
     """Why no rule sees its calls; empty where rules do."""
 
@@ -37,7 +37,7 @@ class ReachableTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCheck:
-    """What was found out about one rule."""
+    """The findings about a rule."""
 
     rule: Rule
     matches: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def check_rules(
     Args:
         rules: to be checked.
         tools: that there are.
-        people: who may vote; None where nobody is named.
+        people: the persons who may vote; None where nobody is named.
 
     """
     there = list(tools)
@@ -122,7 +122,7 @@ def who_can_meet(approval: Approval, people: People | None) -> tuple[str, str]:
 
     Args:
         approval: what is asked.
-        people: who may vote. Where these are a function, nobody can list them.
+        people: the persons who may vote. A function cannot be listed.
 
     """
     if people is None:
@@ -144,7 +144,7 @@ def who_can_meet(approval: Approval, people: People | None) -> tuple[str, str]:
 
 
 def _by_role(listed: Mapping[Key, Person], roles: frozenset[str]) -> dict[str, set[str]]:
-    """By role, the ids of persons who have it; no more of each role than can be asked for."""
+    """By role, the ids of persons with the role; no more of each role than can be asked for."""
     found: dict[str, set[str]] = {role: set() for role in roles}
     for person in listed.values():
         if person.kind != "person":

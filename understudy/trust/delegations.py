@@ -1,7 +1,7 @@
-"""Delegations: a person lets another one vote with roles of theirs, until a time.
+"""Delegations: a person lets another person vote with their roles, until a time.
 
-A role that is delegated is not delegated on: only what the application says that a person has can
-be given. Who votes for another one uses up both: they count as one person.
+A delegated role cannot be delegated again: a person gives only roles that the application gives
+them. A vote for another person uses up both persons: they count as one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LONGEST_REASON = 1000
 async def with_delegations(
     people: People, delegations: Iterable[Delegation], voter: Voter, now: datetime
 ) -> Voter:
-    """The voter, with what others have given them, and they others.
+    """The voter, with the roles that others have given them, and the delegations that they gave.
 
-    Whoever has given roles is looked up again: they have given what they have now.
+    Each giver is looked up again: a delegation covers roles that the giver has now.
     """
     found: list[Represented] = []
     given: list[str] = []
@@ -58,7 +58,7 @@ async def with_delegations(
 
 
 def checked_party(given: object, *, what: str) -> Caller:
-    """Who gives or gets: the name of a login, or issuer and subject, or who calls.
+    """The giver or the getter: by the name of a login, by issuer and subject, or as a caller.
 
     Raises:
         UsageError: for anything else.
@@ -79,10 +79,10 @@ def checked_party(given: object, *, what: str) -> Caller:
 def checked_terms(
     roles: Sequence[str], until: datetime, reason: str, now: datetime
 ) -> tuple[tuple[str, ...], datetime, str]:
-    """What is given, until when and why.
+    """The roles, the end and the reason of a delegation, checked.
 
     Raises:
-        UsageError: if it is not as it must be.
+        UsageError: if any of them is wrong.
 
     """
     if isinstance(roles, str) or not isinstance(roles, Iterable):
@@ -109,11 +109,11 @@ async def delegation_of(
     until: datetime,
     reason: str,
 ) -> Delegated:
-    """The fact of a delegation, if both are persons and one has what the other gets.
+    """The fact of a delegation, if both are persons and the giver has the roles.
 
     Raises:
         UsageError: if not.
-        PeopleUnavailable: if nobody can say now who they are.
+        PeopleUnavailable: if their identity cannot be looked up now.
 
     """
     one, other = await people.voter(giver), await people.voter(getter)

@@ -21,7 +21,7 @@ from understudy.errors import UsageError
 
 _PLAIN = (Decimal, datetime, date, time, timedelta, UUID)
 _VALUES = (str, bytes, int, float, tuple, list, dict, set, frozenset, Enum, re.Pattern, *_PLAIN)
-"""What an attribute of a class is told by; other attributes of classes do not count."""
+"""The attributes of a class that count; other attributes do not."""
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
@@ -33,7 +33,7 @@ def parts_of(when: object, rule: str) -> Any:
         rule: how the rule is written, for the error.
 
     Raises:
-        UsageError: if it uses something of which nobody can say whether it is the same on another
+        UsageError: if it uses a value that cannot be compared with the value on another
             host. The error names it, and the remedy.
 
     """
@@ -41,7 +41,7 @@ def parts_of(when: object, rule: str) -> Any:
 
 
 class _Parts:
-    """The parts of one `when`."""
+    """The parts of a `when`."""
 
     def __init__(self, rule: str) -> None:
         self._rule = rule
@@ -152,12 +152,12 @@ def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
         for instruction in dis.get_instructions(code):
             name = instruction.argval
             if instruction.opname not in _GLOBALS or name not in function.__globals__:
-                continue  # a name that is nowhere else is built in
+                continue  # a name that is defined nowhere else is built in
             value = found[name] = function.__globals__[name]
             if isinstance(value, ModuleType) and not _is_of_others(
                 value.__name__, getattr(value, "__file__", None) or ""
             ):
-                # Which attribute is whose, the code does not say: those that it may mean.
+                # The code does not say whose attribute it is: take each that it may mean.
                 for attribute in code.co_names:
                     if attribute in vars(value):
                         found[f"{name}.{attribute}"] = vars(value)[attribute]

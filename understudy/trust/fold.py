@@ -53,7 +53,7 @@ _NONE: Mapping[int, RegisteredRules] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """Roles that a person has given to another one, as the store knows it."""
+    """Roles that a person has given to another person, as the store knows it."""
 
     number: int
     """The number of the fact."""
@@ -167,7 +167,7 @@ _NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustState:
-    """What holds for a whole store, by all facts up to one."""
+    """What holds for a whole store, by all facts up to a number."""
 
     number: int = 0
     """The number of the last fact: the epoch of trust."""
@@ -210,7 +210,7 @@ def _without(found: Mapping[str, T], ids: Collection[str]) -> Mapping[str, T]:
 
 
 def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
-    """What holds by one fact more. It reads no clock, and changes nothing."""
+    """What holds after another fact. It reads no clock, and changes nothing."""
     state = replace(state, number=fact.number)
     over = [id for id, each in state.delegations.items() if each.said.until <= fact.at]
     if over:

@@ -19,7 +19,7 @@ from understudy.approvals import Caller, Kind, Voter
 from understudy.errors import PeopleUnavailable, UsageError
 
 LONGEST = 2.0
-"""The seconds after which somebody who is asked for does not answer."""
+"""The seconds after which a look-up of a person counts as failed."""
 KEPT = 60.0
 """The seconds for which an answer of the application holds."""
 MOST_KEPT = 10_000
@@ -33,8 +33,8 @@ class Person:
     """Somebody who may decide.
 
     Args:
-        id: by which persons are told apart, byte for byte. It does not change.
-        name: to be shown; None for the id.
+        id: identifies the person, byte for byte. It does not change.
+        name: for display; None for the id.
         roles: what the person may vote for.
         kind: `"person"`, `"service"` or `"model"`.
 
@@ -50,7 +50,8 @@ class Person:
 
     def __post_init__(self) -> None:
         checked_text(self.id, what="Person(id=...)")
-        checked_author(self.shown_name, what="Person(name=...), or the id of one without a name,")
+        what = "Person(name=...), or the id of a person without a name,"
+        checked_author(self.shown_name, what=what)
         if self.kind not in ("person", "service", "model"):
             raise UsageError(
                 f"Person(kind=...) must be person, service or model, got {shown(self.kind)}"
@@ -59,12 +60,12 @@ class Person:
 
     @property
     def shown_name(self) -> str:
-        """The name, to be shown."""
+        """The name, for display."""
         return self.id if self.name is None else self.name
 
 
 Key: TypeAlias = str | tuple[str, str]
-"""The name of a login, or the issuer and the subject of one of an identity provider."""
+"""The name of a login, or issuer and subject of a login of an identity provider."""
 Found: TypeAlias = Person | None
 GivenPeople: TypeAlias = (
     Mapping[Any, Person | Iterable[str]] | Callable[[Caller], Found | Awaitable[Found]]
@@ -82,7 +83,7 @@ class People:
         clock: of the runtime.
 
     Raises:
-        UsageError: where these are no persons, or two logins of different persons have one id.
+        UsageError: where these are no persons, or two different persons have one id.
 
     """
 
@@ -90,7 +91,7 @@ class People:
         self._clock = clock
         self._listed: dict[Key, Person] | None = None
         self._find: Callable[[Caller], Found | Awaitable[Found]]
-        # Of its own: tools that block hold up no vote, and a directory that is away no tool.
+        # Threads of its own: a tool that blocks holds up no vote, and a slow directory no tool.
         self._threads = WorkerThreads(THREADS, name="understudy-people")
         self._kept: dict[tuple[Caller, str], tuple[float, Found]] = {}
         if isinstance(given, Mapping):
@@ -116,7 +117,7 @@ class People:
     async def resolve(self, caller: Caller) -> Found:
         """The person who calls; None where the application does not know them.
 
-        Whom an identity provider has signed is known by issuer and subject, and never by the name.
+        A login of an identity provider is found by issuer and subject, and never by the name.
 
         Raises:
             PeopleUnavailable: if the function of the application raises, or does not answer in two
@@ -138,7 +139,7 @@ class People:
         return found
 
     async def voter(self, caller: Caller) -> Voter:
-        """Who decides. Of who is not known it says so, and never raises."""
+        """The caller as a voter. An unknown caller is a voter without a person. It never raises."""
         login = Voter(
             login=caller.name,
             assurance=caller.assurance,
@@ -162,11 +163,11 @@ class People:
         )
 
     async def voters(self, callers: Iterable[Caller]) -> dict[Caller, Voter]:
-        """Who decides, by who calls. Of who is not known it says so, and never raises."""
+        """As `voter`, for each caller."""
         return {each: await self.voter(each) for each in dict.fromkeys(callers)}
 
     async def _called(self, caller: Caller) -> object:
-        """What the function of the application returns. A plain one does not hold up the loop."""
+        """The return value of the function. A plain function does not hold up the loop."""
         find = self._find
         if inspect.iscoroutinefunction(find) or inspect.iscoroutinefunction(type(find).__call__):
             return await find(caller)  # type: ignore[misc]  # it is async
@@ -242,7 +243,7 @@ def _checked_key(key: object) -> str | None:
 
 
 def _text_of(claims: Mapping[str, Any]) -> str:
-    """The claims as a text that is another one where a claim is."""
+    """The claims as a text. It differs where a claim differs."""
     return json.dumps(claims, sort_keys=True, default=repr) if claims else ""
 
 

@@ -1,4 +1,4 @@
-"""Which rules a host may have, by what is registered in the store."""
+"""The rules that a host may have, by the rules that are registered in the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def registration(rules: Rules, host: str) -> RulesRegistered:
-    """What the store is told of rules with a version."""
+    """The record of rules with a version, for the store."""
     assert rules.version is not None, "only rules with a version are registered"
     return RulesRegistered(
         version=rules.version,
@@ -39,14 +39,14 @@ def registration(rules: Rules, host: str) -> RulesRegistered:
 def to_register(
     said: RulesRegistered, state: TrustState, *, at: datetime, opening: bool
 ) -> RulesRegistered | None:
-    """What is to be registered of these rules; None where nothing is, or nothing needs to be.
+    """The record to add for these rules; None where it is there, or is not needed.
 
     Args:
         said: of the host.
         state: what holds in the store.
         at: now.
-        opening: whether the host opens. Then older rules are no error: hosts are started one after
-            the other, and this one starts no calls.
+        opening: whether the host opens. Then older rules are no error: hosts are started in turn,
+            and a host with older rules starts no calls.
 
     Raises:
         UsageError: if the version is registered with other rules; or is older, unless it opens.
@@ -118,7 +118,7 @@ def _two_fingerprints(here: RulesRegistered, there: RegisteredRules, at: datetim
     python = ""
     if here.python != there.said.python:
         python = (
-            f" Or only Python differs, which compiles a `when` otherwise: {there.said.python} "
+            f" Or only Python differs, which compiles a `when` differently: {there.said.python} "
             f"there, {here.python} here."
         )
     return (

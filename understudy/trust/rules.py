@@ -31,7 +31,7 @@ Default = Literal["gates", "ask", "deny"]
 """What becomes of a call that no rule matches: the gates of its agent decide, a person is asked, or
 it is denied."""
 LONGEST = 0.05
-"""The seconds of processor time that a `when` may take; a longer one counts as if it had raised."""
+"""The seconds of processor time that a `when` may take; a slower `when` counts as raising."""
 
 
 DENIED_BY_RULE = "Denied by a rule of the application"
@@ -48,10 +48,10 @@ class CallView:
     """The name of the agent that makes the call."""
     agent_id: str = ""
     agent_path: tuple[str, ...] = ()
-    """The names of the agents from the outermost to the one that makes the call."""
+    """The names of the agents from the outermost to the agent that makes the call."""
     run_id: str = ""
     requesters: tuple[str | None, ...] = ()
-    """The names of those who sent what stands in the conversation; None for somebody unnamed."""
+    """The names of the authors of the conversation; None for an unnamed author."""
 
 
 When: TypeAlias = Callable[[Mapping[str, Any], CallView], Any]
@@ -59,16 +59,16 @@ When: TypeAlias = Callable[[Mapping[str, Any], CallView], Any]
 
 
 class HasNames(Protocol):
-    """A tool, or a call of one: it has names."""
+    """A tool, or the call of a tool: it has names."""
 
     @property
     def names(self) -> Sequence[str]:
-        """The name of the tool, and those that it had before."""
+        """The name of the tool, and its earlier names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. Make one with `deny`, `ask` or `allow`."""
+    """A rule. `deny`, `ask` and `allow` make rules."""
 
     kind: RuleKind
     tool: str
@@ -88,7 +88,7 @@ class Rule:
 
         Args:
             names: of the tool.
-            agent_path: the names of the agents from the outermost to the one that makes the call.
+            agent_path: the names of the agents from the outermost to the agent that makes the call.
 
         """
         is_named = self.tool in names or any(fnmatchcase(name, self.tool) for name in names)
@@ -98,7 +98,7 @@ class Rule:
         """Whether the rule is about calls of the last of these agents."""
         if self.agent == "*":
             return True
-        # A model may give its call to an agent inside: that is no way around a denial.
+        # A model may give its call to an agent inside, and does not get around a denial so.
         agents = agent_path[-1:] if self.kind == "allow" else agent_path
         return any(fnmatchcase(each, self.agent) for each in agents)
 
@@ -118,7 +118,7 @@ class Rule:
         return self.kind != "allow"
 
     def found(self, arguments: Mapping[str, Any], view: CallView) -> bool | str:
-        """What `when` says of a call; or why that is not known."""
+        """The answer of `when` for a call; or why there is none."""
         if self.when is None:
             return True
         began = time.thread_time()
@@ -155,7 +155,7 @@ def deny(
         agent: the name of the agent that makes the call, or a pattern. A rule that denies or asks
             is also about the calls of all agents inside it.
         code: for rules with a version, whose `when` uses what cannot be compared with that of
-            another host, such as an object: which code it is. Write another text whenever it
+            another host, such as an object: a name for its code. Change the text whenever it
             changes.
 
     Raises:
@@ -266,7 +266,7 @@ def _rule(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What rules say of one call."""
+    """The verdict of rules on a call."""
 
     result: Literal["deny", "ask", "allow"] | None
     """None where no rule matches and the gates decide."""
@@ -361,7 +361,7 @@ class Rules:
     def failing(
         self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView
     ) -> list[str]:
-        """The rules about such a call whose `when` raises, or takes too long, by name."""
+        """The rules whose `when` raises, or takes too long, for this call, by name."""
         arguments = deepcopy(dict(arguments))
         about = (rule for rule in self.rules if rule.covers(names, view.agent_path))
         return [rule.name for rule in about if isinstance(rule.found(arguments, view), str)]

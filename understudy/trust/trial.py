@@ -41,7 +41,7 @@ class KnownTool(NamedTuple):
     """What a definition of today says of a recorded call."""
 
     names: tuple[str, ...]
-    """The name of the tool, and those that it had before."""
+    """The name of the tool, and its earlier names."""
     arguments: Mapping[str, Any]
     """As rules see them: validated, with defaults."""
 
@@ -103,7 +103,7 @@ class Trial:
     """By tool: `calls`, what became of them (`denied_before`, `asked_now` and so on), and each
     change."""
     examples: dict[Change, list[TriedCall]] = field(default_factory=dict)
-    """Of each change the first ones."""
+    """The first calls of each change."""
     untried: Counter[str] = field(default_factory=Counter)
     """By reason, how many calls, or agents, could not be tried."""
     unknown: Counter[str] = field(default_factory=Counter)
@@ -111,7 +111,7 @@ class Trial:
     """
 
     def of_agent(self, agent_id: str, agent: str) -> TrialOfAgent:
-        """What takes the records of one agent, in order."""
+        """A reader of the records of an agent, in order."""
         self.agents += 1
         return TrialOfAgent(self, agent_id, agent)
 
@@ -147,7 +147,7 @@ class Trial:
 
 
 class TrialOfAgent:
-    """Tries rules on the calls of one agent, and of the agents inside it."""
+    """Tries rules on the calls of an agent, and of the agents inside it."""
 
     def __init__(self, trial: Trial, agent_id: str, agent: str) -> None:
         self._trial = trial

@@ -35,7 +35,7 @@ class Trust:
     """The people and the rules of a runtime. All of its runs share it, so a change holds at once.
 
     Args:
-        people: who may vote; None where the application names nobody.
+        people: the persons who may vote; None where the application names nobody.
         rules: for the calls of all agents; None without.
 
     """
@@ -117,7 +117,7 @@ class Trust:
         host: str,
         opening: bool = False,
     ) -> None:
-        """Put these rules in the place of those of this host; register them if they are new.
+        """Replace the rules of this host with these rules; register them if they are new.
 
         Args:
             rules: with a version, or without.
@@ -162,11 +162,11 @@ class Trust:
             self.on_change()
 
     async def voter(self, caller: Caller, now: datetime) -> Voter:
-        """Who decides, with the roles that others have given them. It never raises.
+        """The caller as a voter, with the roles that others have given them. It never raises.
 
         Args:
-            caller: who decides.
-            now: when.
+            caller: the person who decides.
+            now: the time of the decision.
 
         """
         assert self.people is not None, "the caller has looked"
@@ -181,7 +181,7 @@ class Trust:
         return await with_delegations(self.people, self.state.delegations.values(), voter, now)
 
     async def voters(self, callers: Iterable[Caller], now: datetime) -> dict[Caller, Voter]:
-        """As `voter`, by who calls."""
+        """As `voter`, for each caller."""
         return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
 
     async def retire_rules(

@@ -20,7 +20,7 @@ from understudy.web.views.agents import actions_of
 from understudy.web.visit import SECONDS, Form, Visit
 
 IMPORTED = 5_000_000
-"""Values in an export: whoever may import holds the loop for some seconds."""
+"""Values in an export: an import holds the loop for some seconds."""
 ANSWER_SECONDS = 1.0
 """How long an action waits for what comes of it; after that it has begun."""
 
@@ -90,8 +90,8 @@ async def _go_on(visit: Visit, ref: AgentRef[Any], body: MessageBody) -> dict[st
         raise refused(400, "BadRequest", "`go_on` goes neither with `steer` nor with `at`.")
     message_id = body.message_id or new_random_id()
     run = ref.run(body.text, message_id=message_id, go_on=True, by=visit.user.by)
-    # A run is in no record before it begins. Who is told earlier would take the outcome of the run
-    # that failed for that of this one.
+    # A run is in no record before it begins. A client that had the answer earlier would take the
+    # outcome of the failed run for the outcome of this run.
     async with asyncio.timeout(SECONDS):
         while not await begun(run):
             state = await ref.state()

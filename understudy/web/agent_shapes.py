@@ -203,7 +203,7 @@ class StatePage(TypedDict):
 
 @exactly
 class LoginShape(TypedDict):
-    """A login of an identity provider: the name is shown, and others may have the same one."""
+    """A login of an identity provider: the name is for display, and others may have it too."""
 
     name: str
     issuer: str
@@ -263,7 +263,7 @@ class History(TypedDict):
 
 @exactly
 class Tokens(TypedDict):
-    """What replies used, and what all requests to models cost, those without an answer too."""
+    """The usage of replies, and the cost of all requests to models, also of unanswered requests."""
 
     replies: int
     input_tokens: int
@@ -354,7 +354,7 @@ class FilePage(TypedDict):
 
 @exactly
 class OutcomePage(TypedDict):
-    """How the run stands; `outcome` is null while it goes on."""
+    """How the run stands; `outcome` is null while the run continues."""
 
     id: str
     outcome: (
@@ -413,6 +413,6 @@ class Imported(TypedDict):
 
 @exactly
 class Continued(TypedDict):
-    """The agents whose runs were cut off, and go on."""
+    """The agents whose runs were cut off, and continue."""
 
     continued: list[str]

@@ -1,4 +1,4 @@
-"""Decisions on requests: what is shown is what is decided, and who is logged in has decided it."""
+"""Decisions on requests: the user who is logged in decides on exactly what was shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAYS = {
 
 
 class DecisionBody(BaseModel):
-    """A decision, as the API takes it. Who decides is who is logged in."""
+    """A decision, as the API takes it. Its author is the user who is logged in."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -108,10 +108,10 @@ async def decide(visit: Visit) -> dict[str, Any]:
 async def take(
     visit: Visit, agent_id: str, given: Mapping[str, Decision], expect: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Record decisions. The same ones again are a success.
+    """Record decisions. Equal decisions again are a success.
 
     Raises:
-        Refused: 409 where one of the requests does not stand any more as it was shown, with what
+        Refused: 409 where a request is not open any more as it was shown, with what
             became of it; 422 where a decision does not fit.
 
     """
@@ -152,7 +152,7 @@ def _taken(
 
 
 async def _still_open(visit: Visit, given: Iterable[str]) -> dict[str, str]:
-    """Those that still wait for votes, or for their time: by id, for what."""
+    """The requests that still wait for votes, or for their time: by id, for what."""
     if visit.runtime.people is None:
         return {}  # then nobody votes
     try:
@@ -162,11 +162,11 @@ async def _still_open(visit: Visit, given: Iterable[str]) -> dict[str, str]:
 
 
 async def _refuse_blind_edits(visit: Visit, given: Mapping[str, Decision]) -> None:
-    """Refuse other arguments of who does not see those that they are to replace."""
+    """Refuse an edit by a user who does not see the arguments that it replaces."""
     try:
         requests = (await visit.state()).requests
     except UnknownAgent:
-        return  # which is told when it is decided
+        return  # the decision is refused for it
     for each in requests:
         decision = given.get(each.id)
         is_edit = decision is not None and decision.type == "edit"
@@ -251,7 +251,7 @@ def _is_same(visit: Visit, decision: Decision, story: Mapping[str, Any]) -> bool
     if story["what"] != "decided":
         return False
     if visit.site.redaction.hides_decision(visit.user, story["decision"], story["by"]):
-        return False  # else a guess of what is hidden is told from another one
+        return False  # else a right guess of a hidden value has another answer than a wrong guess
     return Decision.from_dict(story["decision"]).same_as(decision)
 
 
@@ -275,16 +275,16 @@ def told(story: Mapping[str, Any]) -> str:
         case "deleted":
             return "The agent is deleted."
         case "void":
-            return "It is no longer asked: the run went on or ended without an answer."
+            return "It is no longer asked: the run continued or ended without an answer."
         case _:
             return "This agent has never asked that."
 
 
 async def bulk(visit: Visit) -> dict[str, Any]:
-    """One decision on many requests, each for itself.
+    """A decision on many requests, each for itself.
 
     Raises:
-        Refused: for an edit, or an answer, which are about one request.
+        Refused: for an edit, or an answer, which are about a single request.
 
     """
     body = await visit.body(BulkBody)

@@ -100,7 +100,7 @@ class Watching:
         self.begin()
 
     def begin(self) -> None:
-        """Watch again, unless the watch still goes on."""
+        """Watch again, unless a watch is still under way."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watched())
 
@@ -108,7 +108,7 @@ class Watching:
         """Wait until something happens, at most so many seconds.
 
         Args:
-            poll: seconds where nothing tells of it.
+            poll: seconds between looks, without a feed.
             slowest: seconds where something does.
 
         """
@@ -125,9 +125,9 @@ class Watching:
         try:
             await self._watch(self._visit, self._hints)
         except UnderstudyError:
-            pass  # a store without a feed, or one that goes away: the next look tells what is wrong
+            pass  # a store without a feed, or without an answer: the next look shows what is wrong
         except Exception as error:
-            problem_of(error)  # which logs it: the page goes on by looking
+            problem_of(error)  # which logs it: the page continues by looking
         finally:
             self._hints.give()  # a store that goes away ends it: look at once
 
@@ -141,7 +141,7 @@ async def follow_feed(visit: Visit, hints: Hints, concerns: Callable[[FeedEvent]
     """Give a hint when something happens that concerns what is shown."""
     feed: Feed = visit.source.events()
     await feed.position()
-    # Race: what happens between the first look and this is not told
+    # Race: what happens between the first look and this is not reported
     # (test_what_happens_while_an_open_page_begins_to_follow_is_on_it).
     hints.give()
     async for event in feed:

@@ -12,8 +12,8 @@ from understudy._base.confusables import odd_places
 def marked(text: str) -> Markup:
     """The text, escaped, with a visible mark in the place of what would not be seen as it is.
 
-    Control and format characters (those that turn the direction of text among them), unusual
-    spaces, and letters that look like Latin ones beside Latin ones.
+    Control and format characters (among them characters that turn the direction of text), unusual
+    spaces, and letters that look like Latin letters beside Latin letters.
     """
     parts: list[str] = []
     start = 0

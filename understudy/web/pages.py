@@ -226,7 +226,7 @@ async def export(visit: Visit) -> Response:
 async def problem_page(
     request: Request, site: Site, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The page for what is wrong, to a user who is logged in."""
+    """The page for a problem, to a user who is logged in."""
     story = (problem.more or {}).get("story")
     text = template("pages/problem.html").render(
         now=None if story is None else await Visit(request, site).time(),

@@ -26,6 +26,8 @@ from understudy.web.marks import marked, plainly
 TEMPLATES = Path(__file__).with_name("templates")
 ITEMS = 50
 """Of a list that is shown line by line."""
+OF_OTHERS = frozenset({"arguments", "display", "payload", "result", "schema", "value"})
+"""The fields with data of models and tools: a name in them is the name of nobody who acts."""
 
 
 def template(name: str) -> Template:
@@ -201,7 +203,8 @@ def same_names(data: Any) -> dict[str, set[tuple[str, str]]]:
             known.setdefault(name, set()).add(_identity(each))
         for key in ("by", "who"):
             author, detail = each.get(key), each.get("detail")
-            told = each.get("logins") or (isinstance(detail, Mapping) and detail.get("logins"))
+            inside = detail if isinstance(detail, Mapping) else {}
+            told = each.get("logins") or inside.get("logins") or inside.get("subject")
             if isinstance(author, str) and not told:
                 bare.add(author)
     for name in bare & known.keys():
@@ -213,7 +216,7 @@ def same_names(data: Any) -> dict[str, set[tuple[str, str]]]:
 def _mappings(data: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(data, Mapping):
         yield data
-        data = list(data.values())
+        data = [value for key, value in data.items() if key not in OF_OTHERS]
     if isinstance(data, (list, tuple)):
         for each in data:
             yield from _mappings(each)

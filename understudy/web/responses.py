@@ -53,7 +53,7 @@ async def rows_of(
 async def events_of(
     ref: Watched, after: int | str, seen: Seen, *, follow: bool = True
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """The events of an agent, the recorded ones, then live ones."""
+    """The events of an agent: recorded events first, then live events."""
     subscription = ref.events(after)
     if not follow:
         subscription.close()  # what is stored can still be read
@@ -130,7 +130,7 @@ def rows_response(
             which `add_error_handlers` answers by 404.
         after: the number of the last update that the client has, if it sends no `Last-Event-ID`.
         redact: hides what is not to be seen, as that of `ui`. Paths begin with `"rows"`.
-        user: who reads it, for a `redact` that takes the user.
+        user: the reader, for a `redact` that takes the user.
 
     Raises:
         UsageError: for a wrong argument.
@@ -148,7 +148,7 @@ def events_response(
     redact: Redact | None = None,
     user: User | None = None,
 ) -> AgentStream:
-    """The events of an agent, recorded ones and then live ones: as `rows_response` sends rows.
+    """The events of an agent, recorded events first: in the way of `rows_response`.
 
     It sends the events of `ref.events()` as JSON, each under its kind, such as `text_delta`.
 
@@ -157,7 +157,7 @@ def events_response(
         after: the `position` of the last event that the client has, or the number of a record of
             which it has all events, if it sends no `Last-Event-ID`.
         redact: hides what is not to be seen, as that of `ui`.
-        user: who reads it, for a `redact` that takes the user.
+        user: the reader, for a `redact` that takes the user.
 
     Raises:
         UsageError: for a wrong argument.

@@ -32,7 +32,7 @@ class UserShape(TypedDict):
 
 @exactly
 class Overview(TypedDict):
-    """The runtime. What is of one process is null where the pages look beside the runtimes."""
+    """The runtime. Values of a process are null where the pages read a store without a runtime."""
 
     title: str
     user: UserShape
@@ -167,7 +167,7 @@ class InboxRow(RequestShape, StandingShape):
     """A request of the list, with what the store knows of it.
 
     `rule` is the name of the rule that asks; empty where none does. `must_agree` says who must
-    agree, and `missing` whose votes are missing, in words; both are empty where one decision of
+    agree, and `missing` whose votes are missing, in words; both are empty where a decision of
     anybody with the right is enough. `terms` says what else holds. At `approved_at` it is approved,
     as enough have agreed.
     """
@@ -275,7 +275,7 @@ class PartyShape(TypedDict):
 
 @exactly
 class DelegationShape(TypedDict):
-    """Roles that a person has given to another one."""
+    """Roles that a person has given to another person."""
 
     id: str
     giver: PartyShape
@@ -449,7 +449,7 @@ class RulesPage(TypedDict):
 
 @exactly
 class Retired(TypedDict):
-    """The version that holds no longer."""
+    """The version of the retired rules."""
 
     version: int
     retired: bool
@@ -622,7 +622,7 @@ class Taken(TypedDict):
 
 
 class Result(TypedDict):
-    """What became of one decision of many. A refused one has the fields of a problem."""
+    """What became of a decision among many. A refused decision has the fields of a problem."""
 
     agent_id: str
     request_id: str

@@ -1,4 +1,4 @@
-"""Events of the API, as server-sent events. Each stream ends after some minutes: clients go on."""
+"""Events of the API, as server-sent events. A stream ends after some minutes: clients reconnect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def conversation_events(visit: Visit) -> EventStream:
 
 
 async def agent_events(visit: Visit) -> EventStream:
-    """The events of one agent: the recorded ones, then live ones."""
+    """The events of an agent: recorded events first, then live events."""
     after = _position(visit)
     follow = visit.asked("follow") != "0"
     await visit.state()  # whether there is such an agent

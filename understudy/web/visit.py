@@ -51,7 +51,7 @@ SourceOf = Callable[[], Source]
 
 @dataclass(slots=True)
 class Site:
-    """One mounted application: everything that is not of one request."""
+    """A mounted application: everything that is not of a single request."""
 
     source_of: SourceOf
     read_only: bool
@@ -106,7 +106,7 @@ class Visit:
 
     @property
     def has_administration(self) -> bool:
-        """Whether there are people, or rules, of which a page tells."""
+        """Whether there are people, or rules, for a page to show."""
         source = self.source
         return self.has_people or (
             isinstance(source, Runtime)
@@ -141,7 +141,7 @@ class Visit:
         return None
 
     def need(self, *rights: Right, changes: bool = True) -> None:
-        """Refuse the request if `why_not` says why, of one of these rights."""
+        """Refuse the request if `why_not` says why, for any of these rights."""
         about = self._agent_id or self.request.path_params.get("agent_id")
         agent = about if self._agent_id or about is None else unescaped_id(about)
         for right in rights:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from itertools import count
 
@@ -14,8 +18,9 @@ import pytest
 from tests.support.batches import commit
 from tests.support.held_commits import HeldCommits
 from tests.support.loops import SECONDS, soon
-from tests.support.postgres import Hosts
-from tests.support.purses import Purse, line, money, spend
+from tests.support.postgres import Hosts, Server
+from tests.support.programs import PIPE, started
+from tests.support.purses import Purse, line, money, reservation, spend
 from tests.support.spenders import (
     LIMIT_BEFORE_LOCK,
     POINTS,
@@ -46,7 +51,7 @@ def makes(spender: Spender, what: str, *lines: Line) -> bool:
 
 @pytest.mark.quick
 def test_of_hosts_that_race_for_the_last_room_one_gets_it(hosts: Hosts) -> None:
-    """B1."""
+    """J97."""
     spenders = [Spender(hosts, name) for name in "abc"]
     start = threading.Barrier(len(spenders), timeout=SECONDS)
 
@@ -60,7 +65,7 @@ def test_of_hosts_that_race_for_the_last_room_one_gets_it(hosts: Hosts) -> None:
 
 
 def test_what_another_host_has_settled_makes_room_at_once(hosts: Hosts) -> None:
-    """B1: also where it was more than was reserved."""
+    """J97: also where it was more than was reserved."""
     a, b = Spender(hosts, "a"), Spender(hosts, "b")
     assert makes(a, "one", line(100))
     assert not makes(b, "two", line(1))
@@ -73,7 +78,7 @@ def test_what_another_host_has_settled_makes_room_at_once(hosts: Hosts) -> None:
 def test_a_host_that_takes_over_reserves_again_in_the_place_of_the_one_before(
     hosts: Hosts,
 ) -> None:
-    """B1: the host was killed between the reservation and the record of the start."""
+    """J97: the host was killed between the reservation and the record of the start."""
     a, b = Spender(hosts, "a", "x"), Spender(hosts, "b")
     a.reserve("call", line(60), agent_id="x")
     hosts.end_lease("a")
@@ -87,9 +92,9 @@ def test_a_host_that_takes_over_reserves_again_in_the_place_of_the_one_before(
 
 
 def test_the_windows_of_a_store_are_those_of_its_server(hosts: Hosts) -> None:
-    """B1: whatever the clocks of the hosts show."""
+    """J97: whatever the clocks of the hosts show."""
     a = Spender(hosts, "a")
-    ((now,),) = hosts.sql("SELECT extract(epoch FROM clock_timestamp())::int8")
+    ((now,),) = hosts.sql("SELECT floor(extract(epoch FROM clock_timestamp()))::int8")
     assert isinstance(now, int)
     answer = a.reserve("one", line(1))
     assert now <= answer.now <= now + SECONDS
@@ -102,7 +107,7 @@ def test_the_windows_of_a_store_are_those_of_its_server(hosts: Hosts) -> None:
 
 @pytest.mark.quick
 def test_a_settlement_locks_no_counter(hosts: Hosts) -> None:
-    """B2."""
+    """J98."""
     a, b = Spender(hosts, "a"), Spender(hosts, "b")
     a.reserve("one", line(60, ref="17"), line(60, key="x"))
     a.reserve("done", line(10, ref="18"))
@@ -122,7 +127,7 @@ def test_a_settlement_locks_no_counter(hosts: Hosts) -> None:
 
 
 def test_a_reservation_waits_for_no_settlement_of_its_own_call(hosts: Hosts) -> None:
-    """B2: it is to be asked again; the other reservations of its statement are made."""
+    """J98: it is to be asked again; the other reservations of its statement are made."""
     a = Spender(hosts, "a")
     a.reserve("one", line(60))
     with commit(a.backend):
@@ -134,7 +139,7 @@ def test_a_reservation_waits_for_no_settlement_of_its_own_call(hosts: Hosts) -> 
 
 @pytest.mark.quick
 def test_a_reservation_beside_a_deletion_leaves_nothing_open(hosts: Hosts) -> None:
-    """B2."""
+    """J98."""
     a, b = Spender(hosts, "a"), Spender(hosts, "b")
     a.reserve("one", line(60))
     with commit(a.backend):
@@ -144,6 +149,62 @@ def test_a_reservation_beside_a_deletion_leaves_nothing_open(hosts: Hosts) -> No
     assert type(a.ask("two", line(1))).__name__ == "Fenced"
     assert total(b) == 62
     assert hosts.sql("SELECT count(*) FROM spending WHERE is_open") == [(1,)]
+
+
+def test_a_reservation_beside_a_claim_waits_for_nobody(hosts: Hosts) -> None:
+    """J98: and the owner of before reserves nothing behind it."""
+    a, b = Spender(hosts, "a", "x", "a"), Spender(hosts, "b")
+    a.reserve("one", line(60), agent_id="x")
+    with commit(a.backend):
+        assert a.backend.release(a.owned("x"))
+    with commit(b.backend):
+        assert b.backend.claim("x", "support") is not None
+        assert type(a.ask("one", line(70), agent_id="x")).__name__ == "Fenced"
+        assert makes(a, "other", line(1))
+    assert type(a.ask("one", line(70), agent_id="x")).__name__ == "Fenced"
+    assert total(b) == 61
+
+
+_SUSPENDED = """
+import sys
+from dataclasses import replace
+from tests.support.batches import batch, claim
+from tests.support.purses import line, reservation, spend
+from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.spending import SpendId
+
+url, schema = sys.argv[1:]
+backend = PostgresBackend(url, host="suspended", schema=schema)
+backend.open()
+owned = claim(backend, "x")
+ids = [SpendId("x", owned.incarnation, what) for what in ("one", "two")]
+backend.reserve_all([reservation(id, line(30, ref="17")) for id in ids])
+backend.begin()
+settling = batch(owned, "y")
+settling.settlements = (spend(ids[0], 50), spend(ids[1], gives={("refunds", "17"): None}))
+backend.append(settling)
+print("in the middle", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_host_that_stands_still_while_it_settles_stops_nobody_who_reserves(hosts: Hosts) -> None:
+    """J98: it is stopped (SIGSTOP) between its statement and its commit."""
+    b = Spender(hosts, "b")
+    child = started("-c", _SUSPENDED, hosts.url, hosts.schema, stdin=PIPE, stdout=PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "in the middle\n"
+        child.send_signal(signal.SIGSTOP)
+        for number in range(20):
+            assert makes(b, f"{number}", line(2, ref="17"))
+            b.settle(spend(b.id(f"{number}"), 1, gives={("refunds", "17"): None}))
+        assert b.reserve("last", line(40)).sums == {CounterId("refunds", ""): money(100)}
+        assert not makes(b, "more", line(1))
+    finally:
+        child.kill()
+        child.communicate()
 
 
 OPS = ("reserve", "settle", "delete", "claim")
@@ -207,7 +268,7 @@ def stopped_at(stops: Stops, scene: Scene, point: str, what: str, op: str) -> li
 def test_a_session_that_is_stopped_at_any_statement_stands_in_no_circle(
     hosts: Hosts, op: str, what: str
 ) -> None:
-    """B2: whatever another session does meanwhile, both get on, and the sums are exact."""
+    """J98: whatever another session does meanwhile, both get on, and the sums are exact."""
     a, b = Spender(hosts, "a"), Spender(hosts, "b")
     stops = Stops(hosts)
     reached = 0
@@ -270,26 +331,56 @@ def test_a_limit_that_is_judged_before_the_lock_is_found_out(new_hosts: Hosts) -
 # ------------------------------------------------------------------- joined reservations
 
 
+COUNT = int(os.environ.get("SPENDING_COUNT", "600"))
+SEED = os.environ.get("SPENDING_SEED", "1")
+
+
 def test_reservations_in_any_order_do_not_deadlock(hosts: Hosts) -> None:
-    """B2. `make spending` has a million of them."""
+    """J98: of three hosts, on 20 counters. `make spending` has a million of them."""
     spenders = [Spender(hosts, name, *(f"{name}{n}" for n in range(5))) for name in "abc"]
-    made: list[tuple[str, int]] = []
+    sums: defaultdict[str, Decimal] = defaultdict(Decimal)
+    locked = threading.Lock()
 
     def work(spender: Spender) -> None:
-        rng = random.Random(f"seed 1 of {spender.name}")
-        for step in range(40):
-            asked = [spender.some(rng, f"{step}", f"{spender.name}{n}") for n in range(5)]
+        rng = random.Random(f"seed {SEED} of {spender.name}")
+        agents = [f"{spender.name}{n}" for n in range(5)]
+        for step in range(COUNT // 15):
+            asked = [spender.some(rng, f"{step}", agent_id) for agent_id in agents]
             answers = spender.backend.reserve_all(asked)
-            for each, answer in zip(asked, answers, strict=True):
-                assert isinstance(answer, Reserved)
-                if not answer.refused:
-                    made.extend((of.counter.key, int(of.amount)) for of in each.lines)
+            with commit(spender.backend):
+                for each, answer in zip(asked, answers, strict=True):
+                    assert isinstance(answer, Reserved)
+                    if answer.refused:
+                        continue
+                    spent = rng.randint(0, 3)
+                    spender.add(spend(each.id, spent), agent_id=each.id.agent_id)
+                    with locked:
+                        for of in each.lines:
+                            sums[of.counter.key] += spent
 
     with ThreadPoolExecutor(len(spenders)) as threads:
         list(threads.map(work, spenders))
-    for key in {key for key, _ in made}:
-        assert total(spenders[0], key) == sum(amount for of, amount in made if of == key)
-        assert total(spenders[0], key) <= 100
+    assert {key: total(spenders[0], key) for key in sums} == sums
+
+
+@pytest.mark.faults
+def test_a_crash_of_the_server_loses_no_reservation_that_must_last() -> None:
+    """J97: nor one that was made before a commit that is durable."""
+    server = Server()
+    with closing(Hosts(server.url)) as hosts:
+        a = Spender(hosts, "a")
+        lasting = reservation(a.id("one"), line(10), lasts=True)
+        assert isinstance(a.backend.reserve_all([lasting])[0], Reserved)
+        server.crash()
+        server.start()
+        b = Spender(hosts, "b")
+        assert total(b) == 10
+        b.reserve("two", line(20))
+        b.settle()
+        server.crash()
+        server.start()
+        assert total(Spender(hosts, "c")) == 30
+    server.remove()
 
 
 async def test_what_waits_at_the_same_time_is_reserved_by_one_statement(hosts: Hosts) -> None:

@@ -49,7 +49,7 @@ from understudy.journal.shared import Hint
 from understudy.journal.shared_store import SharedStore
 from understudy.middleware import Haltable
 
-__all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
+__all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play", "put_ahead"]
 
 ASKER_POINTS = (
     "before insert",
@@ -360,13 +360,13 @@ def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     outgoing.PATIENCE = setting.patience
     outgoing.POLL = setting.poll
     if host in setting.ahead:
-        _put_ahead(setting.ahead[host])
+        put_ahead(setting.ahead[host])
     stops = _Stops(log, host)
     stops.install()
     asyncio.run(_Host(setting, host, log, stops).follow(commands))
 
 
-def _put_ahead(seconds: float) -> None:
+def put_ahead(seconds: float) -> None:
     """Have the clock of this process's machine be wrong."""
 
     class Wrong(datetime):

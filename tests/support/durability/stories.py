@@ -19,6 +19,7 @@ from tests.support.durability.lives import Wanted, live
 from tests.support.durability.points import NO_POINTS
 from tests.support.durability.settled import settled
 from tests.support.durability.side_log import SideLog
+from tests.support.durability.spent import spent
 from tests.support.durability.stage import mailer, support, walker
 from tests.support.durability.suspended import suspended
 from tests.support.durability.waited import waited
@@ -40,6 +41,7 @@ __all__ = [
     "left_alone",
     "many",
     "settled",
+    "spent",
     "suspended",
     "waited",
     "warm_up",

@@ -253,7 +253,8 @@ def _write_postgres(path: Path) -> None:
                 for statement in SPENDING:
                     connection.execute(statement.format(**values).encode())
                 connection.execute(
-                    "INSERT INTO give_backs (counter, ref, amount) VALUES (1, 'order-17', 5)"
+                    "INSERT INTO give_backs (agent, incarnation, what, counter, ref, amount)"
+                    " VALUES (1, 1, 'run-0.0.0', 1, 'order-17', 5)"
                 )
                 connection.execute("UPDATE understudy.meta SET key_secret = %s", [SECRET])
                 connection.execute(

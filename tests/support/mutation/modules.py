@@ -41,6 +41,7 @@ _PLANS = (
 )
 _LISTS = ("tests/actors/test_lists.py",)
 _FEED = ("tests/actors/test_feed.py",)
+_SPENDING = ("tests/journal/test_spending.py",)
 _CHECKPOINTS = ("tests/journal/test_checkpoints.py", "tests/actors/test_waking.py")
 _FOLD = (
     *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
@@ -102,6 +103,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/memory.py": ("tests/journal/test_store.py", *_ACTORS),
     "understudy/journal/memory_feed.py": _FEED,
     "understudy/journal/memory_index.py": (*_LISTS, *_DUES),
+    "understudy/journal/spending.py": _SPENDING,
+    "understudy/journal/spending_books.py": _SPENDING,
+    "understudy/journal/database_spending.py": _SPENDING,
+    "understudy/journal/sqlite/spending.py": _SPENDING,
     "understudy/journal/sql_backend.py": (
         *(*_LISTS, *_DUES, *_CHECKPOINTS, *_FEED),
         "tests/journal",

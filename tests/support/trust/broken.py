@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.trust import broken_authority
-from tests.support.trust.building import BROKEN, OF_STORY, Patch, build, built, is_found_out, wrap
+from tests.support.trust import broken_authority, broken_terms
+from tests.support.trust.building import (
+    BROKEN,
+    OF_MORE,
+    OF_STORY,
+    Patch,
+    build,
+    built,
+    is_found_out,
+    wrap,
+)
 from understudy import approvals, interrupts
 from understudy._base import authors
 from understudy.actors import agent_ref
@@ -28,9 +37,9 @@ from understudy.state.run_state import Call
 from understudy.trust.people import People
 from understudy.trust.rules import Rule, Rules, Verdict
 
-__all__ = ["BROKEN", "OF_STORY", "built", "is_found_out"]
+__all__ = ["BROKEN", "OF_MORE", "OF_STORY", "built", "is_found_out"]
 
-OTHERS = (broken_authority,)
+OTHERS = (broken_authority, broken_terms)
 """The modules whose builds are kept among these, once they are imported."""
 
 
@@ -194,7 +203,7 @@ def _also_unnamed(patch: Patch) -> None:
     patch.setitem(fold._APPLY, r.RunStarted, folding(fold._APPLY[r.RunStarted]))
 
 
-@build("who has edited the arguments is one of several who agree")
+@build("who has edited the arguments is one of several who agree", more=True)
 def _own_edit(patch: Patch) -> None:
     def shaped(inner: Any) -> Any:
         return lambda run, *types, call_key=None: inner(run, *types) if call_key is None else set()
@@ -202,7 +211,7 @@ def _own_edit(patch: Patch) -> None:
     wrap(patch, votes, "_shaped", shaped)
 
 
-@build("who edits a call beside it has not asked")
+@build("who edits a call beside it has not asked", more=True)
 def _beside(patch: Patch) -> None:
     async def as_asked(_run: Any, request: Any) -> Any:
         return request
@@ -266,12 +275,12 @@ def _changed(patch: Patch) -> None:
 @build("a denial counts less than what asks or allows")
 def _denials(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
-        def verdict(own: Any, *given: Any) -> Any:
-            found = inner(own, *given)
+        def verdict(own: Any, *given: Any, **how: Any) -> Any:
+            found = inner(own, *given, **how)
             others = [each for each in own.rules if each.kind != "deny"]
             if found.result != "deny" or len(others) == len(own.rules):
                 return found
-            return inner(Rules(*others, default=own.default), *given)
+            return inner(Rules(*others, default=own.default), *given, **how)
 
         return verdict
 
@@ -281,8 +290,8 @@ def _denials(patch: Patch) -> None:
 @build("one of the rules that ask is enough")
 def _first(patch: Patch) -> None:
     def judging(inner: Any) -> Any:
-        def verdict(*given: Any) -> Any:
-            found = inner(*given)
+        def verdict(*given: Any, **how: Any) -> Any:
+            found = inner(*given, **how)
             return Verdict(result=found.result, rules=found.rules[:1])
 
         return verdict

@@ -173,7 +173,7 @@ def _for_another(patch: Patch) -> None:
 # -------------------------------------------------------------------- delegations (V44)
 
 
-@build("who votes for another one does not use them up", story=False)
+@build("who votes for another one does not use them up", more=True)
 def _both(patch: Patch) -> None:
     patch.setattr(Vote, "persons", property(lambda vote: frozenset({vote.person})))
 
@@ -194,7 +194,7 @@ def _both(patch: Patch) -> None:
     wrap(patch, decisions, "represented_by", representing)
 
 
-@build("a delegation holds after its end", story=False)
+@build("a delegation holds after its end", more=True)
 def _ended(patch: Patch) -> None:
     def finding(inner: Any) -> Any:
         made: dict[str, Any] = {}
@@ -212,7 +212,7 @@ def _ended(patch: Patch) -> None:
     wrap(patch, trust_module, "with_delegations", finding)
 
 
-@build("a delegation gives what its giver has no more", story=False)
+@build("a delegation gives what its giver has no more", more=True)
 def _lost(patch: Patch) -> None:
     def finding(inner: Any) -> Any:
         async def find(people: Any, given: Any, voter: Any, now: Any) -> Any:
@@ -252,7 +252,7 @@ def _at_the_body(patch: Patch) -> None:
 
 @build("who votes for who has asked has not asked", story=False)
 def _for_the_asker(patch: Patch) -> None:
-    wrap(patch, decisions, "_excluded", lambda _: lambda *_: ())
+    wrap(patch, decisions, "excluded_from", lambda _: lambda *_: ())
 
 
 # ----------------------------------------------------------------- administration (V45)

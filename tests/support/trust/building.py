@@ -11,13 +11,15 @@ import pytest
 
 from understudy.errors import UnderstudyError
 
-__all__ = ["BROKEN", "OF_STORY", "Patch", "build", "built", "is_found_out", "wrap"]
+__all__ = ["BROKEN", "OF_MORE", "OF_STORY", "Patch", "build", "built", "is_found_out", "wrap"]
 
 Patch = pytest.MonkeyPatch
 BROKEN: dict[str, Callable[[Patch], None]] = {}
 """Each broken build, by what is wrong with it."""
 OF_STORY: list[str] = []
 """The broken builds that the random story must find, whatever its seed."""
+OF_MORE: list[str] = []
+"""Those that its scenes of delegations, terms, grants and versions must find."""
 
 
 async def is_found_out(broken: str, attack: Callable[[], Awaitable[None]]) -> bool:
@@ -44,10 +46,23 @@ def built(name: str) -> Iterator[None]:
         yield
 
 
-def build(name: str, *, story: bool = True) -> Callable[[Callable[[Patch], None]], None]:
+def build(
+    name: str, *, story: bool = True, more: bool = False
+) -> Callable[[Callable[[Patch], None]], None]:
+    """Keep how a broken build is made.
+
+    Args:
+        name: what is wrong with it.
+        story: whether the random story must find it, by its first scenes.
+        more: whether it must, by those of delegations, terms, grants and versions.
+
+    """
+
     def keep(make: Callable[[Patch], None]) -> None:
         BROKEN[name] = make
-        if story:
+        if more:
+            OF_MORE.append(name)
+        elif story:
             OF_STORY.append(name)
 
     return keep

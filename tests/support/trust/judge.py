@@ -16,13 +16,14 @@ from typing import Any
 
 from tests.support.trust.specs import ApprovalSpec, RulesSpec
 
-__all__ = ["Entered", "Judge", "RoleLog"]
+__all__ = ["Delegated", "DelegationLog", "Entered", "Judge", "RoleLog"]
 
 KEPT = timedelta(seconds=60)
 """For so long a runtime may keep what it was answered about a person."""
 RULE = "rule: "
 OF_DEFAULT = "whatever no rule names (ask)"
 AGREED = ("approve", "edit")
+ASSURANCES = ("host", "login", "idp")
 
 
 class RoleLog:
@@ -60,11 +61,32 @@ class RoleLog:
         )
 
 
+@dataclass(slots=True)
+class Delegated:
+    """Roles that somebody has given to another one."""
+
+    giver: str
+    """The login."""
+    getter: str
+    roles: frozenset[str]
+    until: datetime
+    ended: datetime | None = None
+
+    def holds(self, at: datetime) -> bool:
+        """Whether it may count then."""
+        return at < self.until and (self.ended is None or at <= self.ended)
+
+
+DelegationLog = dict[str, Delegated]
+"""All that was ever given, by the id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entered:
     """A body that was entered."""
 
     call_key: str
+    agent_id: str
     tool: str
     agents: tuple[str, ...]
     arguments: Mapping[str, Any]
@@ -72,6 +94,8 @@ class Entered:
     """Those of its host, in this moment."""
     number: int
     """How many bodies of this call were entered before."""
+    newest: int | None = None
+    """The version of the rules that each host must have, in this moment; None where none."""
 
 
 @dataclass(slots=True)
@@ -83,14 +107,14 @@ class _Asked:
     """The ids of who must not vote on the call as it is shown; None where one is not known."""
     votes: list[Mapping[str, Any]] = field(default_factory=list)
     decision: Mapping[str, Any] | None = None
+    decided: datetime | None = None
+    since: datetime | None = None
+    """When it was asked."""
 
     @property
     def approval(self) -> ApprovalSpec | None:
         given = self.request.get("approval")
-        if given is None:
-            return None
-        never = "requester" in given.get("never", ())
-        return ApprovalSpec(tuple(given["ways"]), given.get("deny", 1), never)
+        return None if given is None else ApprovalSpec.of(given)
 
     @property
     def source(self) -> str:
@@ -106,9 +130,33 @@ class _Asked:
 
 
 @dataclass(slots=True)
+class _Grant:
+    """A decision that holds for later calls."""
+
+    asked: _Asked
+    terms: Mapping[str, Any]
+    at: datetime
+    run_id: str
+    revoked: int | None = None
+    """The number of the record that revokes it."""
+    entered: set[str] = field(default_factory=set)
+    """The calls that it has let through."""
+
+    @property
+    def until(self) -> datetime | None:
+        """When it ends."""
+        seconds, until = self.terms.get("seconds"), self.terms.get("until")
+        if seconds is not None:
+            return self.at + timedelta(seconds=seconds)
+        return None if until is None else _time(until)
+
+
+@dataclass(slots=True)
 class _Call:
     asked: dict[str, _Asked] = field(default_factory=dict)
     started: datetime | None = None
+    started_by: int = 0
+    """The number of the record that starts it."""
     ended: bool = False
 
 
@@ -119,6 +167,8 @@ class Judge:
         roles: who had which role when.
         gates: by the name of a tool who must agree to it, as the gate of the agent asks.
         counts: what is counted is added there.
+        delegations: what was ever delegated.
+        violations: what is wrong is added there.
 
     """
 
@@ -127,8 +177,10 @@ class Judge:
         roles: RoleLog,
         gates: Mapping[str, ApprovalSpec | None],
         counts: dict[str, int] | None = None,
+        delegations: DelegationLog | None = None,
+        violations: list[str] | None = None,
     ) -> None:
-        self.violations: list[str] = []
+        self.violations: list[str] = [] if violations is None else violations
         self._roles = roles
         self._gates = gates
         self._calls: dict[str, _Call] = {}
@@ -136,6 +188,12 @@ class Judge:
         """Who has sent what stands in the conversation, edited, or answered; None for unnamed."""
         self._editors: dict[str, set[str | None]] = {}
         """Who has edited the arguments of a call, by its key; None for unnamed."""
+        self._delegations = {} if delegations is None else delegations
+        self._grants: dict[str, _Grant] = {}
+        self._reviews: dict[str, str] = {}
+        """By the request, the person who has broken its glass, until it is closed."""
+        self._number = 0
+        """So many records were read, before a compaction as well."""
         self._is_open = False
         self._status = ""
         self.cursor = 0
@@ -148,6 +206,7 @@ class Judge:
     def read(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Read what was recorded since."""
         for record in records[self.cursor :]:
+            self._number += 1
             at = None if record.get("at") is None else _time(record["at"])
             depth = 0
             while record["kind"] == "child_record":
@@ -169,18 +228,31 @@ class Judge:
                 self._names.add(record.get("by"))
             case "run_ended" if depth == 0:
                 self._is_open = False
+                # Nothing here fails: a build that raises would seem to forbid all it must.
+                assert record["end"]["outcome"] != "failed", f"the run has failed: {record['end']}"
+            case "revoked":
+                if record["grant_id"] in self._grants:
+                    self._grants[record["grant_id"]].revoked = self._number
+            case "glass_broken":
+                self._reviews[record["review"]["id"]] = record["review"]["person"]
+            case "review_closed":
+                breaker = self._reviews.pop(record["review_id"], None)
+                if breaker is None or breaker == record["person"]:
+                    self._note(f"{record['person']} closes a review of what {breaker} has done")
+                self._count("reviews closed")
             case "imported":
                 self._names.add(None)  # whoever wrote the file says who they are
+                self._grants.clear()
                 for call in self._calls.values():
                     if not call.ended:
                         call.asked.clear()
             case "interrupts_checked":
                 for request in record.get("requests", ()):
-                    self._ask(request, ())
+                    self._ask(request, (), at)
                 for each in record.get("decided", ()):
                     self._decide(each)
             case "requested":
-                self._ask(record["request"], record.get("replaces", ()))
+                self._ask(record["request"], record.get("replaces", ()), at)
             case "voted":
                 asked = self._of(record["request_id"])
                 if asked is None:
@@ -194,7 +266,8 @@ class Judge:
                     for request_id in record["request_ids"]:
                         call.asked.pop(request_id, None)
             case "started":
-                self._call(record["call_key"]).started = at
+                call = self._call(record["call_key"])
+                call.started, call.started_by = at, self._number
             case "result":
                 for key, call in self._calls.items():
                     if key == record["call_key"] or key.startswith(record["call_key"] + "."):
@@ -208,10 +281,12 @@ class Judge:
         found = (c.asked[request_id] for c in self._calls.values() if request_id in c.asked)
         return next(found, None)
 
-    def _ask(self, request: Mapping[str, Any], replaces: Iterable[str]) -> None:
+    def _ask(
+        self, request: Mapping[str, Any], replaces: Iterable[str], at: datetime | None
+    ) -> None:
         call = self._call(request["call_key"])
         before = [call.asked.pop(each) for each in replaces if each in call.asked]
-        asked = _Asked(request, frozenset())
+        asked = _Asked(request, frozenset(), since=at)
         approval = asked.approval
         if approval is not None and approval.never:
             asked.excluded = self._ids_of(self._names)
@@ -231,13 +306,21 @@ class Judge:
         if asked is None:
             self._note(f"{decision.get('by')} decides about what does not stand")
             return
-        asked.decision = decision
+        asked.decision, asked.decided = decision, _time(record["at"])
+        if decision.get("grant") is not None:
+            run_id = _run_of(asked.request)
+            self._grants[asked.request["id"]] = _Grant(
+                asked, decision["grant"], asked.decided, run_id
+            )
         if decision["type"] in ("edit", "respond"):
             self._names.add(decision.get("by"))
         if decision["type"] == "edit":
             of_call = self._editors.setdefault(asked.request["call_key"], set())
             of_call.add(decision.get("by"))
-        if asked.approval is None or decision.get("expired"):
+        if asked.approval is None or decision.get("by_grant") is not None:
+            return
+        if decision.get("origin") == "expiry":
+            self._count("expired")
             return
         self._count(f"decided: {decision['type']}")
         wrong = (
@@ -245,6 +328,8 @@ class Judge:
             if decision["type"] == "approve"
             else self._lacks_rejections(asked)
         )
+        if decision["type"] == "approve":
+            wrong += self._lacks_terms(asked, asked.decided)
         for each in wrong:
             self._note(f"{decision['type']} of {asked.what}: {each}")
 
@@ -263,7 +348,67 @@ class Judge:
         if excluded is None:
             return []
         last = {self._roles.person(each["login"]): each for each in asked.votes}
-        return [each for person, each in last.items() if person and person not in excluded]
+        return [
+            each
+            for person, each in last.items()
+            if person and excluded.isdisjoint(self._persons(each)) and self._is_vouched(asked, each)
+        ]
+
+    def _persons(self, vote: Mapping[str, Any]) -> frozenset[str]:
+        """The ids of who has voted, and of whom they represent."""
+        by = vote.get("represents")
+        ids = (self._roles.person(vote["login"]), None if by is None else by["person"])
+        return frozenset(filter(None, ids))
+
+    def _is_vouched(self, asked: _Asked, vote: Mapping[str, Any]) -> bool:
+        """Whether somebody has vouched for who votes as much as is asked, and not too long ago."""
+        assert asked.approval is not None, "only of what several vote on"
+        terms = asked.approval.terms
+        has = ASSURANCES.index(vote.get("assurance", "host"))
+        if has < ASSURANCES.index(terms.assurance):
+            return False
+        if terms.max_auth_age is None:
+            return True
+        since = vote.get("auth_at")
+        age = timedelta(seconds=terms.max_auth_age)
+        return since is not None and _time(vote["at"]) - _time(since) <= age
+
+    def _lacks_terms(self, asked: _Asked, at: datetime) -> list[str]:
+        """Why it could not be approved at this time."""
+        assert asked.approval is not None, "only of what several vote on"
+        terms, since = asked.approval.terms, asked.since
+        if self._is_broken(asked, None):
+            self._count("broken glass")
+            is_told = asked.request["id"] in self._reviews
+            return [] if is_told else ["its glass is broken, and nobody is to review that"]
+        if terms.within is not None and since is not None:
+            self._count("within its time")
+            if at > since + timedelta(seconds=terms.within):
+                return [f"it was approved later than {terms.within} s"]
+        if terms.use_after is not None:
+            self._count("cooled off")
+            began = at - timedelta(seconds=terms.use_after)
+            for number in range(len(asked.votes) + 1):
+                later = asked.votes[number:]
+                if later and _time(later[0]["at"]) <= began:
+                    continue
+                if self._lacks_votes(replace(asked, votes=asked.votes[:number]), None):
+                    return [f"by its {number} first votes too few had agreed for so long"]
+        return []
+
+    def _is_broken(self, asked: _Asked, start: datetime | None) -> bool:
+        """Whether a person who may has let the call run alone."""
+        assert asked.approval is not None, "only of what several vote on"
+        role = asked.approval.terms.glass
+        return role is not None and any(
+            each.get("break_glass")
+            and each["type"] == "approve"
+            and each.get("note")
+            and each.get("represents") is None
+            and self._had(each, role)
+            and (start is None or self._roles.may_have(each["login"], role, start))
+            for each in self._counted(asked, at_start=start is not None)
+        )
 
     def _lacks_rejections(self, asked: _Asked) -> list[str]:
         assert asked.approval is not None, "only of what several vote on"
@@ -284,6 +429,8 @@ class Judge:
         approval = asked.approval
         assert approval is not None, "only of what several vote on"
         counted = self._counted(asked, at_start=start is not None)
+        if self._is_broken(asked, start):
+            return []
         roles = {role for way in approval.ways for role in way}
         against = [
             each
@@ -295,19 +442,50 @@ class Judge:
         agreed = [each for each in counted if each["type"] == "approve"]
 
         def may_stand(vote: Mapping[str, Any], role: str) -> bool:
-            still = start is None or self._roles.may_have(vote["login"], role, start)
+            still = start is None or self._had(vote, role, start)
             return self._had(vote, role) and still
 
-        if _can_be_given(approval, agreed, may_stand):
+        if self._can_be_given(approval, agreed, may_stand):
             return []
         who = ", ".join(each["login"] for each in agreed) or "nobody"
         return [f"{approval} must agree, and of persons who count {who} did"]
 
-    def _had(self, vote: Mapping[str, Any], role: str) -> bool:
-        return self._roles.may_have(vote["login"], role, _time(vote["at"]))
+    def _had(self, vote: Mapping[str, Any], role: str, at: datetime | None = None) -> bool:
+        """Whether the vote may count for a role, at the time of the vote or another one."""
+        when, by = at or _time(vote["at"]), vote.get("represents")
+        if by is None:
+            return self._roles.may_have(vote["login"], role, when)
+        given = self._delegations.get(by["delegation"])
+        return (
+            given is not None
+            and given.holds(when)
+            and role in given.roles
+            and self._roles.person(given.getter) == self._roles.person(vote["login"])
+            and self._roles.person(given.giver) == by["person"]
+            and self._roles.may_have(given.giver, role, when)
+        )
 
     def _surely_had(self, vote: Mapping[str, Any], role: str) -> bool:
+        if vote.get("represents") is not None:
+            return False  # nobody can be sure of it
         return self._roles.surely_has(vote["login"], role, _time(vote["at"]))
+
+    def _can_be_given(
+        self, approval: ApprovalSpec, votes: Sequence[Mapping[str, Any]], may_stand: Any
+    ) -> bool:
+        """Whether each place of one of the ways can be given to another vote: all are tried.
+
+        Nobody stands for two of them, neither as who votes nor as who is represented.
+        """
+        for way in approval.ways:
+            places = [role for role, number in way.items() for _ in range(number)]
+            for chosen in permutations(votes, len(places)):
+                persons = [self._persons(each) for each in chosen]
+                if len(frozenset().union(*persons)) == sum(map(len, persons)) and all(
+                    may_stand(vote, role) for vote, role in zip(chosen, places, strict=True)
+                ):
+                    return True
+        return False
 
     # ------------------------------------------------------------------------ the verdict
 
@@ -322,6 +500,11 @@ class Judge:
             self._note(f"{body.call_key}, {body.tool}({dict(body.arguments)}): {each}")
 
     def _lacks(self, body: Entered, call: _Call, at: datetime) -> Iterator[str]:
+        if body.newest is not None:
+            self._count("entered by rules of a version")
+            version = None if body.rules is None else body.rules.version
+            if version is None or version < body.newest:
+                yield f"its host has rules version {version}, and {body.newest} hold"
         amount = int(body.arguments.get("amount", 0))
         rules = body.rules or RulesSpec(())
         matching = [each for each in rules.rules if each.matches(body.tool, amount, body.agents)]
@@ -354,10 +537,58 @@ class Judge:
             shown = decision.get("arguments") or asked.request["arguments"]
             if shown != body.arguments:
                 yield f"{asked.what} was decided about with {shown}"
-            if asked.approval is not None:
+            if decision.get("by_grant") is not None:
+                self._count("entered by a grant")
+                for why in self._lacks_grant(asked, body, call, at):
+                    yield f"{asked.what}, by a grant: {why}"
+            elif asked.approval is not None:
                 self._count("entered after votes")
+                if any(each.get("represents") for each in asked.votes):
+                    self._count("entered by a vote for another")
+                yield from self._too_late(asked, at)
                 for why in self._lacks_votes(asked, at):
                     yield f"{asked.what}: {why}"
+
+    def _too_late(self, asked: _Asked, at: datetime) -> Iterator[str]:
+        assert asked.approval is not None, "only of what several vote on"
+        soon = asked.approval.terms.use_within
+        if soon is not None and asked.decided is not None:
+            self._count("started soon")
+            if at > asked.decided + timedelta(seconds=soon):
+                yield f"{asked.what} was approved at {asked.decided}, and starts at {at}"
+
+    def _lacks_grant(
+        self, asked: _Asked, body: Entered, call: _Call, at: datetime
+    ) -> Iterator[str]:
+        """Why the grant by which a call has started does not let it through."""
+        assert asked.decision is not None, "seen before"
+        grant = self._grants.get(asked.decision["by_grant"])
+        if grant is None:
+            yield "nobody has given it"
+            return
+        given, now, terms = grant.asked.request, asked.request, grant.terms
+        same = ("tool_name", "agent_path", "source", "approval", "offer")
+        for name in (each for each in same if given.get(each) != now.get(each)):
+            yield f"it is for another {name}"
+        free, match = (given.get("offer") or {}).get("free"), terms.get("match")
+        held = set(given["arguments"]) - set(free or ()) if match is None else set(match)
+        if any(body.arguments.get(name) != given["arguments"].get(name) for name in held):
+            yield f"it is for {given['arguments']}"
+        if grant.until is not None and at >= grant.until:
+            yield f"it had ended at {grant.until}"
+        if grant.revoked is not None and grant.revoked < call.started_by:
+            yield "it was revoked"
+        run_id = _run_of(now)
+        in_run = run_id == grant.run_id or run_id.startswith(f"{grant.run_id}.")
+        is_inside = len(given["agent_path"]) > 1
+        if (terms.get("scope", "run") or ("run" if is_inside else "agent")) == "run" and not in_run:
+            yield "it is for another run"
+        grant.entered.add(body.call_key)
+        uses = terms.get("uses")
+        if uses is not None and len(grant.entered) > uses:
+            yield f"it is for {uses} calls, and lets {len(grant.entered)} through"
+        if asked.approval is not None:
+            yield from self._lacks_votes(replace(asked, votes=grant.asked.votes), at)
 
     def at_rest(self) -> None:
         """Judge an agent whose run waits for people: each request that is open lacks something."""
@@ -380,7 +611,9 @@ class Judge:
             agreed = [each for each in counted if each["type"] == "approve"]
             rejected = [each for each in counted if each["type"] == "reject"]
 
-            if not rejected and _can_be_given(asked.approval, agreed, self._surely_had):
+            if asked.approval.terms.use_after is not None:
+                continue  # they may be enough, and not for so long
+            if not rejected and self._can_be_given(asked.approval, agreed, self._surely_had):
                 who = ", ".join(each["login"] for each in agreed)
                 self._note(f"{asked.what} waits, and {who} are enough for {asked.approval}")
 
@@ -389,8 +622,12 @@ class Judge:
         found = self._of(request_id)
         if found is None or found.approval is None or found.decision is not None:
             return
-        asked = replace(found, votes=[{"login": login}])
+        given = {"login": login, "at": now.isoformat()}
+        asked = replace(found, votes=[given])
         assert asked.approval is not None, "seen above"
+        person = self._roles.person(login)
+        if any(person in self._persons(each) for each in found.votes if each.get("represents")):
+            return  # who has voted for them counts as they
         roles = {role for way in asked.approval.ways for role in way}
         has_role = any(self._roles.surely_has(login, role, now) for role in roles)
         is_known = asked.request.get("requesters") is not None
@@ -404,16 +641,9 @@ class Judge:
         self.violations.append(what)
 
 
-def _can_be_given(
-    approval: ApprovalSpec, votes: Sequence[Mapping[str, Any]], may_stand: Any
-) -> bool:
-    """Whether each place of one of the ways can be given to another vote: all are tried."""
-    for way in approval.ways:
-        places = [role for role, number in way.items() for _ in range(number)]
-        for chosen in permutations(votes, len(places)):
-            if all(may_stand(vote, role) for vote, role in zip(chosen, places, strict=True)):
-                return True
-    return False
+def _run_of(request: Mapping[str, Any]) -> str:
+    """The id of the run that asks."""
+    return str(request["run_id"])
 
 
 def _time(text: str) -> datetime:

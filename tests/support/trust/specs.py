@@ -17,6 +17,7 @@ __all__ = [
     "ApprovalSpec",
     "RuleSpec",
     "RulesSpec",
+    "TermsSpec",
     "drawn_rules",
     "when_of",
 ]
@@ -26,12 +27,26 @@ RAISES = -1
 
 
 @dataclass(frozen=True, slots=True)
+class TermsSpec:
+    """What holds besides who must agree; spans are seconds."""
+
+    within: float | None = None
+    use_after: float | None = None
+    use_within: float | None = None
+    glass: str | None = None
+    """The role that may break the glass."""
+    assurance: Literal["host", "login", "idp"] = "host"
+    max_auth_age: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalSpec:
     """Who must agree to a call."""
 
     ways: tuple[Mapping[str, int], ...]
     deny: int = 1
     never: bool = False
+    terms: TermsSpec = TermsSpec()
 
     @property
     def is_of_several(self) -> bool:
@@ -41,7 +56,32 @@ class ApprovalSpec:
     def made(self) -> Approval:
         """As the library takes it."""
         never: Any = ["requester"] if self.never else []
-        return approval(any_of=self.ways, deny=self.deny, never=never)
+        terms = self.terms
+        return approval(
+            any_of=self.ways,
+            deny=self.deny,
+            never=never,
+            within=terms.within,
+            use_after=terms.use_after,
+            use_within=terms.use_within,
+            break_glass=None if terms.glass is None else {terms.glass: 1},
+            assurance=terms.assurance,
+            max_auth_age=terms.max_auth_age,
+        )
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> ApprovalSpec:
+        """What an approval asks that is recorded so."""
+        terms = TermsSpec(
+            data.get("within"),
+            data.get("use_after"),
+            data.get("use_within"),
+            next(iter(data.get("break_glass") or ()), None),
+            data.get("assurance", "host"),
+            data.get("max_auth_age"),
+        )
+        never = "requester" in data.get("never", ())
+        return ApprovalSpec(tuple(data["ways"]), data.get("deny", 1), never, terms)
 
 
 APPROVALS = (
@@ -52,7 +92,11 @@ APPROVALS = (
     ApprovalSpec(({"finance": 3}, {"ceo": 1, "legal": 1}), deny=2),
     ApprovalSpec(({"finance": 1},), never=True),
 )
-GATES: Mapping[str, ApprovalSpec | None] = {"wire": None, "grant": APPROVALS[2]}
+GATES: Mapping[str, ApprovalSpec | None] = {
+    "wire": None,
+    "grant": APPROVALS[2],
+    "send": APPROVALS[5],
+}
 """By the name of the tool what the gate of the outer agent asks; None for anybody's decision."""
 
 
@@ -111,10 +155,13 @@ class RulesSpec:
 
     rules: tuple[RuleSpec, ...]
     default: Literal["gates", "ask", "deny"] = "gates"
+    version: int | None = None
 
     def made(self) -> Rules:
         """As the library takes it."""
-        return Rules(*(each.made() for each in self.rules), default=self.default)
+        return Rules(
+            *(each.made() for each in self.rules), default=self.default, version=self.version
+        )
 
 
 def drawn_rules(chance: Random) -> RulesSpec:
@@ -150,6 +197,32 @@ FIXED: Mapping[str, tuple[RulesSpec, ...]] = {
     "deny": tuple(RulesSpec((_all(each),)) for each in APPROVALS if each.deny > 1),
     "both": (RulesSpec((_all(APPROVALS[0]), _all(APPROVALS[3]))),),
     "raises": (RulesSpec((RuleSpec("deny", "pay", RAISES), RuleSpec("ask", "[wg]*", RAISES))),),
+    **{
+        word: (
+            RulesSpec(
+                (
+                    RuleSpec(
+                        "ask",
+                        "pay" if word == "soon" else PAYING,
+                        approval=ApprovalSpec(ways, 1, never, terms),
+                    ),
+                )
+            ),
+        )
+        for word, ways, never, terms in (
+            ("within", ({"finance": 2},), True, TermsSpec(within=100)),
+            ("cooling", ({"finance": 2},), False, TermsSpec(use_after=100)),
+            ("soon", ({"finance": 1},), False, TermsSpec(use_within=50)),
+            ("glass", ({"finance": 2},), True, TermsSpec(glass="ceo")),
+            ("login", ({"finance": 1},), False, TermsSpec(assurance="login")),
+            ("fresh", ({"finance": 1},), False, TermsSpec(assurance="idp", max_auth_age=600)),
+        )
+    },
+    "none": (RulesSpec(()),),
+    "two": (RulesSpec((_all(APPROVALS[0]),)),),
+    "paying": tuple(
+        RulesSpec((RuleSpec("ask", "pay", approval=each),)) for each in APPROVALS if each.never
+    ),
     "sudden": (RulesSpec((RuleSpec("deny", PAYING),)), RulesSpec((_all(APPROVALS[1]),))),
 }
 """Rules that are not drawn, by what they are for. The sudden ones come as a call starts."""

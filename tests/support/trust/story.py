@@ -12,19 +12,19 @@ import itertools
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, UserPromptPart
 
-from tests.support.agents import FakeClock
 from tests.support.loops import never, soon
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts
-from tests.support.trust.judge import Entered, Judge, RoleLog
-from tests.support.trust.specs import FIXED, GATES, RulesSpec, drawn_rules
+from tests.support.trust.judge import Delegated, DelegationLog, Entered, Judge, RoleLog
+from tests.support.trust.specs import FIXED, GATES, RuleSpec, RulesSpec, drawn_rules
 from understudy import (
     Agent,
     AgentRef,
@@ -33,11 +33,15 @@ from understudy import (
     NotInterrupted,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Status,
     ToolContext,
+    UnfitHost,
+    UsageError,
     approve,
     call,
     edit,
+    grant,
     reject,
     respond,
     tool,
@@ -45,12 +49,13 @@ from understudy import (
 from understudy.actors import AgentActor, LoopActorRegistry
 from understudy.errors import PeopleUnavailable, UnderstudyError, UnknownAgent, VoteRefused
 from understudy.journal.database_store import DatabaseStore
+from understudy.login import User
 from understudy.middleware import Middleware, SubAgent
 from understudy.models import ScriptedRequest
 from understudy.testing import FakePeople
-from understudy.trust import Caller, Person
+from understudy.trust import Caller, GrantTerms, Person
 
-__all__ = ["Act", "Told", "acts_of", "shortened", "told"]
+__all__ = ["AMONG", "MORE", "Act", "Told", "acts_of", "shortened", "told"]
 
 STAFF = ("ann", "bob", "cy", "dan", "eve", "ann@home", "bot", "amy", "zoe")
 """Who tries to decide: among them a second login, a service, a customer, and a stranger."""
@@ -61,8 +66,6 @@ SCENES = (
     ("begin never held", "steer", "vote all"),
     ("begin never wire", "edit", "vote all"),
     ("begin never wire", "respond", "vote all"),
-    ("begin never beside", "edit", "vote all"),
-    ("begin several wire", "edit", "vote all"),
     ("begin strict", "vote and lose", "vote all"),
     ("begin deny", "reject a vote", "vote all"),
     ("begin strict", "vote", "move", "vote all"),
@@ -86,8 +89,54 @@ ANY = (
     *("swap", "swap beside", "change", "steer", "kill", "restart", "crash", "passivate", "move"),
     *("away", "later", "release", "compact", "always", "run"),
 )
-PLANS = {"wire": "plan wire 300;pay 700", "beside": "plan pay 700,wire 300"}
+PLANS = {
+    "wire": "plan wire 300;pay 700",
+    "beside": "plan pay 700,wire 300",
+    "one": "plan pay 700",
+    "send": "plan send 300;send 300,send 300;send 700",
+    "both": "plan send 300,wire 300",
+}
 """What a run does whose calls are not drawn."""
+MORE = (
+    ("begin paying beside", "edit", "vote as suspects", "vote all"),
+    (
+        *("begin two wire", "edit", "vote as finance", "vote as finance", "vote as finance"),
+        *("vote as suspects", "vote all"),
+    ),
+    ("begin strict", "delegate", "vote as delegate", "vote all"),
+    ("begin two one", "delegate finance", "vote as both", "vote all"),
+    ("begin two one", "delegate finance", "vote as delegate", "end delegation", "vote all"),
+    ("begin two one", "delegate finance", "vote as delegate", "giver loses", "vote all"),
+    ("begin several", "delegate", "vote as delegate", "outlast", "vote all"),
+    ("begin within one", "vote as finance", "outlast", "vote all"),
+    ("begin within one", "vote all"),
+    ("begin cooling one", "vote all"),
+    ("begin cooling one", "vote", "twice", "reject a vote", "outlast", "vote all"),
+    ("begin soon beside", "vote as finance", "outlast", "vote all"),
+    ("begin glass one", "break glass wrongly", "break glass", "review", "vote all"),
+    ("begin login", "vote", "vote as login", "vote all"),
+    ("begin fresh", "vote as login", "vote by an old login", "vote all"),
+    ("begin none send", "give", "run send", "vote all"),
+    ("begin none send", "give once", "vote all"),
+    ("begin none send", "give for an amount", "vote all"),
+    ("begin none send", "give for a run", "run send", "vote all"),
+    ("begin none send", "give for a while", "run both", "outlast", "vote all"),
+    ("begin none send", "give freely", "run both", "revoke", "vote all"),
+    ("begin none send", "give freely", "run both", "granter loses", "vote all"),
+    ("begin two one", "older", "vote all"),
+    ("begin strict", "vote", "older", "run", "vote all"),
+)
+"""Rounds of delegations, terms, grants, and rules with a version."""
+CALM = ("none", "two", "paying", "within", "cooling", "soon", "glass", "login", "fresh")
+"""The rules with which a round begins by a customer whose run waits in no body."""
+AMONG = (
+    *("vote", "vote", "twice", "vote and lose", "lose", "gain", "reject", "edit", "respond"),
+    *("steer", "kill", "restart", "crash", "passivate", "move", "later", "compact", "always"),
+    *("delegate", "vote as delegate", "end delegation", "outlast", "give", "revoke", "run"),
+)
+"""Acts of any kind in between there."""
+TOOLS = ("pay", "wire", "grant", "send")
+"""The tools that pay; the gate of the last one offers grants."""
 TRICKS = (("ann", "ann@home"), ("bob", "bob"), ("bob", "cy"), ("eve", "eve"), ("bot", "ann"), ())
 """Who votes first."""
 MOST_VOTES = 20
@@ -108,15 +157,26 @@ class Act:
         return f"{self.what} {' '.join(map(str, self.numbers))}"
 
 
-def acts_of(seed: int, rounds: int) -> list[Act]:
-    """The acts of a story: rounds, each of a run, what comes between, and votes until its end."""
+Scenes = Sequence[tuple[str, ...]]
+
+
+def acts_of(seed: int, rounds: int, of: Scenes = SCENES, between: Sequence[str] = ANY) -> list[Act]:
+    """The acts of a story: rounds, each of a run, what comes between, and votes until its end.
+
+    Args:
+        seed: of all chance.
+        rounds: the number of them.
+        of: what they are made of: `SCENES` or `MORE`.
+        between: the acts that may come in between: `ANY` or `AMONG`.
+
+    """
     chance = Random(seed)
     whats: list[str] = []
     scenes: list[tuple[str, ...]] = []
     for _ in range(rounds):
-        scenes = scenes or chance.sample(SCENES, len(SCENES))
+        scenes = scenes or chance.sample(of, len(of))
         scene = list(scenes.pop())
-        for each in chance.choices(ANY, k=chance.randrange(4)):
+        for each in chance.choices(between, k=chance.randrange(4 if of is SCENES else 2)):
             scene.insert(chance.randrange(1, len(scene) + 1), each)
         whats += scene
     return [Act(what, tuple(chance.randrange(1000) for _ in range(4))) for what in whats]
@@ -149,6 +209,7 @@ class _Directory(FakePeople):
                 "dan": Person(id="p4", name="Dan", roles=frozenset({"legal"})),
                 "eve": Person(id="p5", name="Eve", roles=frozenset({"ceo", "finance"})),
                 "amy": Person(id="p6", name="Amy"),
+                "kim": Person(id="p8", name="Kim"),
                 "bot": Person(id="p7", name="Bot", roles=finance, kind="service"),
             }
         )
@@ -233,11 +294,12 @@ def _agent(host: _Host) -> Agent:
 
     tools = [
         look,
-        *(tool(name=name, description="Pay.")(pay) for name in ("pay", "wire", "grant")),
+        *(tool(name=name, description="Pay.")(pay) for name in TOOLS),
     ]
     helper = Agent("helper", ScriptedModel(_reply), tools=tools, middleware=[_Between(host)])
     gates: dict[str, Any] = {
-        name: True if who is None else {"approval": who.made()} for name, who in GATES.items()
+        name: True if who is None else {"approval": who.made(), "grant": name == "send"}
+        for name, who in GATES.items()
     }
     return Agent(
         "desk",
@@ -278,12 +340,21 @@ def _calls(turn: str, number: int) -> list[Any]:
 
 class _Story:
     def __init__(self, place: Path | Hosts, seed: int) -> None:
-        self.clock = FakeClock()
+        self.clock = SimulatedClock()
         self.people = _Directory()
         self.roles = RoleLog()
         self.id = "case0"
         """The agent of the round."""
-        self.judge = Judge(self.roles, GATES)
+        self.delegations: DelegationLog = {}
+        self.version = 0
+        """The highest version that rules have had."""
+        self.newest: RulesSpec | None = None
+        """The rules of a version that each host must have; None where none."""
+        self.granter = ""
+        self.counts: dict[str, int] = {}
+        self.violations: list[str] = []
+        self.judges: dict[str, Judge] = {}
+        """By agent, also of rounds that are over: what cools off may start later."""
         self.suspects: list[str] = []
         """Who has asked for something in this round, and will try to vote first."""
         chance = Random(f"rules {seed}")
@@ -303,6 +374,17 @@ class _Story:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.roles.note(self.clock.now(), self.people.logins())
 
+    @property
+    def judge(self) -> Judge:
+        """Of the agent of the round."""
+        return self._judge_of(self.id)
+
+    def _judge_of(self, id: str) -> Judge:
+        if id not in self.judges:
+            log = (self.counts, self.delegations, self.violations)
+            self.judges[id] = Judge(self.roles, GATES, *log)
+        return self.judges[id]
+
     def new_id(self) -> str:
         """Ids by which a story looks the same each time."""
         return f"id{next(self._ids)}"
@@ -316,7 +398,17 @@ class _Story:
         number = self._entered.get(ctx.call_key, 0)
         self._entered[ctx.call_key] = number + 1
         agents = tuple(ctx.agent_path)
-        body = Entered(ctx.call_key, ctx.tool_name, agents, arguments, host.rules, number)
+        newest = None if self.newest is None else self.newest.version
+        body = Entered(
+            call_key=ctx.call_key,
+            agent_id=ctx.agent_id.partition("/")[0],
+            tool=ctx.tool_name,
+            agents=agents,
+            arguments=arguments,
+            rules=host.rules,
+            number=number,
+            newest=newest,
+        )
         self.bodies.append(body)
         if self.hangs:
             self.hangs, self.held, self.hung = False, None, host
@@ -329,15 +421,17 @@ class _Story:
             await host.ref.resume({"any": approve(by="ann")})
         except DecisionError as refused:
             if "from inside a tool" not in refused.message:
-                self.judge.violations.append(f"a tool was let decide: {refused}")
+                self.violations.append(f"a tool was let decide: {refused}")
         if self.held is not None and not host.is_gone:
             self.is_held.set()
             await self.held.wait()
 
     # ------------------------------------------------------------------------- the hosts
 
-    async def opens(self, rules: RulesSpec | None) -> _Host:
-        """Another host."""
+    async def opens(self, rules: RulesSpec | None, *, is_old: bool = False) -> _Host:
+        """Another host, with the newest rules of a version where the store has some."""
+        if self.newest is not None and not is_old:
+            rules = self.newest
         name = f"host{next(self._numbers)}"
         if self._sqlite is not None:
             store = self._sqlite.store()
@@ -361,11 +455,11 @@ class _Story:
             for number in range(count):
                 await self.opens(rules=self.pool[1 + number])
             for played, act in enumerate(acts, 1):
-                self.clock.advance(1)
+                await self._advance(1)
                 self.lines.append(str(act))
                 await self._acts(act)
                 await self._judged()
-                if self.judge.violations:
+                if self.violations:
                     return played
             return len(acts)
         finally:
@@ -374,6 +468,9 @@ class _Story:
                 host.is_gone = True
                 await self.closes(host)
             await self._ended()
+
+    async def _advance(self, seconds: float) -> None:
+        await soon(self.clock.advance(seconds))
 
     async def _acts(self, act: Act) -> None:
         first, *words = act.what.split()
@@ -395,8 +492,11 @@ class _Story:
         with suppress(UnderstudyError):  # before the first run
             self.judge.read(await soon(self._records(host)))
         bodies, self.bodies = self.bodies, []
+        for id in {body.agent_id for body in bodies} - {self.id}:
+            exported = await soon(host.runtime.export(id))
+            self._judge_of(id).read(exported["records"])
         for body in bodies:
-            self.judge.entered(body)
+            self._judge_of(body.agent_id).entered(body)
         if not self._is_held:
             self.judge.at_rest()
 
@@ -416,7 +516,7 @@ class _Story:
             refs = [each.runtime.get(self.id) for each in self.hosts]
             idle = 0 if any(ref.status() is Status.RUNNING for ref in refs) else idle + 1
             if idle == MOST_LOOKS:
-                self.judge.violations.append("it is recorded to run, and nobody runs it")
+                self.violations.append("it is recorded to run, and nobody runs it")
                 return records
 
     # -------------------------------------------------------------------------- waiting
@@ -437,7 +537,7 @@ class _Story:
         done, _ = await asyncio.wait({task, held}, timeout=LONG, return_when=FIRST_COMPLETED)
         held.cancel()
         if not done:
-            self.judge.violations.append(f"it does not come to rest: {future!r}")
+            self.violations.append(f"it does not come to rest: {future!r}")
         if not task.done():
             return None
         self._tasks.discard(task)
@@ -509,20 +609,45 @@ class _Story:
         """
         await self._released()
         self.id = f"case{next(self._numbers)}"
-        self.judge = Judge(self.roles, GATES, self.judge.counts)
         self.people.restore()
         self._note_roles()
         self.suspects.clear()
         self.people.meanwhile = None
+        for given in self.delegations.values():
+            given.ended = given.ended or self.clock.now()
+        for each in await soon(self.hosts[0].runtime.delegations()):
+            await soon(self.hosts[0].runtime.end_delegation(each.id))
         pool = next((FIXED[word] for word in words if word in FIXED), self.pool)
         for at, host in enumerate(self.hosts):
             host.prepared = None
-            host.swap(pool[(b + at) % len(pool)])
-        self.clock.advance(61)
+            await self._puts(host, pool[(b + at) % len(pool)])
+        await self._advance(61)
         self._say(f"    {self.hosts[0].rules}")
-        c = c if pool is self.pool or c % 4 == 0 else 0  # somebody who is known
+        if words and words[0] in CALM:
+            c, d = 0, 2  # by a customer, and no body waits
+        elif pool is not self.pool and c % 4:
+            c = 0  # somebody who is known
         plan = next((PLANS[word] for word in words if word in PLANS), None) or self._plan(a, b)
         await self._runs(plan, c, 21 if "held" in words else d)
+
+    async def _puts(self, host: _Host, rules: RulesSpec | None) -> None:
+        """From now on these rules hold at the host, and none of a version in the store."""
+        if self.newest is None:
+            host.swap(rules)
+            return
+        await soon(host.runtime.retire_rules())
+        host.rules = rules
+        await soon(host.runtime.set_rules(None if rules is None else rules.made()))
+        if host is self.hosts[-1]:
+            self.newest = None
+
+    async def _run_send(self, a: int, b: int, c: int, d: int) -> None:
+        await self._released()
+        await self._runs(PLANS["send"], 0, 2)
+
+    async def _run_both(self, a: int, b: int, c: int, d: int) -> None:
+        await self._released()
+        await self._runs(PLANS["both"], 0, 2)
 
     async def _run(self, a: int, b: int, c: int, d: int) -> None:
         await self._released()
@@ -552,21 +677,31 @@ class _Story:
         await self._released()
 
     async def _later(self, a: int, b: int, c: int, d: int) -> None:
-        self.clock.advance(61)
+        await self._advance(61)
+
+    async def _outlast(self, a: int, b: int, c: int, d: int) -> None:
+        """More time passes than most terms allow."""
+        await self._advance(101)
+        if not self._is_held:
+            await self._rests(self._rest())
 
     async def _open(self) -> list[Any]:
         state = await soon(self.hosts[0].runtime.get(self.id).state())
         return sorted(state.requests, key=lambda each: (each.call_key, each.source, each.id))
 
-    async def _decides(self, host: _Host, request: Any, decision: Decision) -> None:
+    async def _decides(
+        self, host: _Host, request: Any, decision: Decision, user: User | None = None
+    ) -> None:
         is_away, now = self.people.is_away, self.clock.now()
         self._say(f"    {decision.by} {decision.type} {request.source} {request.call_key[-9:]}")
-        error = await self._rests(host.ref.resume({request.id: decision}))
+        ref = host.ref if user is None else user.calling(host.ref)
+        error = await self._rests(ref.resume({request.id: decision}))
         is_vote = decision.type in ("approve", "reject") and decision.grant is None
-        if isinstance(error, VoteRefused) and is_vote and not is_away:
+        is_plain = is_vote and not decision.break_glass and user is None
+        if isinstance(error, VoteRefused) and is_plain and not is_away:
             self.judge.refused(request.id, str(decision.by), now)
         elif error is not None and not isinstance(
-            error, (DecisionError, NotInterrupted, PeopleUnavailable)
+            error, (DecisionError, NotInterrupted, PeopleUnavailable, UnfitHost)
         ):
             raise error
 
@@ -614,12 +749,18 @@ class _Story:
         tricks = [*self.suspects, *chance.choice(TRICKS)]
         for at in range(MOST_VOTES):
             requests = await self._open()
-            if not requests or self._is_held or self.judge.violations:
+            if not requests or self._is_held or self.violations:
                 break
             request = requests[0] if at < len(tricks) else chance.choice(requests)
             if request.approval is not None:
                 login = tricks[at] if at < len(tricks) else chance.choice((*VOTERS, *STAFF))
                 given: Any = approve(by=login)
+                if request.approval.assurance != "host" and chance.random() < 0.7:
+                    await self._votes_as(request, login, chance.randrange(4), d)
+                    continue
+                if request.approval.use_after is not None and chance.random() < 0.3:
+                    await self._outlast(a, b, c, d)
+                    continue
             elif d % 3 == 0 and "edit" in request.allowed:
                 given = edit({"order": "edited", "amount": chance.choice(AMOUNTS)}, by="cy")
                 self._suspect("cy")
@@ -628,6 +769,187 @@ class _Story:
             await self._decides(self._host(d), request, given)
             await self._judged()
         await self._released()
+
+    # --------------------------------------------------------- delegations, terms, grants
+
+    async def _delegate(self, a: int, b: int, c: int, d: int) -> None:
+        """Somebody lets another one vote with their roles, for a while or for a minute and more."""
+        giver, getter = VOTERS[a % len(VOTERS)], ("kim", "kim", "dan", "amy", "bot")[b % 5]
+        await self._delegates(giver, getter, c, 90 if d % 2 else 9_000)
+
+    async def _delegate_finance(self, a: int, b: int, c: int, d: int) -> None:
+        await self._delegates(("ann", "bob", "cy", "eve")[a % 4], "kim", c, 9_000)
+
+    async def _delegates(self, giver: str, getter: str, c: int, seconds: float) -> None:
+        roles = sorted(self.people.logins()[giver][2])
+        until = self.clock.now() + timedelta(seconds=seconds)
+        if not roles or giver == getter:
+            return
+        try:
+            made = await soon(
+                self._host(c).runtime.delegate(
+                    from_=giver, to=getter, roles=roles, until=until, reason="away"
+                )
+            )
+        except UnderstudyError as refused:  # a service, or a role that is known to be lost
+            self._say(f"    {type(refused).__name__}: {refused}")
+            return
+        self._say(f"    {giver} to {getter} until {until:%H:%M:%S}: {roles}")
+        self.delegations[made.id] = Delegated(giver, getter, frozenset(roles), until)
+
+    def _given(self) -> Delegated | None:
+        return next(reversed(self.delegations.values()), None)
+
+    async def _vote_as_delegate(self, a: int, b: int, c: int, d: int) -> None:
+        given = self._given()
+        if given is not None:
+            await self._on_one(c, b, approve(by=given.getter), plain=False)
+
+    async def _vote_as_both(self, a: int, b: int, c: int, d: int) -> None:
+        given = self._given()
+        if given is not None:
+            both = [given.getter, given.giver]
+            for login in both if a % 2 else reversed(both):
+                await self._on_one(c, 0, approve(by=login), plain=False)
+                await self._judged()
+
+    async def _end_delegation(self, a: int, b: int, c: int, d: int) -> None:
+        for id, given in self.delegations.items():
+            if given.ended is None and await soon(self._host(c).runtime.end_delegation(id)):
+                given.ended = self.clock.now()
+
+    async def _giver_loses(self, a: int, b: int, c: int, d: int) -> None:
+        given = self._given()
+        for role in sorted(given.roles) if given is not None else ():
+            self._loses_if_there(given.giver, role)  # type: ignore[union-attr]  # seen above
+        await self._advance(61)
+
+    def _loses_if_there(self, login: str, role: str) -> None:
+        if role in self.people.logins()[login][2]:
+            self._loses(login, role)
+
+    async def _break_glass(self, a: int, b: int, c: int, d: int) -> None:
+        await self._on_one(c, d, approve(by="eve", break_glass=True, note="fire"), plain=False)
+
+    async def _break_glass_wrongly(self, a: int, b: int, c: int, d: int) -> None:
+        """By somebody without the role, or without a reason."""
+        for by, note in (("eve", None), (("bob", "ann", "cy")[a % 3], "fire")):
+            given = approve(by=by, break_glass=True, note=note)
+            await self._on_one(c, d, given, plain=False)
+
+    async def _review(self, a: int, b: int, c: int, d: int) -> None:
+        """Who has broken the glass tries to close the review, and then another person does."""
+        runtime = self._host(c).runtime
+        for review in await soon(runtime.reviews()):
+            for login in ("eve", "bob", "kim"):
+                with suppress(UnderstudyError):
+                    await soon(runtime.get(review.agent_id).close_review(review.id, by=login))
+
+    async def _vote_as_finance(self, a: int, b: int, c: int, d: int) -> None:
+        by = ("ann", "bob", "cy", "eve")[a % 4]
+        await self._on_one(c, b, approve(by=by), plain=False)
+
+    async def _vote_as_suspects(self, a: int, b: int, c: int, d: int) -> None:
+        """All who have asked for something in this round vote."""
+        for login in list(self.suspects):
+            await self._on_one(c, 0, approve(by=login), plain=False)
+
+    async def _vote_as_login(self, a: int, b: int, c: int, d: int) -> None:
+        requests = [each for each in await self._open() if each.approval is not None]
+        if requests and not self._is_held:
+            await self._votes_as(requests[0], VOTERS[a % len(VOTERS)], b % 4, c)
+
+    async def _vote_by_an_old_login(self, a: int, b: int, c: int, d: int) -> None:
+        requests = [each for each in await self._open() if each.approval is not None]
+        if requests and not self._is_held:
+            await self._votes_as(requests[0], ("ann", "bob", "cy", "eve")[a % 4], 3, c)
+
+    async def _votes_as(self, request: Any, login: str, how: int, host: int) -> None:
+        """Somebody votes who has logged in: here, or at a provider now, long ago, or some time."""
+        user = User(login, {"read", "decide"})
+        if how:
+            ago = (None, timedelta(seconds=5), timedelta(seconds=700))[how - 1]
+            at = None if ago is None else self.clock.now() - ago
+            issuer = "https://idp.example"
+            known = Caller(name=login, assurance="idp", issuer=issuer, subject=login, auth_at=at)
+            user = User(login, {"read", "decide"}, verified=known)
+        await self._decides(self._host(host), request, approve(by=login), user)
+        await self._judged()
+
+    async def _give(self, a: int, b: int, c: int, d: int) -> None:
+        """A decision that holds for later calls."""
+        terms = grant(
+            uses=(None, 1, 2, 3)[b % 4],
+            until=(None, 50, 50, 9_000)[c % 4],
+            match=(None, ["amount"], [])[d % 3],
+            scope="agent" if (a + d) % 4 else "run",
+        )
+        await self._gives(terms, a, b)
+
+    async def _give_once(self, a: int, b: int, c: int, d: int) -> None:
+        await self._gives(grant(uses=1, match=[], scope="agent"), a, b)
+
+    async def _give_for_an_amount(self, a: int, b: int, c: int, d: int) -> None:
+        await self._gives(grant(match=["amount"], scope="agent"), a, b)
+
+    async def _give_for_a_run(self, a: int, b: int, c: int, d: int) -> None:
+        await self._gives(grant(match=[]), a, b)
+
+    async def _give_for_a_while(self, a: int, b: int, c: int, d: int) -> None:
+        await self._gives(grant(until=50, match=[], scope="agent"), a, b)
+
+    async def _give_freely(self, a: int, b: int, c: int, d: int) -> None:
+        await self._gives(grant(match=[], scope="agent"), a, b)
+
+    async def _gives(self, terms: GrantTerms, a: int, b: int) -> None:
+        if self._is_held:
+            return
+        requests = [each for each in await self._open() if each.offer is not None]
+        if not requests:
+            return
+        request = requests[0]
+        self.granter = ("ann", "bob", "cy")[a % 3]
+        await self._decides(self._host(b), request, approve(grant=terms, by=self.granter))
+
+    async def _revoke(self, a: int, b: int, c: int, d: int) -> None:
+        if not self._is_held:
+            for id in (await soon(self.hosts[0].runtime.get(self.id).state())).grants:
+                await soon(self._host(c).runtime.get(self.id).revoke(id))
+
+    async def _granter_loses(self, a: int, b: int, c: int, d: int) -> None:
+        if self.granter:
+            self._loses_if_there(self.granter, "finance")
+        await self._advance(61)
+
+    async def _older(self, a: int, b: int, c: int, d: int) -> None:
+        """The rules get a higher version, and a host that has the one before tries to go on."""
+        await self._released()
+        base = self._host(c).rules or RulesSpec(())
+        old, new = replace(base, version=self.version + 1), replace(base, version=self.version + 2)
+        self.version += 2
+        for host in self.hosts:
+            host.rules = old
+            await soon(host.runtime.set_rules(old.made()))
+        self.newest = new
+        for host in self.hosts:
+            host.rules = new
+            await soon(host.runtime.set_rules(new.made()))
+        other = RulesSpec((*base.rules, RuleSpec("deny", "other")), version=new.version)
+        with suppress(UsageError):
+            await soon(self.hosts[0].runtime.set_rules(other.made()))
+            self.violations.append("two sets of rules have one version")
+            return
+        if self._sqlite is not None:
+            await self.closes(self.hosts[0])
+        older = await self.opens(old, is_old=True)
+        for login in ("ann", "bob", "cy", "eve", "dan"):
+            requests = [each for each in await self._open() if each.approval is not None]
+            if requests and not self._is_held:
+                await self._decides(older, requests[0], approve(by=login))
+        await self._judged()
+        await self.closes(older)
+        if self._sqlite is not None:
+            await self._goes_on(await self.opens(new))
 
     async def _vote_and_lose(self, a: int, b: int, c: int, d: int) -> None:
         """Somebody votes, and loses the role that counted before the call starts."""
@@ -644,7 +966,7 @@ class _Story:
             login, role = found[a % len(found)]
             await self._decides(self._host(c), request, approve(by=login))
             self._loses(login, role)
-            self.clock.advance(61)
+            await self._advance(61)
 
     def _suspect(self, login: str | None) -> None:
         if login is not None and login not in self.suspects:
@@ -659,7 +981,7 @@ class _Story:
         if roles:
             self._loses(login, roles[b % len(roles)])
         if d % 3:
-            self.clock.advance(61)
+            await self._advance(61)
 
     def _loses(self, login: str, role: str) -> None:
         for each in self._logins_of(login):
@@ -677,12 +999,12 @@ class _Story:
         self._say(f"    {login} gains {role}")
         self._note_roles()
         if d % 3:
-            self.clock.advance(61)
+            await self._advance(61)
 
     async def _away(self, a: int, b: int, c: int, d: int) -> None:
         """The directory is away for one vote."""
         self.people.is_away = True
-        self.clock.advance(61)
+        await self._advance(61)
         await self._vote(a, b, c, d)
         self.people.is_away = False
 
@@ -699,7 +1021,7 @@ class _Story:
             host.prepared = rules
         else:
             self.people.meanwhile = lambda: host.swap(rules)
-            self.clock.advance(61)
+            await self._advance(61)
 
     async def _change(self, a: int, b: int, c: int, d: int) -> None:
         """A middleware changes the arguments of the next call that pays."""
@@ -765,9 +1087,13 @@ class _Story:
         await self._vote(a, b, c, d)
         [host] = self.hosts
         data = await soon(host.runtime.export(self.id))
+        rules = None if host.rules is None else replace(host.rules, version=None)
         await self.closes(host)
         self._sqlite = self._sqlite.beside()
-        new = await self.opens(rules=host.rules)
+        self.newest = None  # the log of trust stays there
+        for given in self.delegations.values():
+            given.ended = given.ended or self.clock.now()
+        new = await self.opens(rules=rules)
         await soon(new.runtime.import_(data, by="amy" if d % 2 else None))
         await self._goes_on(new)
 
@@ -784,7 +1110,7 @@ async def told(place: Path | Hosts, seed: int, acts: Sequence[Act]) -> Told:
     """
     story = _Story(place, seed)
     played = await story.lived(acts)
-    return Told(story.judge.violations, played, story.judge.counts, story.lines)
+    return Told(story.violations, played, story.counts, story.lines)
 
 
 async def shortened(folder: Path, seed: int, acts: Sequence[Act]) -> str:

@@ -20,8 +20,8 @@ POOLED = (
     "pool_mode = session, server_reset_query = DISCARD ALL), or connect to the server itself."
 )
 NO_SESSION = (
-    "a pooler before the server may be paused, or have no free session (a runtime needs four: see "
-    "its default_pool_size)"
+    "a pooler before the server may be paused, or have no free session (a runtime needs four, and "
+    "another one to reserve what calls spend: see its default_pool_size)"
 )
 OF_ANOTHER_SESSION = frozenset({"26000", "42P01", "42P05"})
 """What statements end with, by SQLSTATE, in a session that was set up by somebody else."""

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 GIVE_BACKS_TABLE = """CREATE TABLE give_backs (
         no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent bigint NOT NULL,
+        incarnation bigint NOT NULL,
+        what text COLLATE "C" NOT NULL,
         counter bigint NOT NULL,
         ref text NOT NULL,
-        amount numeric
+        amount numeric,
+        UNIQUE (agent, incarnation, what, counter, no)
     )"""
-"""What calls give back of a counter that is not folded yet. A commit of records adds to it, for it
-must not lock the row of another agent's call; `amount` is null for all of what was spent."""
+"""What is given back of which call's row, and is not folded yet. A commit of records adds to it,
+for it must not lock the row of another agent's call; `amount` is null for all of what was spent."""
 
 _OF_CALL = "s.agent = {agent} AND s.incarnation = {incarnation} AND s.what = {what}"
 _OF_THIS = _OF_CALL.format(agent="agent_keys[i]", incarnation="incarnations[i]", what="whats[i]")
@@ -21,7 +25,9 @@ _OF_ROW = (
     "s.agent = {of}.agent AND s.incarnation = {of}.incarnation AND s.what = {of}.what"
     " AND s.counter = {of}.counter"
 )
-_IN_ORDER = "s.at, a.agent_id, s.incarnation, s.what"
+_NOT_GIVEN = f"""NOT EXISTS (
+        SELECT FROM give_backs s WHERE {_OF_ROW.format(of="t")})"""
+"""Whether the row `t` is not about to be given back."""
 
 FOLD_FUNCTION = f"""CREATE FUNCTION fold_spending(ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -48,14 +54,16 @@ BEGIN
     ON CONFLICT (counter, bucket) DO UPDATE SET amount = b.amount + excluded.amount,
         unknown = b.unknown + excluded.unknown;
     FOR given IN
-        SELECT g.no, g.counter, g.ref, g.amount FROM give_backs g
-        WHERE g.counter = ANY(ids) ORDER BY g.no
+        SELECT g.* FROM give_backs g WHERE g.counter = ANY(ids) ORDER BY g.no
     LOOP
-        SELECT s.agent, s.incarnation, s.what, s.counter, s.bucket, s.amount, s.is_unknown,
-            s.is_folded
-        INTO spent FROM spending s JOIN agents a ON a.key = s.agent
-        WHERE s.ref = given.ref AND s.ref <> '' AND s.counter = given.counter AND NOT s.is_open
-        ORDER BY {_IN_ORDER} LIMIT 1;
+        SELECT s.* INTO spent FROM spending s
+        WHERE {_OF_ROW.format(of="given")} AND s.ref = given.ref AND NOT s.is_open;
+        IF NOT FOUND THEN -- two hosts gave it back at the same time
+            SELECT t.* INTO spent FROM spending t
+            WHERE t.ref = given.ref AND t.ref <> '' AND t.counter = given.counter
+                AND NOT t.is_open AND {_NOT_GIVEN}
+            ORDER BY t.at, t.agent, t.incarnation, t.what LIMIT 1;
+        END IF;
         IF FOUND THEN
             PERFORM 1 FROM spending s WHERE {_OF_ROW.format(of="spent")} FOR UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND OR NOT spent.is_folded;
@@ -251,7 +259,8 @@ SETTLE = f"""
 UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
     SELECT m.amount FROM unnest(%(of)s::int8[], %(budgets)s::text[], %(amounts)s::numeric[])
         AS m (nth, budget, amount)
-    JOIN counters c ON c.budget = m.budget WHERE m.nth = n.nth AND c.id = s.counter), s.amount)
+    WHERE m.nth = n.nth AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
+), s.amount)
 FROM unnest(%(agents)s::int8[], %(incarnations)s::int8[], %(whats)s::text[], %(unknown)s::bool[])
     WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
 WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
@@ -260,22 +269,19 @@ WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.wha
 sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter)."""
 
 GIVE_BACK = f"""
-INSERT INTO give_backs (counter, ref, amount)
-SELECT f.counter, n.ref, n.amount
+INSERT INTO give_backs (agent, incarnation, what, counter, ref, amount)
+SELECT f.agent, f.incarnation, f.what, f.counter, n.ref, n.amount
 FROM (
     SELECT *, row_number() OVER (PARTITION BY budget, ref ORDER BY nth) - 1 AS before
     FROM unnest(%(budgets)s::text[], %(refs)s::text[], %(amounts)s::numeric[])
         WITH ORDINALITY AS m (budget, ref, amount, nth)
 ) n
 CROSS JOIN LATERAL (
-    SELECT s.counter FROM spending s JOIN counters c ON c.id = s.counter
-    JOIN agents a ON a.key = s.agent
-    WHERE s.ref = n.ref AND s.ref <> '' AND c.budget = n.budget AND NOT s.is_open
-    ORDER BY {_IN_ORDER}, c.key LIMIT 1 OFFSET n.before + (
-        SELECT count(*) FROM give_backs g JOIN counters k ON k.id = g.counter
-        WHERE g.ref = n.ref AND k.budget = n.budget)
+    SELECT t.agent, t.incarnation, t.what, t.counter
+    FROM spending t JOIN counters c ON c.id = t.counter JOIN agents a ON a.key = t.agent
+    WHERE t.ref = n.ref AND t.ref <> '' AND c.budget = n.budget AND NOT t.is_open AND {_NOT_GIVEN}
+    ORDER BY t.at, a.agent_id, t.incarnation, t.what, c.key LIMIT 1 OFFSET n.before
 ) f ORDER BY n.nth"""  # noqa: S608 - of a constant
-"""Behind those that are given back already, but not folded yet."""
 
 LOCK_AGENT = """
 SELECT pg_advisory_xact_lock(hashtextextended(agent_id, hashtextextended(current_schema(), 0)))

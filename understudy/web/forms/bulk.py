@@ -1,4 +1,4 @@
-"""One decision on many requests, by a form: what is chosen is shown once more, then decided."""
+"""A decision on many requests, by a form: the chosen requests are shown again, then decided."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ async def _unused(visit: Visit, form: Form, given: str) -> str:
 
 
 async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
-    """The page of the request; of one that waits no more, the actor says what became of it."""
+    """The page of the request. If it waits no more, the actor says what became of it."""
     data: dict[str, Any] = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         expect = {visit.request_id: form.get("digest")}

@@ -24,7 +24,7 @@ MOST_VERSIONS = 20
 
 
 class DelegateBody(BaseModel):
-    """Roles of one's own, or with the rights `admin` and `impersonate` those of somebody else."""
+    """Roles of the user, or with the rights `admin` and `impersonate` roles of somebody else."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -34,7 +34,7 @@ class DelegateBody(BaseModel):
     until: datetime
     reason: str
     from_: str | tuple[str, str] | None = None
-    """Who gives them, if it is not who is logged in."""
+    """The giver, if it is not the user."""
 
 
 class EndBody(BaseModel):
@@ -76,7 +76,7 @@ async def delegations(visit: Visit) -> dict[str, Any]:
 
 
 async def administration(visit: Visit) -> dict[str, Any]:
-    """What persons are to agree to before it is done."""
+    """The acts that wait for the votes of persons."""
     found = await visit.wait(visit.runtime.administration()) if visit.has_people else []
     user, now = await asks.voter(visit), await visit.time()
     return {"requests": [_request(each, user, now) for each in found]}
@@ -159,7 +159,7 @@ async def form_values(visit: Visit) -> dict[str, Any]:
 
 
 async def delegate(visit: Visit) -> dict[str, Any]:
-    """Let another person vote with roles of one's own, until a time."""
+    """Let another person vote with roles of the user, until a time."""
     visit.need("decide")
     return await _delegate(visit, await visit.body(DelegateBody))
 
@@ -182,7 +182,7 @@ async def _delegate(visit: Visit, body: DelegateBody) -> dict[str, Any]:
 
 
 async def end_delegation(visit: Visit) -> dict[str, Any]:
-    """Let a delegation hold no longer: one's own; with the right `admin` any."""
+    """End a delegation of the user; with the right `admin` any delegation."""
     visit.need("decide")
     return await _end(visit, await visit.body(EndBody))
 
@@ -191,7 +191,7 @@ async def _end(visit: Visit, body: EndBody) -> dict[str, Any]:
     found = await visit.wait(visit.runtime.delegations()) if visit.has_people else []
     of = next((each for each in found if each.id == body.id), None)
     if of is None:
-        raise refused(404, "UnknownDelegation", "There is no such delegation any more.")
+        raise refused(404, "UnknownDelegation", "The delegation has ended.")
     if not _is_party(await asks.voter(visit), of):
         visit.need("admin")
     await visit.wait(visit.runtime.end_delegation(body.id, by=visit.user.by))
@@ -209,7 +209,7 @@ def _is_party(user: Voter | None, delegation: Delegation) -> bool:
 
 
 async def vote(visit: Visit) -> dict[str, Any]:
-    """Vote on what somebody wants to be done that is protected."""
+    """Vote on a protected act that somebody wants."""
     visit.need("decide")
     return await _vote(visit, await visit.body(VoteBody))
 
@@ -250,7 +250,7 @@ async def by_form(visit: Visit, action: str, form: Form) -> str:
             zone = "" if until.endswith("Z") or "+" in until else "Z"
             await _delegate(visit, checked_as(DelegateBody, given | {"until": f"{until}{zone}"}))
         case _:
-            raise UsageError("There is no such form.")
+            raise UsageError("The page has no form of this name.")
     return action
 
 

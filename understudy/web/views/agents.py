@@ -1,4 +1,4 @@
-"""The agents: their list, and one of them with what may be done with it."""
+"""The agents: their list, and a single agent with its actions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DECISIONS = 50
 MOST_LOOKED_THROUGH = 5_000
 """Records in which a page looks for them, at most."""
 EARLIER_RUNS = "earlier runs"
-"""Those whose records were compacted, or of which a page has the end alone."""
+"""Runs whose records were compacted, or of which a page has the end alone."""
 
 
 async def agents(visit: Visit) -> dict[str, Any]:
@@ -63,7 +63,7 @@ async def agents(visit: Visit) -> dict[str, Any]:
 
 
 async def agent_page(visit: Visit) -> dict[str, Any]:
-    """One agent: what it does now, what it asks, and what may be done with it."""
+    """An agent: what it does now, what it asks, and its actions."""
     state = await visit.state()
     info = await info_of(visit)
     run = state.run
@@ -268,7 +268,7 @@ def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
 
 
 def _add_votes(page: HistoryPage, votes: dict[str, list[dict[str, Any]]]) -> None:
-    """Put the votes of a page before those of later pages, by request id."""
+    """Put the votes of a page before the votes of later pages, by request id."""
     for entry in reversed(page.entries):
         if entry.what == "vote":
             vote = {k: v for k, v in entry.detail.items() if k != "request_id"}
@@ -340,12 +340,12 @@ def _row(cost: Cost) -> dict[str, Any]:
 
 
 def prices_of(visit: Visit) -> Prices:
-    """By which costs are estimated: those of the runtime, or else published ones."""
+    """The prices for estimates of costs: of the runtime, or else the published prices."""
     return getattr(visit.source, "prices", None) or PUBLISHED
 
 
 async def export(visit: Visit) -> dict[str, Any]:
-    """All records of the agent, for whoever has the right `admin`."""
+    """All records of the agent, for a user with the right `admin`."""
     visit.need("admin", changes=False)
     source = visit.runtime if isinstance(visit.source, Runtime) else visit.source
     headers = visit.request.headers

@@ -1,4 +1,4 @@
-"""The requests that wait for people: the inbox, and one of them in full; and what is in doubt."""
+"""The requests that wait for people: the inbox, a request in full, and the calls in doubt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from understudy.web.visit import Visit
 FIRST_REVIEWS = 10
 """Reviews on the first page of the inbox, at most."""
 MAX_LOOKED_THROUGH = 5_000
-"""Requests of which a filter by kind looks for those that fit, at most."""
+"""The most requests that a filter by kind looks through."""
 
 
 async def inbox(visit: Visit) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def request_row(
 ) -> dict[str, Any]:
     """A request as plain data, with what the store knows of it, and what the user may do about it.
 
-    Its summary is a text, and hidden before it is one.
+    Values are hidden before they become the text of its summary.
     """
     row, request = pending.to_dict(), pending.request
     said = summary(visit.redacted(row, "requests", at))
@@ -170,7 +170,7 @@ async def _count_replies(
     Args:
         visit: of the page.
         rows: of the page.
-        cut: those whose replies may go on elsewhere, by a filter, the order or an edge of the page.
+        cut: the rows whose replies may continue elsewhere, by a filter, the order or a page edge.
 
     """
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -215,7 +215,7 @@ def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
 
 
 async def request_page(visit: Visit) -> dict[str, Any]:
-    """One request, whether it waits or not, and what became of it."""
+    """A request, whether it waits or not, and what became of it."""
     request_id = visit.request_id
     state = await visit.state()
     request = next((found for found in state.requests if found.id == request_id), None)
@@ -281,7 +281,7 @@ async def voter(visit: Visit) -> Voter | None:
 
 
 async def is_expired(visit: Visit, request: Request) -> bool:
-    """Whether its time is over, though that is not recorded yet."""
+    """Whether its time is over, though no record says so yet."""
     return request.expires_at is not None and request.expires_at <= await visit.time()
 
 
@@ -304,7 +304,8 @@ async def doubts_about(visit: Visit, state: AgentState, request: Request) -> lis
 
     Where nobody has settled it, and it has ended by itself, its `how` is None.
 
-    A request stays as it was asked. One that was asked without any has those of its tool now.
+    A request stays as it was asked. If it was asked without doubts, it has the present doubts of
+    its tool.
     """
     now = state.doubts_in_tree
     doubts = request.doubts or tuple(

@@ -27,7 +27,7 @@ async def conversation(visit: Visit) -> dict[str, Any]:
 
 
 async def follow(visit: Visit, hints: Hints) -> None:
-    """Keep the rows of a live page, with text that is being written, and tell of each change."""
+    """Keep the rows of a live page, with text that is being written, and report each change."""
     subscription = visit.watched.display_events()
     try:
         async for update in subscription:

@@ -32,7 +32,7 @@ async def outcome(visit: Visit) -> dict[str, Any]:
 async def _outcome_within(visit: Visit, seconds: float) -> dict[str, Any]:
     now = asyncio.get_running_loop().time
     end = now() + seconds
-    # The feed, and not the events of the agent: a model streams its replies to who follows those.
+    # The feed, and not the events of the agent: a model streams its replies if events are followed.
     watching = Watching(_follow, visit)
     try:
         while True:
@@ -51,7 +51,7 @@ async def _follow(visit: Visit, hints: Hints) -> None:
 
 
 def outcome_of(state: AgentState) -> dict[str, Any]:
-    """How the run stands: `outcome` is None while it goes on, or if there was none."""
+    """How the run stands: `outcome` is None while the run continues, or without a run."""
     run = state.run
     if run is None:
         return {"outcome": None, "run_id": None}

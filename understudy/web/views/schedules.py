@@ -18,14 +18,14 @@ from understudy.web.visit import Form, Visit
 Change = Literal["pause", "unpause", "trigger", "remove"]
 SAID: dict[Change, str] = {
     "pause": "The schedule is paused.",
-    "unpause": "The schedule goes on.",
+    "unpause": "The schedule is resumed.",
     "trigger": "The schedule occurs now.",
     "remove": "The schedule is removed.",
 }
 
 
 class ScheduleBody(BaseModel):
-    """What becomes of one of the agent's schedules."""
+    """A change of a schedule."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -76,7 +76,7 @@ def schedule_row(visit: Visit, schedule: Schedule) -> dict[str, Any]:
 
 
 async def change_schedule(visit: Visit) -> dict[str, Any]:
-    """Pause a schedule or let it go on, let it occur now, or remove it."""
+    """Pause a schedule or resume it, let it occur now, or remove it."""
     visit.need("act")
     body = await visit.body(ScheduleBody)
     result = jsonable(await _change(visit, body.schedule, body.action))
@@ -89,7 +89,7 @@ async def change_by_form(visit: Visit, form: Form) -> Change:
     id, asked = form.get("schedule"), form.get("change")
     rows = {row["id"]: row for row in (await schedules(visit))["schedules"]}
     if id not in rows:
-        raise refused(409, "NotNow", "There is no such schedule any more.")
+        raise refused(409, "NotNow", "The schedule is removed.")
     actions = {action["name"]: action for action in rows[id]["actions"]}
     for change in SAID:
         if change == asked:

@@ -22,7 +22,7 @@ from understudy.web.visit import Visit
 
 Kind = Literal["run", "reply", "call", "person", "wait"]
 Look = Literal["", "doubt", "failed", "stopped", "suspended"]
-"""How a bar is drawn, besides its kind: so that nothing but a success looks like one."""
+"""How a bar is drawn, besides its kind: so that nothing but a success looks like a success."""
 LOOKS: dict[str, Look] = {
     "failed": "failed",
     "interrupted": "failed",
@@ -51,7 +51,7 @@ class Bar:
     start: datetime
     end: datetime | None
     outcome: str = ""
-    """How it ended; empty while it goes on."""
+    """How it ended; empty while it is under way."""
     is_doubt: bool = False
     seq: int = 0
     detail: str = ""
@@ -174,7 +174,7 @@ class _Reader:
                 pass
 
     def _stop_in_quarantine(self, at: datetime) -> None:
-        """Nothing of a run in quarantine goes on. Its runs do again when it is released."""
+        """Nothing of a run in quarantine continues. It continues when the run is released."""
         for bar in self.open_runs.values():
             self._close(bar, at, "in quarantine")
         for bar in self.open_calls.values():
@@ -223,7 +223,7 @@ class _Reader:
             bar.is_doubt = doubt
 
     def _end_below(self, run: str, at: datetime, *, is_root: bool) -> None:
-        """A run has ended: nothing inside it goes on."""
+        """A run has ended: nothing inside it continues."""
 
         def is_inside(call: str) -> bool:
             return is_root or call.startswith(f"{run}.")
@@ -277,7 +277,7 @@ def _drawn(
         page: the numbers of the records.
         doubts: the calls that are in doubt now.
         prices: by which costs are estimated.
-        now: the time: the end of what goes on.
+        now: the time: the end of bars that are under way.
         is_whole: whether nothing has come behind these entries.
 
     """
@@ -337,7 +337,7 @@ class Axis:
 
     Args:
         bars: what is to be placed.
-        now: the end of those that go on.
+        now: the end of bars that are under way.
 
     """
 
