@@ -123,6 +123,9 @@ async def test_a_budget_that_is_counted_apart_is_raised_for_one_key() -> None:
     ):
         assert "Nothing is spent yet" in (await client.get("/budgets")).text
         await soon(runtime.spawn("desk", id="a").run("go"))
+        for key in ("", "a", "tool=a", ", agent=a"):
+            sent = await client.post("/budgets/raise", data={**FORM, "key": key})
+            assert (sent.status_code, "is counted for each agent" in sent.text) == (400, True), key
         sent = await client.post("/budgets/raise", data={**FORM, "key": "agent=a"})
         assert sent.status_code == 303
         found = (await client.get("/api/budgets")).json()
