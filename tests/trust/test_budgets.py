@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.messages import ModelResponse, NativeToolCallPart, TextPart
+from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.usage import RequestUsage
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results
-from tests.support.loops import soon
+from tests.support.freezes import runs
+from tests.support.loops import soon, until
 from tests.support.places import Place
 from understudy import (
     Agent,
@@ -31,6 +33,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import BudgetUse
+from understudy.journal import MemoryStore
 from understudy.middleware import Middleware, SubAgent
 from understudy.stopping import StopReason
 from understudy.tools import OutcomeUnknown
@@ -428,7 +431,7 @@ async def test_what_a_run_has_spent_is_known_after_a_restart(place: Place) -> No
         assert paid == []
 
 
-def reversible(*turns: Any) -> Agent:
+def reversible(*turns: Any, **options: Any) -> Agent:
     """An agent that refunds orders, and cancels refunds."""
 
     @tool
@@ -443,7 +446,7 @@ def reversible(*turns: Any) -> Agent:
             raise RuntimeError("the bank refuses")
         return "cancelled"
 
-    return Agent("desk", by_turn(*turns), tools=[refund, cancel_refund])
+    return Agent("desk", by_turn(*turns), tools=[refund, cancel_refund], **options)
 
 
 def refunded(order: str, amount: int) -> Any:
@@ -839,3 +842,158 @@ async def test_a_call_that_waits_for_a_person_keeps_its_reservation_over_a_crash
             completed(await soon(second.get("a").resume(approve())))
             assert paid == [150]
             assert (await used(second)).used == 150
+
+
+# ------------------------------------------------------------------------------ what is changed
+
+
+class Amounts(Middleware):
+    """Gives each refund another amount, right before its body."""
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+        return await next(call.replace({**call.arguments, "amount": self.amount}))
+
+
+async def test_an_amount_that_a_middleware_changes_is_not_within_the_budget_of_a_rule(
+    place: Place,
+) -> None:
+    """V63: a person is asked, for what was reserved is another amount."""
+    agent, paid = refunds(10, middleware=[Amounts(500)])
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime([agent], store=place.store(), rules=rules) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        asked = interrupted(await soon(ref.run("go")))
+        assert [each.rule for each in asked.requests] == ["whatever no rule names (ask)"]
+        assert paid == []
+        assert (await used(runtime)).used == 0
+        completed(await soon(ref.resume(reject())))
+        assert paid == []
+
+
+async def test_an_amount_that_a_middleware_changes_counts_within_the_budget_of_a_rule() -> None:
+    """V63."""
+    agent, paid = refunds(10, middleware=[Amounts(150)])
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime([agent], rules=rules) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert paid == [150]
+        assert (await used(runtime)).used == 150
+
+
+async def test_an_amount_that_a_person_edits_at_a_gate_is_judged_by_the_budget_of_a_rule() -> None:
+    """V63: who answers a gate does not answer a rule."""
+    agent, paid = refunds(10, interrupt_on={"refund": True})
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime([agent], rules=rules) as runtime:
+        ref = runtime.spawn("desk")
+        asked = interrupted(await soon(ref.run("go")))
+        assert [each.rule for each in asked.requests] == [""]
+        again = interrupted(await soon(ref.resume(edit({"amount": 500}))))
+        assert [each.rule for each in again.requests] == ["whatever no rule names (ask)"]
+        assert paid == []
+        assert (await used(runtime)).used == 0
+
+
+class Reverses(Middleware):
+    """Answers a reversal itself, or lets it name another order."""
+
+    def __init__(self, order: str | None) -> None:
+        self.order = order
+
+    async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+        if call.tool.name != "cancel_refund":
+            return await next(call)
+        return (
+            "cancelled" if self.order is None else await next(call.replace({"order": self.order}))
+        )
+
+
+@pytest.mark.parametrize(
+    ("order", "left"), [(None, [150, 20]), ("18", [150, 0])], ids=["not entered", "another order"]
+)
+async def test_a_reversal_gives_back_what_its_body_has_reversed(
+    order: str | None, left: list[int], place: Place
+) -> None:
+    """V64: nothing where its body was not entered."""
+    turns = [refunded("17", 150), refunded("18", 20), cancelled("17")]
+    agent = reversible(*turns, middleware=[Reverses(order)])
+    async with Runtime([agent], store=place.store(), budgets=[REVERSIBLE]) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("go")))
+        assert (await used(runtime)).used == sum(left)
+
+
+async def test_what_waits_for_longer_than_its_window_counts_in_the_one_in_which_it_runs() -> None:
+    """V65: it was held by a freeze after it had reserved."""
+    clock = SimulatedClock(datetime(2026, 3, 1, 12, tzinfo=timezone.utc))
+    held = Held()
+
+    class Waits(Middleware):
+        async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+            await held.wait()
+            return await next(call)
+
+    agent, paid = refunds(150, middleware=[Waits()])
+    budget = euros(200, window=day())
+    async with Runtime([agent], budgets=[budget], clock=clock) as runtime:
+        first = runtime.spawn("desk", id="t").run("go")
+        await soon(held.entered.wait())
+        freeze = await soon(runtime.freeze(why="a leak"))
+        held.release.set()
+        await until(lambda: not runs())
+        assert (await used(runtime)).reserved == 150
+        await soon(clock.advance(86400))
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(first))
+        assert paid == [150]
+        assert (await used(runtime)).used == 150
+        stopped(await soon(runtime.spawn("desk").run("go")))
+
+
+async def test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over() -> None:
+    """V66: the clock of the host is behind."""
+    at = datetime(2026, 3, 1, 23, tzinfo=timezone.utc)
+    clock, store = SimulatedClock(at), MemoryStore()
+    agent, paid = refunds(250)
+    async with Runtime(
+        [agent], store=store, budgets=[euros(200, window=day())], clock=clock
+    ) as runtime:
+        await soon(runtime.raise_budget("refunds", 100, why="a recall", by="ann"))
+        store.feed_clock = SimulatedClock(at + timedelta(hours=2))
+        stopped(await soon(runtime.spawn("desk").run("go")))
+        assert paid == []
+
+
+async def test_a_reply_whose_tokens_its_provider_does_not_tell_counts_in_full() -> None:
+    """V67: also where replies are priced."""
+    agent = asker(ModelResponse(parts=[TextPart("hi")], model_name="m"))
+    budget = Budget("models", tokens(4000))
+    async with Runtime([agent], budgets=[budget], pricing=PRICES) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        found = await used(runtime, "models")
+        assert found.unknown == found.used
+        assert 1000 < found.used < 1200
+
+
+async def test_tokens_that_cannot_be_count_as_unknown() -> None:
+    """V67: a provider tells less than none."""
+    agent = asker(answer(-5000, 900))
+    async with Runtime([agent], budgets=[Budget("models", tokens(4000))]) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        found = await used(runtime, "models")
+        assert found.unknown == found.used
+        assert 1000 < found.used < 1200
+
+
+async def test_uses_of_tools_of_the_provider_count_as_the_budget_says() -> None:
+    """V67: their prices are in no usage."""
+    searched = [NativeToolCallPart("web_search", {"query": "x"}, f"s{n}") for n in range(2)]
+    usage = RequestUsage(input_tokens=100, output_tokens=200)
+    reply = ModelResponse([*searched, TextPart("done")], usage=usage, model_name="m")
+    agent = asker(reply, native_tools=[WebSearchTool()])
+    budget = Budget("models", usd(1, native_tool="0.05"))
+    async with Runtime([agent], budgets=[budget], pricing=PRICES) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert (await used(runtime, "models")).used == Decimal("0.1003")

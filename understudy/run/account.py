@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from understudy.state.folds.grants import has_happened
 from understudy.state.run_state import Call
 from understudy.state.waits import open_calls
 from understudy.stopping import StopSignal
-from understudy.trust.budgets import WARN_AT, Budget, Span, Spender
+from understudy.trust.budgets import NO_LATER, WARN_AT, Budget, Span, Spender
 from understudy.trust.trust import Trust
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -157,12 +158,20 @@ class BudgetKeeper:
             known = self._spans[budget.id] = budget.span(now)
         return known
 
-    def limit(self, budget: Budget, key: str) -> Decimal:
-        """What there is in the window of now, with what persons have added to it."""
+    def limit(self, budget: Budget, key: str, now: int | None = None) -> Decimal:
+        """What there is in the window of a moment, with what persons have added to it.
+
+        Args:
+            budget: the budget.
+            key: for whom it is counted.
+            now: seconds since 1970, by the clock of the store; None for the clock of this host.
+
+        """
         state = self._trust.state
         if not state.raised:
             return budget.measure.limit
-        return budget.measure.limit + state.added_to(budget.id, key, self.clock.now())
+        at = self.clock.now() if now is None else datetime.fromtimestamp(now, timezone.utc)
+        return budget.measure.limit + state.added_to(budget.id, key, at)
 
     def low(self) -> int:
         """Of how many budgets four fifths are used in the window of now, as this host was told."""
@@ -206,6 +215,8 @@ class _Open:
     """The call, as it was seen last in the state."""
     made: object = None
     """What its amounts were read from: the same object has the same amounts."""
+    until: int = 0
+    """When the window ends in which it counts, in seconds since 1970; 0 = that is not known."""
     gives_back: Mapping[tuple[str, str], Decimal | None] = field(default_factory=dict)
     """As of `Settlement`, if the call succeeds."""
 
@@ -279,7 +290,10 @@ class Account:
         now = keeper.now()
         while True:
             spans = [keeper.span(want.budget, now) for want in wants]
-            limits = [keeper.limit(want.budget, want.key) for want in wants]
+            # Race: the clock of this host may be behind that of the store, by which a window, with
+            # what was added to it, is over
+            # (test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over).
+            limits = [keeper.limit(want.budget, want.key, now) for want in wants]
             lines = tuple(
                 Line(
                     counter=CounterId(want.budget.id, want.key),
@@ -349,7 +363,7 @@ class Account:
         amounts = {want.budget.id: want.amount for want in wants}
         for what, known in self._open.items():
             if known.call_key == call.key and what.startswith(prefix):
-                if known.amounts == amounts:
+                if known.amounts == amounts and self.keeper.now() < known.until:
                     return []
                 break
         else:
@@ -358,16 +372,40 @@ class Account:
             what = f"{prefix}{self._epoch}.{self._given_back}/{call.key}"
         short = await self.reserve(what, wants)
         if not short:
-            self._open[what] = _Open(call.key, amounts, call, made)
+            self._open[what] = _Open(call.key, amounts, call, made, self._until(wants))
         return short
+
+    def _until(self, wants: Sequence[Want]) -> int:
+        """When the first window of these budgets ends, in which a reservation of now counts."""
+        now = self.keeper.now()
+        return min((self.keeper.span(want.budget, now).until for want in wants), default=NO_LATER)
+
+    def give_up_within(self, call: Call, budget: Budget) -> None:
+        """No rule allows the call within the budget any more, as it is now: give back its part."""
+        for what, each in list(self._open.items()):
+            if what.startswith(_WITHIN) and each.call_key == call.key and budget.id in each.amounts:
+                del self._open[what]
+                self._given_back += 1
+                self.settle(what, dict.fromkeys(each.amounts, Decimal(0)))
 
     def has_reserved(self, made: object) -> bool:
         """Whether the amounts of a reservation were read from this very object."""
         return any(each.made is made for each in self._open.values())
 
     def will_give_back(self, call: Call, given: Mapping[tuple[str, str], Decimal | None]) -> None:
-        """Note what a call gives back if it succeeds."""
-        self._open[f"{_BACK}1./{call.key}"] = _Open(call.key, {}, call, gives_back=given)
+        """Note what a call gives back if it succeeds, in the place of what was noted before."""
+        what = f"{_BACK}1./{call.key}"
+        if given:
+            self._open[what] = _Open(call.key, {}, call, gives_back=given)
+        else:
+            self._open.pop(what, None)
+
+    def has_within(self, call_key: str) -> bool:
+        """Whether a rule lets the call run by some budget."""
+        return any(
+            what.startswith(_WITHIN) and each.call_key == call_key
+            for what, each in self._open.items()
+        )
 
     def is_within(self, call_key: str, budget: Budget) -> bool:
         """Whether a rule lets the call run by this budget."""
@@ -425,7 +463,11 @@ class Account:
             self._given_back += not happened
             last = max(whats, key=_number)
             unknown = isinstance(inner, r.Settled) and inner.ended
-            succeeded = isinstance(inner, r.Result) and inner.part.outcome == "success"
+            succeeded = (
+                isinstance(inner, r.Result)
+                and inner.call_key == key
+                and inner.part.outcome == "success"
+            )
             for what in whats:
                 entry = self._open.pop(what)
                 amounts = None if happened else dict.fromkeys(entry.amounts, Decimal(0))
@@ -435,7 +477,7 @@ class Account:
                         id=self._id(what),
                         amounts=amounts,
                         unknown=happened and (unknown or is_first_try),
-                        gives_back=entry.gives_back if succeeded else {},
+                        gives_back=entry.gives_back if succeeded and happened else {},
                     )
                 )
         if settled:

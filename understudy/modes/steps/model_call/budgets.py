@@ -7,11 +7,12 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, NativeToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.usage import RequestUsage
 
+from understudy._base.usd import LARGEST
 from understudy.approvals import BUDGET
 from understudy.errors import BudgetUnknown, BudgetUsedUp
 from understudy.interrupts import Interrupt, Request
@@ -190,13 +191,19 @@ def _spent(response: ModelResponse | None, budget: Budget) -> Decimal | None:
         if usage is None:
             return None
         if budget.measure.unit == "tokens":
-            if not usage.has_values():
+            # A usage that was not priced has a mark of that, so `has_values` says nothing here
+            # (test_a_reply_whose_tokens_its_provider_does_not_tell_counts_in_full).
+            counts = (usage.input_tokens, usage.output_tokens)
+            if not any(counts) or min(counts) < 0 or sum(counts) >= LARGEST:
                 return None
-            found += usage.total_tokens
+            found += sum(counts)
         elif usage.cost is None:
             return None
         else:
             found += Decimal(str(usage.cost))
+    if budget.measure.native_tool:
+        uses = sum(isinstance(part, NativeToolCallPart) for part in response.parts)
+        found += uses * budget.measure.native_tool
     return found
 
 

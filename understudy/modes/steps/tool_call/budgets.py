@@ -89,8 +89,14 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
 
     """
     account: Account = run.root.ledger.account
-    if account.has_reserved(ready) or not may_spend_in(ready.call):
+    if not may_spend_in(ready.call):
         return
+    rules = run.environment.trust.rules
+    if rules is not None and rules.has_budgets and account.has_within(ready.call.key):
+        await reserve_within(run, as_tool_call(run, ready), is_started=True)
+    if account.has_reserved(ready):
+        return
+    _note_reversal(account, ready)
     try:
         wants = wants_of(run, account, ready)
     except _CannotCount as problem:
@@ -179,7 +185,7 @@ def _note_reversal(account: Account, ready: ReadyCall) -> None:
                 given[(budget.id, budget.measure.ref_of(canonical(ready)))] = None
             except NoAmount:
                 continue  # it names nothing: it gives nothing back
-    if given:
+    if account.keeper.reversible:
         account.will_give_back(ready.call, given)
 
 
@@ -197,13 +203,22 @@ def _request(call: ToolCall, short: Shortage) -> Request:
 # ------------------------------------------------------------------- rules that allow within
 
 
-async def reserve_within(run: Run, call: ToolCall) -> None:
+async def reserve_within(run: Run, call: ToolCall, *, is_started: bool = False) -> None:
     """Reserve of the budget within which a rule allows the call, if only such rules do.
 
-    A rule whose budget has no room, or cannot count the call, matches nothing.
+    A rule whose budget has no room, or cannot count the call, matches nothing. Nor does it by what
+    was reserved for the call before, when it had other arguments.
+
+    Args:
+        run: of the call.
+        call: the call, with the arguments of now.
+        is_started: whether the start of this attempt is recorded already.
+
     """
     rules, account = run.environment.trust.rules, run.root.ledger.account
-    if rules is None or account is None or not rules.has_budgets or not may_spend(call.call):
+    if rules is None or account is None or not rules.has_budgets:
+        return
+    if not is_started and not may_spend(call.call):
         return
     verdict = verdict_with(run, call, None)
     if verdict.result != "allow" or any(rule.within is None for rule in verdict.rules):
@@ -213,6 +228,8 @@ async def reserve_within(run: Run, call: ToolCall) -> None:
         try:
             want = _want(run, call.tool, call.call, call.arguments, rule.within)
         except _CannotCount:
+            account.give_up_within(call.call, rule.within)
             continue
-        if not await account.reserve_for(call.call, [want], is_within=True):
+        if not await account.reserve_for(call.call, [want], is_within=True, is_started=is_started):
             return
+        account.give_up_within(call.call, rule.within)
