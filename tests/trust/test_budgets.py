@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, NativeToolCallPart, TextPart
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.usage import RequestUsage
+from tenacity import AsyncRetrying, stop_after_attempt
 
-from tests.support.agents import Held, by_turn, completed, interrupted, results
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    results,
+    until_status,
+)
 from tests.support.freezes import runs
 from tests.support.loops import soon, until
 from tests.support.places import Place
@@ -24,7 +34,9 @@ from understudy import (
     Runtime,
     ScriptedModel,
     SimulatedClock,
+    Status,
     Stopped,
+    ToolContext,
     UsageError,
     approve,
     call,
@@ -997,3 +1009,122 @@ async def test_uses_of_tools_of_the_provider_count_as_the_budget_says() -> None:
     async with Runtime([agent], budgets=[budget], pricing=PRICES) as runtime:
         completed(await soon(runtime.spawn("desk").run("go")))
         assert (await used(runtime, "models")).used == Decimal("0.1003")
+
+
+async def test_a_retry_asks_no_model_again_for_which_a_budget_has_no_room() -> None:
+    """V67: a person is asked at once."""
+    policy = AsyncRetrying(stop=stop_after_attempt(3))
+    agent = asker(answer(100, 200), answer(100, 200, "beyond"), retry=policy)
+    budget = Budget("models", tokens(1200), at_limit="ask")
+    async with Runtime([agent], budgets=[budget]) as runtime:
+        ref = runtime.spawn("desk")
+        completed(await soon(ref.run("go")))
+        interrupted(await soon(ref.run("go")))
+        assert completed(await soon(ref.resume(approve()))).text == "beyond"
+
+
+async def test_a_hook_that_raises_again_what_a_budget_has_refused_changes_nothing() -> None:
+    """V67."""
+
+    class Again(Middleware):
+        async def wrap_model_call(self, run: Any, request: Any, next: Any) -> Any:
+            try:
+                return await next(request)
+            except Exception as error:
+                raise error from ValueError("no")
+
+    agent = asker(answer(100, 200), answer(100, 200), middleware=[Again()])
+    async with Runtime([agent], budgets=[Budget("models", tokens(1200))]) as runtime:
+        ref = runtime.spawn("desk")
+        completed(await soon(ref.run("go")))
+        outcome = stopped(await soon(ref.run("go")))
+        assert outcome.signals.first is not None
+        assert outcome.signals.first.reason is StopReason.BUDGET
+
+
+async def test_each_model_that_a_request_may_ask_is_reserved_for() -> None:
+    """V67: also where another model wraps them."""
+    both = FallbackModel(*(ScriptedModel([answer(100, 200)], name=name) for name in "ab"))
+    agent = Agent("desk", WrapperModel(both), model_settings={"max_tokens": 1000})
+    async with Runtime([agent], budgets=[Budget("models", tokens(1900))]) as runtime:
+        stopped(await soon(runtime.spawn("desk").run("go")))
+
+
+async def test_a_call_that_sleeps_is_counted_once(
+    place: Place,
+) -> None:
+    """V64: though its agent is passive meanwhile."""
+    clock = SimulatedClock(datetime(2026, 3, 1, 12, tzinfo=timezone.utc))
+    paid: list[float] = []
+
+    @tool
+    async def refund(ctx: ToolContext, amount: float) -> str:
+        """Refund."""
+        await ctx.sleep("first", 3600)
+        await ctx.sleep("second", 86400)
+        paid.append(amount)
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("refund", {"amount": 150})), tools=[refund])
+    budgets = [euros(200)]
+    async with Runtime([agent], store=place.store(), budgets=budgets, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        run = ref.run("go")
+        for seconds in (3600, 86400):
+            await until_status(ref, Status.WAITING)
+            await soon(ref.compact())
+            assert ref.status() is Status.PASSIVE
+            assert amounts(await used(runtime)) == [150, 150]
+            await soon(clock.advance(seconds))
+        completed(await soon(run))
+        assert paid == [150]
+        assert amounts(await used(runtime)) == [150, 0]
+
+
+async def test_a_call_in_doubt_for_which_a_budget_has_no_room_stays_in_doubt(place: Place) -> None:
+    """V64: a person has let it run again, and nobody knows what it did."""
+    held = Held()
+
+    @tool(on_unknown="ask")
+    async def refund(amount: float) -> str:
+        """Refund."""
+        await held.wait()
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("refund", {"amount": 50})), tools=[refund])
+    budgets = [euros(60)]
+    async with Runtime(
+        [agent], store=place.store(), budgets=budgets, stop_timeout=0.001, sweep=None
+    ) as first:
+        first.spawn("desk", id="a").run("go")
+        await soon(held.entered.wait())
+        async with Runtime([agent], store=place.after_crash(), budgets=budgets) as second:
+            interrupted(await outcome_of(second, "a"))
+            outcome = stopped(await soon(second.get("a").resume(approve())))
+            (key,) = outcome.state.doubts
+            assert "is unknown" in str(results(outcome.state)[0].content)
+            await soon(second.get("a").settle(key, how="the bank says no", happened=False))
+            assert (await used(second)).used == 0
+        held.release.set()
+
+
+async def test_other_rules_allow_within_the_same_budget_with_another_limit() -> None:
+    """V63: and people see the limit of these rules."""
+    agent, paid = refunds(150, 150, 150)
+    rules = [Rules(allow("refund", within=euros(most)), default="ask") for most in (200, 1000)]
+    async with Runtime([agent], rules=rules[0]) as runtime:
+        await soon(runtime.set_rules(rules[1]))
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert paid == [150] * 3
+        assert (await used(runtime)).text == "450 EUR of 1,000 EUR used"
+
+
+async def test_no_budget_is_both_of_the_runtime_and_of_a_rule() -> None:
+    """V63: each call would count twice. Nor are two of rules named the same."""
+    agent, _ = refunds(1)
+    async with Runtime([agent], budgets=[euros(200)]) as runtime:
+        with pytest.raises(UsageError, match="did not begin with"):
+            runtime.set_rules(Rules(allow("refund", within=euros(200)), default="ask"))
+    two = Rules(allow("refund", within=euros(200)), allow("x", within=euros(300)), default="ask")
+    with pytest.raises(UsageError, match="two are named 'refunds'"):
+        Runtime([agent], rules=two)

@@ -123,6 +123,12 @@ class BudgetKeeper:
         self.on_refused: Callable[[Shortage], None] | None = None
         """Called where a budget has no room for a call."""
 
+    def put_within(self, within: Sequence[Budget]) -> None:
+        """Other rules allow within the same budgets: with other limits, perhaps."""
+        new = {budget.id: budget for budget in within}
+        self.within = tuple(new.get(budget.id, budget) for budget in self.within)
+        self.reversible = tuple(b for b in self.all if b.measure.given_back_by)
+
     @property
     def all(self) -> tuple[Budget, ...]:
         """Those of the runtime, and those of rules."""
@@ -239,6 +245,8 @@ class Account:
         self._open: dict[str, _Open] = {}
         self._given_back = 0
         """How many reservations were given back, of calls whose body was not entered."""
+        self._requests = 0
+        """How many requests to models were reserved for."""
 
     async def load(self, state: AgentState) -> None:
         """Take up what an earlier activation has reserved.
@@ -341,39 +349,55 @@ class Account:
         *,
         made: object = None,
         is_within: bool = False,
-        is_started: bool = False,
+        continues: bool = False,
     ) -> list[Shortage]:
         """As `reserve`, for a call of a tool. It is settled by what the records say of the call.
 
         A call that may be made again under its key spends once. Any other spends anew each time
-        that its body may be entered.
+        that a person lets it run again.
 
         Args:
             call: the call.
             wants: as of `reserve`.
             made: what the amounts were read from.
             is_within: whether a rule allows it within these budgets.
-            is_started: whether the start of this attempt is recorded already.
+            continues: whether it was entered before and only goes on, as after a sleep: what it
+                has reserved stands, unless its amounts are others now.
 
         """
-        number = 1
-        if call.attempts and call.effect == "effects":
-            number += call.attempts - call.not_entered - is_started
-        prefix = f"{_WITHIN if is_within else _CALL}{number}."
+        kind = _WITHIN if is_within else _CALL
         amounts = {want.budget.id: want.amount for want in wants}
-        for what, known in self._open.items():
-            if known.call_key == call.key and what.startswith(prefix):
-                if known.amounts == amounts and self.keeper.now() < known.until:
-                    return []
-                break
+        known = self._last_of(kind, call.key)
+        number = 1 + (_times_again(call) if call.effect == "effects" else 0)
+        if known is not None and (continues or _number(known) == number):
+            before = self._open[known]
+            is_same = before.amounts == amounts and self.keeper.now() < before.until
+            if continues:  # a budget that came later counts it not
+                is_same = all(
+                    before.amounts.get(id, amount) == amount for id, amount in amounts.items()
+                )
+            if is_same:
+                return []
+            what = known
+        elif continues:
+            return []
         else:
             # What is settled is not reserved again under its name. A failed run that is continued
             # may start a call whose reservation was given back.
-            what = f"{prefix}{self._epoch}.{self._given_back}/{call.key}"
+            what = f"{kind}{number}.{self._epoch}.{self._given_back}/{call.key}"
         short = await self.reserve(what, wants)
         if not short:
             self._open[what] = _Open(call.key, amounts, call, made, self._until(wants))
         return short
+
+    def _last_of(self, kind: str, call_key: str) -> str | None:
+        """The last reservation of a call that is not settled."""
+        found = [
+            what
+            for what, each in self._open.items()
+            if each.call_key == call_key and what.startswith(kind)
+        ]
+        return max(found, key=_number, default=None)
 
     def _until(self, wants: Sequence[Want]) -> int:
         """When the first window of these budgets ends, in which a reservation of now counts."""
@@ -414,9 +438,10 @@ class Account:
             for what, each in self._open.items()
         )
 
-    def model_request(self, run_id: str, number: str) -> str:
-        """What a request to a model is called."""
-        return f"{_MODEL}{number}/{run_id}"
+    def model_request(self, run_id: str) -> str:
+        """What the next request to a model is called."""
+        self._requests += 1
+        return f"{_MODEL}{self._epoch}.{self._requests}/{run_id}"
 
     # ------------------------------------------------------------------- settling
 
@@ -499,6 +524,15 @@ def _was_lost(call_key: str, turns: Mapping[str, int]) -> bool:
     """
     run_id, turn, _ = call_key.rsplit(".", 2)
     return run_id in turns and int(turn) >= turns[run_id]
+
+
+def _times_again(call: Call) -> int:
+    """How often a person has let a call in doubt run again."""
+    return sum(
+        request.kind == "doubt" and call.decisions[request.id].type == "approve"
+        for request in call.requests.values()
+        if request.id in call.decisions
+    )
 
 
 def _number(what: str) -> int:

@@ -10,6 +10,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, NativeToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
 from understudy._base.usd import LARGEST
@@ -67,7 +68,7 @@ async def within_budgets(
     wants = _wants(run, account, model, request, parameters)
     if not wants:
         return await ask()
-    what = account.model_request(run.run_id, run.new_id())
+    what = account.model_request(run.run_id)
     # Race: a crash after the request was sent. What is reserved is on disk before, and counts then
     # (test_a_request_that_is_cut_off_by_a_crash_counts_in_full).
     short = await account.reserve(what, wants, must_last=True)
@@ -119,9 +120,12 @@ def _wants(
 
 def _models(model: Model) -> list[Model]:
     """The models that a request may ask, one after the other."""
-    if not isinstance(model, FallbackModel):
+    inside = model
+    while isinstance(inside, WrapperModel):
+        inside = inside.wrapped
+    if not isinstance(inside, FallbackModel):
         return [model]
-    return [inner for each in model.models if isinstance(each, Model) for inner in _models(each)]
+    return [inner for each in inside.models if isinstance(each, Model) for inner in _models(each)]
 
 
 def _most(
