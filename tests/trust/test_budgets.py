@@ -1128,3 +1128,70 @@ async def test_no_budget_is_both_of_the_runtime_and_of_a_rule() -> None:
     two = Rules(allow("refund", within=euros(200)), allow("x", within=euros(300)), default="ask")
     with pytest.raises(UsageError, match="two are named 'refunds'"):
         Runtime([agent], rules=two)
+
+
+# ------------------------------------------------------------------------------ while it reserves
+
+
+class SlowStore(MemoryStore):
+    """Answers reservations as soon as it is let; they are made before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
+
+    def holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reserve = self.spending.reserve
+
+        async def slow(asked: Any) -> Any:
+            reserved = await reserve(asked)
+            await self.held.wait()
+            return reserved
+
+        monkeypatch.setattr(self.spending, "reserve", slow)
+
+
+async def test_no_model_is_asked_that_a_freeze_has_met_while_it_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V50: and nothing is reserved for it meanwhile."""
+    store, asked = SlowStore(), []
+
+    def reply(_: Any) -> Any:
+        asked.append(1)
+        return answer(100, 200)
+
+    agent = Agent("desk", ScriptedModel(reply, name="m"), model_settings={"max_tokens": 1000})
+    async with Runtime([agent], store=store, budgets=[Budget("models", tokens(4000))]) as runtime:
+        store.holds(monkeypatch)
+        run = runtime.spawn("desk", id="t").run("go")
+        await soon(store.held.entered.wait())
+        freeze = await soon(runtime.freeze(why="a leak"))
+        store.held.release.set()
+        await until(lambda: not runs())
+        assert asked == []
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(run))
+        assert amounts(await used(runtime, "models")) == [300, 0]
+
+
+@pytest.mark.parametrize("is_of_model", [True, False], ids=["a model", "a call"])
+async def test_what_is_reserved_while_its_run_is_cancelled_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, is_of_model: bool
+) -> None:
+    """V64: nothing of it was sent, or begun."""
+    store = SlowStore()
+    agent, paid = refunds(50)
+    if is_of_model:
+        agent, budget = asker(answer(100, 200)), Budget("refunds", tokens(4000))
+    else:
+        budget = euros(200)
+    async with Runtime([agent], store=store, budgets=[budget]) as runtime:
+        store.holds(monkeypatch)
+        ref = runtime.spawn("desk", id="t")
+        run = ref.run("go")
+        await soon(store.held.entered.wait())
+        await soon(ref.cancel())
+        stopped(await soon(run))
+        assert paid == []
+        assert (await used(runtime)).used == 0

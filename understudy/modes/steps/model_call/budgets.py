@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from understudy.modes.steps.questions import about_model_call
 from understudy.outcomes import Outcome
 from understudy.run.account import Account, Shortage, Want, budget_signal, spender_of
 from understudy.run.model_input import ModelInput
-from understudy.run.run import Run
+from understudy.run.run import AttemptEnded, Run, end_if_stopped
 from understudy.state.records import Requested
 from understudy.stopping import StopSignals
 from understudy.trust.budgets import Budget, NoAmount
@@ -71,7 +72,15 @@ async def within_budgets(
     what = account.model_request(run.run_id)
     # Race: a crash after the request was sent. What is reserved is on disk before, and counts then
     # (test_a_request_that_is_cut_off_by_a_crash_counts_in_full).
-    short = await account.reserve(what, wants, must_last=True)
+    try:
+        short = await account.reserve(what, wants, must_last=True)
+        if not short and request.ask_key is None:
+            # Race: it may be frozen while it was reserved
+            # (test_no_model_is_asked_that_a_freeze_has_met_while_it_reserved).
+            end_if_stopped(run)
+    except (asyncio.CancelledError, AttemptEnded):
+        account.settle(what, {want.budget.id: Decimal(0) for want in wants})  # nothing was sent
+        raise
     if short:
         none_left = NoRoom(short)
         names = [each.budget.name for each in short]
