@@ -737,6 +737,8 @@ async def test_a_person_is_asked_before_a_model_is_asked_beyond_a_budget(place: 
         (lambda: last(hours=0), "from a minute to ten years"),
         (lambda: last(hours=float("nan")), "from a minute to ten years"),
         (lambda: Budget("", usd(1)), "must be text and not empty"),
+        (lambda: Budget("b" * 101, usd(1)), "up to 100 characters"),
+        (lambda: Budget("a\0b", usd(1)), "without NUL"),
         (lambda: Budget("b", 5), "takes usd"),  # type: ignore[arg-type]
         (lambda: Budget("b", usd(1), per="team"), "`per` takes any of"),  # type: ignore[arg-type]
         (lambda: Budget("b", usd(1), per="tool"), "have no tool to count by"),

@@ -22,6 +22,8 @@ from understudy.errors import UsageError
 Unit = Literal["usd", "tokens", "calls", "sum"]
 Per = Literal["run", "agent", "definition", "tool", "requester"]
 AtLimit = Literal["stop", "ask"]
+MOST_CHARACTERS = 100
+"""Of the name of a budget."""
 NO_LATER = 1 << 62
 """Seconds: of what has no end."""
 WARN_AT = Decimal("0.8")
@@ -433,6 +435,11 @@ class Budget:
         agent: str = "*",
     ) -> None:
         self.name: str = checked_text(name, what="Budget(...): its name")
+        if len(self.name) > MOST_CHARACTERS or "\0" in self.name:
+            raise UsageError(
+                f"Budget(...): its name takes up to {MOST_CHARACTERS} characters without NUL, got "
+                f"{shown(self.name)}"
+            )
         what = f"Budget({self.name!r}, ...)"
         if not isinstance(measure, Measure):
             raise UsageError(
