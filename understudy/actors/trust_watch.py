@@ -212,17 +212,15 @@ class TrustWatch:
         """Wait until each other living host judges by a fact.
 
         Returns:
-            The names of the hosts that did not, and whose leases have ended meanwhile. Whoever of
+            The names of the hosts that have not said so, and whose leases have ended. Whichever of
             them lives reads the log before it enters a body again.
 
         """
-        waited, pause = set[int](), FIRST_LOOK
+        pause = FIRST_LOOK
         while True:
             behind = await self._services.store.hosts_behind(number)
-            living = {each.id for each in behind if each.is_living}
-            if not living:
-                return tuple(each.name for each in behind if each.id in waited)
-            waited |= living
+            if not any(each.is_living for each in behind):
+                return tuple(each.name for each in behind)
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LONGEST_LOOK)
 

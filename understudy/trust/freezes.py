@@ -59,7 +59,7 @@ class Freeze:
     """The calls under way that it would hold if they began now, as `Runtime.freeze` has found them:
     their starts are recorded, and nothing says that they have ended."""
     silent_hosts: tuple[str, ...] = ()
-    """The names of the hosts that did not answer `Runtime.freeze` before their leases ended."""
+    """The names of the hosts that did not answer `Runtime.freeze`, and whose leases have ended."""
     warning: str = ""
     """Why it may hold nothing: no definition of the host that was asked is called so, or has such a
     tool, say. It holds whatever has the name at any host, now or later."""

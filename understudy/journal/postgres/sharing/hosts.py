@@ -56,7 +56,8 @@ SET_DRAINING = "UPDATE hosts SET draining = %s WHERE id = %s"
 ACKNOWLEDGE_TRUST = "UPDATE hosts SET trust = greatest(trust, %s) WHERE id = %s"
 HOSTS_BEHIND = """
 SELECT id, name, lease_until > clock_timestamp() FROM hosts
-WHERE id IS DISTINCT FROM %s AND trust < %s ORDER BY id"""
+WHERE id IS DISTINCT FROM %s AND trust < %s AND lease_until > '-infinity' ORDER BY id"""
+"""Without those that are known to have ended: they own nothing any more, and enter no body."""
 HOSTS_WITHOUT = """
 SELECT id, name, lease_until > clock_timestamp() FROM hosts
 WHERE id IS DISTINCT FROM %s AND NOT %s::text = ANY(has) ORDER BY id"""
