@@ -6,7 +6,8 @@
 Each person has pages of their own here, so that you can be all of them. There is no password: the
 pages answer this machine alone. In your program `auth=` identifies the user.
 
-1. A payment up to 500 needs one person of finance, a larger payment two. The requester never votes.
+1. Payments up to 25 need nobody, 200 a day in all. Beyond that, and up to 500, a payment needs one
+   person of finance, a larger payment two. The requester never votes.
 2. A payment over 5,000 never runs.
 3. Each page says before a vote for whom it counts, or why this person may not vote: be Cy, who
    asked, and Dee, who has no role.
@@ -14,7 +15,8 @@ pages answer this machine alone. In your program `auth=` identifies the user.
    one person. The page also lists the rules.
 5. A small payment may be approved for the next hour as well: then the next trips of Cy need no
    vote.
-6. Nobody decides by the text of a message: requesters and voters are persons of `PEOPLE`.
+6. What the model may cost is a budget, too. The page "Budgets" shows both, and Ann raises them.
+7. Nobody decides by the text of a message: requesters and voters are persons of `PEOPLE`.
 """
 
 from __future__ import annotations
@@ -35,9 +37,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 
-from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
+from understudy import Agent, Price, Runtime, ScriptedModel, ToolContext, call, tool
 from understudy.models import ScriptedRequest
-from understudy.trust import CallView, Person, Rules, approval, ask, deny, offer
+from understudy.trust import (
+    Budget,
+    CallView,
+    Person,
+    Rules,
+    allow,
+    approval,
+    ask,
+    day,
+    deny,
+    offer,
+    sum_of,
+    usd,
+)
 from understudy.web import Right, loopback_only, ui
 
 # 1. What the agent acts on.
@@ -70,35 +85,49 @@ WHO = {
     "cy": "sales: asks for his expenses",
     "dee": "legal: approves only for somebody of finance who delegates to her",
 }
+DECIDES: frozenset[Right] = frozenset({"read", "decide", "act"})
+MAY: Mapping[str, frozenset[Right]] = {
+    "ann": DECIDES | {"budget"},
+    "bob": DECIDES,
+    "cy": frozenset({"read", "act"}),  # what no rule names is decided by anybody who may decide
+    "dee": DECIDES,
+}
+"""What each of them may do on the pages."""
 
 
-def over(limit: float) -> Any:
-    """Whether a payment is over this limit."""
+def between(more_than: float, at_most: float = float("inf")) -> Any:
+    """Whether a payment is between these limits."""
 
-    def is_over(arguments: Mapping[str, Any], view: CallView) -> bool:
-        return bool(arguments["amount"] > limit)
+    def is_between(arguments: Mapping[str, Any], view: CallView) -> bool:
+        return bool(more_than < arguments["amount"] <= at_most)
 
-    return is_over
+    return is_between
+
+
+SMALL = Budget("small payments", sum_of("pay", "amount", 200, currency="EUR"), window=day())
+MODEL = Budget("model", usd("0.50"), window=day())
 
 
 RULES = Rules(
-    deny("pay", name="never over 5,000", when=over(5000)),
+    deny("pay", name="never over 5,000", when=between(5000)),
     ask(
         "pay",
         approval({"finance": 2}, never=["requester"]),
         name="over 500: two of finance",
-        when=over(500),
+        when=between(500),
     ),
     ask(
         "pay",
         approval({"finance": 1}, never=["requester"]),
         name="up to 500: one of finance",
-        when=lambda arguments, view: arguments["amount"] <= 500,
+        when=between(25, 500),
         # A voter may add: "and for the next hour, for this employee".
         grant=offer(
             for_at_most=timedelta(hours=1), uses=10, free=["trip", "amount"], scope="agent"
         ),
     ),
+    allow("pay", name="up to 25: 200 a day", when=between(-1, 25), within=SMALL),
+    default="ask",
     version=1,  # raise it with each change: all hosts of a store have the same rules
 )
 
@@ -118,7 +147,13 @@ def clerk(request: ScriptedRequest) -> Any:
 
 
 def expenses() -> Agent[Bank, str]:
-    return Agent("expenses", ScriptedModel(clerk, name="clerk"), "You pay expenses.", tools=[pay])
+    return Agent(
+        "expenses",
+        ScriptedModel(clerk, name="clerk"),
+        "You pay expenses.",
+        tools=[pay],
+        model_settings={"max_tokens": 500},  # a budget reserves what the longest reply may cost
+    )
 
 
 TRIPS = {
@@ -126,6 +161,7 @@ TRIPS = {
     "trip-18": "Trip 18 to a customer was 120 euros.",
     "trip-19": "Trip 19 to a customer was 48.50 euros.",
     "trip-20": "Trip 20, the whole team, was 9000 euros.",
+    "trip-21": "Trip 21, a taxi, was 18 euros.",
 }
 
 
@@ -136,6 +172,8 @@ def desk_runtime(store: str = "memory:") -> Runtime:
         store=store,
         people=PEOPLE,
         rules=RULES,
+        budgets=[MODEL],
+        pricing={"clerk": Price(input=2, output=8)},
         feed=True,
         deps_for=lambda agent_id: bank,
     )
@@ -166,8 +204,7 @@ def make_app() -> Starlette:
 
 def _pages_of(runtime: Runtime, name: str) -> Any:
     title = f"Expenses · {PEOPLE[name].shown_name}"
-    may: set[Right] = {"read", "decide", "act"}
-    return ui(lambda: runtime, auth=loopback_only(name, may), title=title)
+    return ui(lambda: runtime, auth=loopback_only(name, MAY[name]), title=title)
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Expense desk</title>
@@ -183,7 +220,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Expense de
   b { display: block }
 </style>
 <h1>Expense desk</h1>
-<p>Cy has asked for four trips. Choose who you are; open a tab for each.</p><ul>%s</ul></html>"""
+<p>Cy has asked for five trips. Choose who you are; open a tab for each.</p><ul>%s</ul></html>"""
 
 
 async def choose(request: Request) -> Response:

@@ -9,7 +9,7 @@ from tests.support.agents import by_turn
 from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, call, tool
 from understudy.ag_ui import ag_ui, vercel
-from understudy.trust import Approval, approval
+from understudy.trust import Approval, Budget, approval, sum_of
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance"], "cy": ["support"]}
 APPROVED = {"approved": True}
@@ -134,4 +134,26 @@ async def test_a_client_sees_the_terms_and_breaks_the_glass_with_a_reason() -> N
         events = await olga.events(resume=[answer(first, {**broken, "reason": "on fire"})])
         assert types(events)[-1] == "RUN_FINISHED"
         assert [each.note for each in await runtime.reviews()] == ["on fire"]
+    assert paid == [7]
+
+
+async def test_a_client_is_told_which_budget_has_no_room() -> None:
+    """V61."""
+    paid: list[int] = []
+
+    @tool
+    def refund(amount: int) -> str:
+        """Pay money back."""
+        paid.append(amount)
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("refund", {"amount": 7}), "Paid."), tools=[refund])
+    budget = Budget("refunds", sum_of("refund", "amount", 5), at_limit="ask")
+    async with Runtime([agent], budgets=[budget]) as runtime:
+        [ann] = clients(ag_ui, runtime, "ann")
+        [asked] = await ann.interrupts(said("go"))
+        told = asked["metadata"]["understudy"]
+        assert (told["budget"], "rule" in told) == ("refunds", False)
+        events = await ann.events(resume=[answer(asked, APPROVED)])
+        assert types(events)[-1] == "RUN_FINISHED"
     assert paid == [7]

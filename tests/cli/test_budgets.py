@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.agents import by_turn, interrupted
+from tests.support.agents import by_turn, completed, interrupted
 from tests.support.command_line import found_by_commands, run
-from understudy import Agent, Runtime, call, tool
+from understudy import Agent, Runtime, Stopped, call, tool
 from understudy.trust import Budget, day, sum_of
 
 
@@ -73,3 +74,45 @@ def test_a_request_says_which_budget_has_no_room(runtime: Runtime) -> None:
     assert "budget    each: no room; what is approved counts" in told
     [row] = json.loads(run("pending", "--json").stdout)["requests"]
     assert row["budget"] == "each"
+
+
+def test_a_run_that_a_budget_has_stopped_says_so(runtime: Runtime) -> None:
+    for id in ("a", "b"):
+        runtime.raise_budget("each", 500, key=f"agent={id}", why="a recall").get(timeout=60)
+    completed(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+    outcome = runtime.spawn("desk", id="b").run("go").get(timeout=60)
+    assert isinstance(outcome, Stopped)
+    why = "The budget 'refunds' (200 EUR a day) has 10 EUR left, and 100 EUR would be needed"
+    assert outcome.explain() == (
+        f"Stopped after 2 model calls: budget: {why} (from 'budget: refunds')."
+    )
+    assert f"stopped: budget: {why}" in run("show", "b").stdout
+
+
+@pytest.mark.slow
+def test_of_a_store_alone_its_counters_are_listed(store_url: str) -> None:
+    measure = sum_of("refund", "amount", 200, currency="EUR")
+    budgets = [Budget("refunds", measure), Budget("days", measure, window=day())]
+    agent = Agent("desk", by_turn(call("refund", {"amount": 45.5}), "Done."), tools=[refund])
+    with Runtime([agent], store=store_url, budgets=budgets) as runtime:
+        completed(runtime.spawn("desk", id="a").run("go").get(timeout=60))
+        # Beside the runtime that has it open.
+        beside = json.loads(run("budgets", "--json", "--store", store_url).stdout)["counters"]
+    rows = json.loads(run("budgets", "--json", "--store", store_url).stdout)["counters"]
+    assert beside == rows
+    assert [row["used"] for row in rows] == ["45.5", "45.5"]
+    days, whole = rows
+    assert days["counter"] == budgets[1].id
+    assert days["since"].endswith("00:00:00+00:00")
+    assert (whole["counter"], whole["since"], whole["unknown"]) == (budgets[0].id, None, "0")
+    told = run("budgets", "--store", store_url)
+    assert budgets[0].id in told.stdout
+    assert "a running server says what is left" in told.stderr
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    url: str = request.getfixturevalue("postgres_store")
+    return url

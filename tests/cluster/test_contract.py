@@ -346,7 +346,7 @@ def test_a_wait_is_answered_by_its_token(runtime: Runtime, tmp_path: Path) -> No
     run = ref.run(f"outside {tmp_path}/token")
     until((tmp_path / "token").exists)
     token = (tmp_path / "token").read_text()
-    assert runtime.resolve(token, {"paid": 20}).get(timeout=SECONDS) is True
+    assert runtime.resolve(token, {"paid": 20}, by="bank").get(timeout=SECONDS) is True
     assert runtime.resolve(token, {"paid": 20}).get(timeout=SECONDS) is True
     assert runtime.resolve(token, {"paid": 30}).get(timeout=SECONDS) is False
     assert completed(run.get(timeout=SECONDS)).text == "done"

@@ -12,7 +12,7 @@ from examples.expense_desk import RULES, TRIPS, desk_runtime, hand_in, make_app
 from tests.support.agents import completed, interrupted
 from understudy import DecisionError, approve, grant
 from understudy.errors import VoteRefused
-from understudy.testing import assert_asked, assert_denied
+from understudy.testing import assert_asked, assert_denied, assert_unasked
 
 
 def test_the_rules_say_what_the_desk_promises() -> None:
@@ -20,13 +20,15 @@ def test_the_rules_say_what_the_desk_promises() -> None:
     assert_denied(RULES, "pay", {**trip, "amount": 5000.01}, by="never over 5,000")
     assert_asked(RULES, "pay", {**trip, "amount": 5000}, by="over 500: two of finance")
     assert_asked(RULES, "pay", {**trip, "amount": 500}, by="up to 500: one of finance")
+    assert_asked(RULES, "pay", {**trip, "amount": 25.01}, by="up to 500: one of finance")
+    assert_unasked(RULES, "pay", {**trip, "amount": 25})
 
 
 async def test_two_of_finance_agree_to_a_large_payment_and_never_who_asks() -> None:
     async with desk_runtime() as runtime:
         await hand_in(runtime)
         waiting = {each.agent_id: each for each in await runtime.pending()}
-        assert sorted(waiting) == ["trip-17", "trip-18", "trip-19"]  # 9,000 is denied
+        assert sorted(waiting) == ["trip-17", "trip-18", "trip-19"]  # 9,000 is denied, 18 paid
         large = runtime.get("trip-17")
         for name in ("cy", "dee"):
             with pytest.raises(VoteRefused):
@@ -70,6 +72,22 @@ async def test_small_payments_may_be_approved_for_an_hour() -> None:
             )
 
 
+async def test_small_payments_are_made_without_asking_until_the_budget_of_the_day_ends() -> None:
+    async with desk_runtime() as runtime:
+        small = runtime.spawn("expenses", "taxis")
+        for trip in range(8):
+            completed(await small.run(f"Trip {trip} was 25 euros.", by="cy"))
+        asked = interrupted(await small.run("Trip 9 was 25 euros.", by="cy"))
+        assert [request.rule for request in asked.requests] == ["whatever no rule names (ask)"]
+        model, payments = await runtime.budgets()
+        assert payments.text == "200 EUR of 200 EUR used"
+        assert (model.budget.name, model.is_low) == ("model", False)
+        assert 0 < model.used < model.limit
+        await runtime.raise_budget("small payments", 50, why="a fair", by="ann")
+        completed(await small.resume(approve(by="bob")))
+        completed(await small.run("Trip 10 was 25 euros.", by="cy"))
+
+
 def test_each_person_has_pages_of_their_own() -> None:
     with TestClient(
         make_app(), base_url="http://127.0.0.1:8422", client=("127.0.0.1", 1)
@@ -81,3 +99,6 @@ def test_each_person_has_pages_of_their_own() -> None:
             assert page.status_code == 200
             assert f"Expenses · {person.shown_name}" in page.text
             assert all(trip in page.text for trip in list(TRIPS)[:3])
+            budgets = client.get(f"/{name}/budgets").text
+            assert "<strong>182 EUR</strong> left of 200 EUR" in budgets
+            assert ("Raise it" in budgets) is (name == "ann")

@@ -1,4 +1,7 @@
-"""What is reserved before it is spent, in each kind of store."""
+"""What is reserved before it is spent, in each kind of store.
+
+Rules: V60, V64, V65.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,12 @@ def main(folder: Path) -> None:
         in_thread(hand_in(runtime))
         runtime.get("trip-17").resume(approve(by="ann")).get(timeout=60)
         asks = {found.agent_id: found for found in runtime.pending().get(timeout=60)}
-        page = {"votes": f"/agents/trip-17/requests/{asks['trip-17'].request.id}"}
+        for trip in range(30, 36):  # a budget of which four fifths are used
+            runtime.spawn("expenses", "taxis").run(f"Trip {trip} was 24 euros.").get(timeout=60)
+        page = {
+            "votes": f"/agents/trip-17/requests/{asks['trip-17'].request.id}",
+            "budgets": "/budgets",
+        }
         draw(folder, runtime, page, "bob", "Expenses")
 
 

@@ -65,7 +65,7 @@ def test_what_each_host_tells_of_the_whole_store_is_not_summed(title: str, expre
         if metric.kind == "gauge" and metric is not conventions.COMMIT_QUEUE
     }
     for name in of_store & set(NAME.findall(expression)):
-        assert re.search(rf"max(?: by \([a-z_]+\) )?\(+{name}\b", expression), title
+        assert re.search(rf"max(?: by \([a-z_, ]+\) )?\(+{name}\b", expression), title
 
 
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
@@ -82,7 +82,7 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
 def test_there_are_alerts_for_what_needs_a_person() -> None:
     asked = " ".join(rule["expr"] for rule in rules())
 
-    for metric in ("OLDEST_REQUEST", "OPEN_DOUBTS", "QUARANTINED", "OVERDUE"):
+    for metric in ("OLDEST_REQUEST", "OPEN_DOUBTS", "QUARANTINED", "OVERDUE", "BUDGET_USED"):
         assert getattr(conventions, metric).prometheus in asked
     for rule in rules():
         assert rule["annotations"].keys() == {"summary", "description"}

@@ -37,6 +37,7 @@ from understudy.cluster import Cluster, Definitions
 from understudy.errors import Fenced
 from understudy.middleware import Middleware, SubAgent
 from understudy.telemetry import TraceContext, conventions
+from understudy.trust import Budget, calls
 
 
 @tool(ask=True)
@@ -342,3 +343,36 @@ def test_each_metric_has_one_name_and_one_unit() -> None:
         if metric.name.endswith((".duration", ".wait", ".oldest"))
     }
     assert set(seconds.values()) == {"s"}
+
+
+async def test_what_is_used_of_budgets_is_told_and_what_they_refuse_is_counted() -> None:
+    """O2: of a budget for each tool by its key; of one for each agent not at all."""
+    told = Told()
+    twice = [call("pay", {"order": "17"}), call("courier", {"order": "17"}), "Done."]
+
+    @tool(name="courier")
+    def sends(order: str) -> str:
+        """Send a courier."""
+        return "sent"
+
+    agent = Agent("desk", by_turn(*twice), tools=[pay, sends], interrupt_on={"pay": False})
+    budgets = [
+        Budget("mails", calls("courier", 1), at_limit="ask"),
+        Budget("tools", calls("*", 10), per="tool"),
+        Budget("agents", calls("*", 10), per="agent"),
+    ]
+    async with Runtime([agent], telemetry=told.telemetry, budgets=budgets) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("Hi.")))
+        interrupted(await soon(runtime.spawn("desk", id="b").run("Hi.")))
+        await soon(runtime.raise_budget("mails", "0.5", why="more"))
+
+        def read() -> tuple[float | None, ...]:
+            return (
+                told.number("understudy.budget.used", budget="mails"),
+                told.number("understudy.budget.limit", budget="mails", unit="calls"),
+                told.number("understudy.budget.used", budget="tools", key="tool=pay"),
+                told.number("understudy.budget.used", budget="agents"),
+                told.number("understudy.budget.refusals", budget="mails"),
+            )
+
+        assert await asyncio.to_thread(read) == (1, 1.5, 2, None, 1)

@@ -428,6 +428,96 @@ async def test_what_a_run_has_spent_is_known_after_a_restart(place: Place) -> No
         assert paid == []
 
 
+def reversible(*turns: Any) -> Agent:
+    """An agent that refunds orders, and cancels refunds."""
+
+    @tool
+    async def refund(order: str, amount: int) -> str:
+        """Refund."""
+        return "paid"
+
+    @tool
+    async def cancel_refund(order: str) -> str:
+        """Cancel a refund."""
+        if order == "refused":
+            raise RuntimeError("the bank refuses")
+        return "cancelled"
+
+    return Agent("desk", by_turn(*turns), tools=[refund, cancel_refund])
+
+
+def refunded(order: str, amount: int) -> Any:
+    return call("refund", {"order": order, "amount": amount})
+
+
+def cancelled(order: str) -> Any:
+    return call("cancel_refund", {"order": order})
+
+
+REVERSIBLE = Budget(
+    "refunds", sum_of("refund", "amount", 200, given_back_by="cancel_refund", ref="order")
+)
+
+
+async def test_a_reversal_gives_back_what_was_spent_once(place: Place) -> None:
+    """V64: also where it is named a second time, or nothing of it was spent."""
+    turns = [refunded("17", 150), cancelled("17"), cancelled("17"), cancelled("18")]
+    agent = reversible(*turns, refunded("19", 180), refunded("20", 30))
+    async with Runtime([agent], store=place.store(), budgets=[REVERSIBLE]) as runtime:
+        stopped(await soon(runtime.spawn("desk", id="a").run("go")))
+        assert (await used(runtime)).used == 180
+
+
+async def test_a_reversal_that_fails_gives_nothing_back(place: Place) -> None:
+    """V64."""
+    agent = reversible(refunded("refused", 150), cancelled("refused"))
+    async with Runtime([agent], store=place.store(), budgets=[REVERSIBLE]) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("go")))
+        assert (await used(runtime)).used == 150
+
+
+async def test_a_call_that_no_reversal_could_name_does_not_run() -> None:
+    """V62."""
+    agent = reversible(refunded("", 150), refunded("17", 10))
+    async with Runtime([agent], budgets=[REVERSIBLE]) as runtime:
+        outcome = completed(await soon(runtime.spawn("desk", id="a").run("go")))
+        assert "it has no `order`, by which 'cancel_refund' names it" in str(
+            results(outcome.state)[0].content
+        )
+        assert (await used(runtime)).used == 10
+
+
+async def test_a_call_of_a_run_that_is_continued_after_it_failed_reserves_anew(
+    place: Place,
+) -> None:
+    """V64: what was given back when the run failed is reserved again."""
+    ran: list[str] = []
+
+    @tool(sequential=True)
+    async def look() -> str:
+        """Look."""
+        ran.append("look")
+        if len(ran) == 1:
+            raise RuntimeError("away")
+        return "seen"
+
+    @tool
+    async def refund(amount: int) -> str:
+        """Refund."""
+        ran.append("refund")
+        return "paid"
+
+    turns = [[call("look"), call("refund", {"amount": 150})]] * 2
+    agent = Agent("desk", by_turn(*turns), tools=[look, refund])
+    rules = Rules(allow("refund", within=euros(200)), allow("look"), default="ask")
+    async with Runtime([agent], store=place.store(), rules=rules, tool_errors="raise") as runtime:
+        ref = runtime.spawn("desk", id="a")
+        assert isinstance(await soon(ref.run("go")), Failed)
+        await soon(ref.retry())
+        assert ran.count("refund") >= 1
+        assert (await used(runtime)).used == 150 * ran.count("refund")
+
+
 # ------------------------------------------------------------------------------ windows
 
 

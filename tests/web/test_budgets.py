@@ -44,19 +44,23 @@ async def test_the_page_says_what_is_used_reserved_and_left() -> None:
             for text in (
                 "<strong>70 EUR</strong> left of 200 EUR",
                 "Counts amount of refund: 200 EUR a day in Europe/Berlin.",
-                "130 EUR used in all",
-                "30 EUR of it reserved",
+                "100 EUR spent",
+                "30 EUR reserved</li>",
                 'aria-label="130 EUR of 200 EUR used (30 EUR reserved)"',
                 'fill="url(#striped)" x="50.0%" width="15.0%"',
                 "begins anew <time",
                 "At the limit a run stops.",
             ):
                 assert text in page, text
-            assert "of it unknown" not in page
+            assert 'url(#dotted)" width="14' not in page
             assert "Raise it" not in page, "that is for those with the right `budget`"
             assert '<a href="/budgets">Budgets</a>' in (await client.get("/")).text
-        held.release.set()
-        completed(await soon(running))
+            about = (await client.get("/agents/a")).text
+            assert "30 EUR of refunds reserved" in about
+            held.release.set()
+            completed(await soon(running))
+            about = (await client.get("/agents/a")).text
+            assert "reserved" not in about
 
 
 async def test_who_may_raises_a_budget_after_a_confirmation_and_the_page_says_why() -> None:
@@ -119,6 +123,9 @@ async def test_a_budget_that_is_counted_apart_is_raised_for_one_key() -> None:
     ):
         assert "Nothing is spent yet" in (await client.get("/budgets")).text
         await soon(runtime.spawn("desk", id="a").run("go"))
+        for key in ("", "a", "tool=a", ", agent=a"):
+            sent = await client.post("/budgets/raise", data={**FORM, "key": key})
+            assert (sent.status_code, "is counted for each agent" in sent.text) == (400, True), key
         sent = await client.post("/budgets/raise", data={**FORM, "key": "agent=a"})
         assert sent.status_code == 303
         found = (await client.get("/api/budgets")).json()
@@ -156,7 +163,7 @@ async def test_a_budget_that_ends_soon_is_said_on_each_page_until_it_is_raised()
         assert '<span class="tag warn">1 low</span>' in (await client.get("/agents")).text
         page = (await client.get("/budgets")).text
         assert '<span class="tag warn">ends soon</span>' in page
-        assert "counts until <time" in page
+        assert "the last hours count" in page
         await client.post("/budgets/raise", data={**FORM, "amount": "100"})
         page = (await client.get("/budgets")).text
         assert "ends soon" not in page
@@ -177,6 +184,7 @@ async def test_the_bar_of_a_budget_that_was_passed_shows_where_its_limit_is() ->
 
 
 async def test_a_request_of_a_budget_names_it_in_the_inbox_and_on_its_page() -> None:
+    """V61."""
     budget = refunds(at_limit="ask")
     async with Runtime([desk(250)], budgets=[budget]) as runtime, site_of(runtime) as client:
         interrupted(await soon(runtime.spawn("desk", id="a").run("go")))

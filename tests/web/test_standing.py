@@ -39,10 +39,14 @@ def by_login(name: str) -> Callable[[Request], User]:
 
 
 def by_provider(name: str, age: timedelta | None) -> Callable[[Request], User]:
-    """A login of an identity provider, so old; None where nobody knows its age."""
-    at = None if age is None else datetime.now(UTC) - age
-    caller = Caller(name=name, assurance="idp", issuer=IDP, subject=name, auth_at=at)
-    return lambda request: User(name, ALL, verified=caller)
+    """A login of an identity provider, so old at each request; None: nobody knows its age."""
+
+    def who(request: Request) -> User:
+        at = None if age is None else datetime.now(UTC) - age
+        caller = Caller(name=name, assurance="idp", issuer=IDP, subject=name, auth_at=at)
+        return User(name, ALL, verified=caller)
+
+    return who
 
 
 @dataclass

@@ -46,6 +46,11 @@ class BudgetUse:
     """Whether a rule allows calls within it. Beyond it they do not run alone, and nothing stops."""
 
     @property
+    def spent(self) -> Decimal:
+        """The part that is known to be spent."""
+        return self.used - self.reserved - self.unknown
+
+    @property
     def left(self) -> Decimal:
         """What there is still, from 0 on."""
         return max(self.limit - self.used, _NOTHING)
@@ -71,6 +76,7 @@ class BudgetUse:
         """As plain data; amounts with all digits, as text."""
         amounts = {
             "used": self.used,
+            "spent": self.spent,
             "reserved": self.reserved,
             "unknown": self.unknown,
             "limit": self.limit,
@@ -81,7 +87,7 @@ class BudgetUse:
             "allows": self.budget.text,
             "counts": self.budget.counts,
             "key": self.key,
-            "unit": self.budget.measure.currency or self.budget.measure.unit,
+            "unit": self.budget.unit,
             "at_limit": None if self.is_of_rule else self.budget.at_limit,
             **{name: usd_text(amount) for name, amount in amounts.items()},
             "is_low": self.is_low,
@@ -109,22 +115,39 @@ class BudgetDesk:
         self._services = services
         self._keeper = keeper
 
-    async def uses(self) -> list[BudgetUse]:
-        """Each budget for each key by which it was used or raised, and those of the store."""
+    async def uses(self, budgets: Sequence[Budget] | None = None) -> list[BudgetUse]:
+        """Each budget for each key by which it was used or raised, and those of the store.
+
+        Args:
+            budgets: those of the runtime that are looked at; None for all.
+
+        """
         keeper = self._keeper
+        budgets = keeper.all if budgets is None else budgets
+        places = {budget.id: place for place, budget in enumerate(budgets)}
         found: dict[tuple[str, str], CounterSums | None] = {
-            (budget.id, ""): None for budget in keeper.all if not budget.per
+            (budget.id, ""): None for budget in budgets if not budget.per
         }
-        ids = [budget.id for budget in keeper.all]
-        for each in await keeper.spending.counters(ids):
+        for each in await keeper.spending.counters(list(places)):
             found[(each.counter.budget, each.counter.key)] = each
         now = keeper.clock.now()
         for raised in self._services.runs.trust.state.raised:
-            if raised.said.counter in ids and raised.holds(now):
+            if raised.said.counter in places and raised.holds(now):
                 found.setdefault((raised.said.counter, raised.said.key), None)
-        by_id = {budget.id: place for place, budget in enumerate(keeper.all)}
-        ordered = sorted(found, key=lambda each: (by_id[each[0]], each[1]))
-        return [self._use(keeper.all[by_id[id]], key, found[(id, key)]) for id, key in ordered]
+        ordered = sorted(found, key=lambda each: (places[each[0]], each[1]))
+        return [self._use(budgets[places[id]], key, found[(id, key)]) for id, key in ordered]
+
+    async def reserved(self, agent_id: str) -> dict[str, str]:
+        """What an agent has reserved now, as people read it, by the names of budgets."""
+        found: dict[str, Decimal] = {}
+        for each in await self._keeper.spending.open_spending(agent_id):
+            for (budget, _), amount in each.amounts.items():
+                found[budget] = found.get(budget, _NOTHING) + amount
+        return {
+            budget.name: budget.shown(found[budget.id])
+            for budget in self._keeper.all
+            if found.get(budget.id)
+        }
 
     def _use(self, budget: Budget, key: str, sums: CounterSums | None) -> BudgetUse:
         keeper = self._keeper

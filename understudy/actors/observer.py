@@ -34,6 +34,7 @@ from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
 from understudy.journal.reads import DatabaseReads
+from understudy.journal.spending import CounterSums
 from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
@@ -121,6 +122,13 @@ class Observer(Opened):
         for fact in await self._store.trust_after(0):
             state = apply_fact(state, fact)
         return state
+
+    def counters(self) -> Future[Sequence[CounterSums]]:
+        """What runtimes have counted of budgets, by the names under which a store has them.
+
+        What a budget allows only its runtime knows.
+        """
+        return self._call(self._store.stored_counters)
 
     def _time_of(self, since: datetime | timedelta | None) -> datetime | None:
         return self._clock.now() - since if isinstance(since, timedelta) else since

@@ -585,6 +585,20 @@ class Runtime(Opened):
 
         return self._call(uses)
 
+    def reserved(self, id: str) -> Future[dict[str, str]]:
+        """What an agent has reserved of budgets now, as people read it, by their names.
+
+        Raises:
+            UsageError: for a bad id.
+
+        """
+        checked_id(id)
+
+        async def reserved() -> dict[str, str]:
+            return {} if self._budgets is None else await self._budget_desk.reserved(id)
+
+        return self._call(reserved)
+
     def raise_budget(
         self,
         name: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +13,12 @@ from understudy.cli.text import line
 
 
 def budgets(*, where: Where, out: ListOutput) -> None:
-    """List how much of each budget is used."""
+    """List how much of each budget is used; of a store alone what is counted there."""
     with where.looking() as source:
         found = source.budgets()
+    if "counters" in found:
+        _print_counters(found["counters"], out)
+        return
     rows, left_off = found["budgets"], found["left_off"]
     people = [
         {
@@ -43,6 +46,21 @@ def budgets(*, where: Where, out: ListOutput) -> None:
     )
     if left_off and not out.is_data:
         note(f"{left_off} more are counted apart: these have used most")
+
+
+def _print_counters(rows: list[dict[str, Any]], out: ListOutput) -> None:
+    """What a store has counted: it does not know what its budgets allow."""
+    columns = [
+        Column("COUNTER", "counter", "bold"),
+        Column("FOR", "key", optional=True),
+        Column("SINCE", "since", optional=True),
+        Column("USED", "used"),
+        Column("RESERVED", "reserved"),
+        Column("UNKNOWN", "unknown"),
+    ]
+    out.rows("counters", rows, columns, empty="nothing is counted")
+    if rows and not out.is_data:
+        note("a running server says what is left of them: --url")
 
 
 def raise_budget(

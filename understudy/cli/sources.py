@@ -7,13 +7,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Self
 
+from understudy._base.usd import usd_text
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
 from understudy.cli.api import Api, agent_path
-from understudy.cli.exits import USAGE, ApiProblem, refuse
+from understudy.cli.exits import ApiProblem
+from understudy.journal.spending import CounterSums
 from understudy.state.agent_state import AgentState
 from understudy.trust.fold import RegisteredRules
 
@@ -204,7 +206,8 @@ class StoreSource(Source):
         return [each.to_dict() for each in self._observer.freezes().get()]
 
     def budgets(self) -> dict[str, Any]:
-        refuse(USAGE, "a store does not say what its budgets allow: ask a running server, by --url")
+        found = self._observer.counters().get()
+        return {"counters": [_counter(each) for each in found if each.buckets]}
 
     def rules(self) -> RegisteredRules | None:
         """The newest rules that hold for the store."""
@@ -212,6 +215,23 @@ class StoreSource(Source):
 
     def export(self, id: str) -> dict[str, Any]:
         return self._observer.export(id).get()
+
+
+def _counter(found: CounterSums) -> dict[str, Any]:
+    """A counter as plain data: what counts in its newest bucket, which a store knows the time of.
+
+    Of a budget with a day that is the last day on which something was spent.
+    """
+    last = max(found.buckets, key=lambda each: each.bucket)
+    since = datetime.fromtimestamp(last.bucket, timezone.utc).isoformat() if last.bucket else None
+    return {
+        "counter": found.counter.budget,
+        "key": found.counter.key,
+        "since": since,
+        "used": usd_text(last.amount),
+        "reserved": usd_text(last.open),
+        "unknown": usd_text(last.unknown),
+    }
 
 
 class ApiSource(Source):

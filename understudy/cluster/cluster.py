@@ -426,6 +426,15 @@ class Cluster(_RuntimeCalls):
         """
         raise UsageError(NO_BUDGETS)
 
+    def reserved(self, id: str) -> NoReturn:
+        """Refused: a cluster has no budgets.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_BUDGETS)
+
     def raise_budget(
         self,
         name: str,

@@ -29,6 +29,7 @@ from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.spending import CounterSums
     from understudy.journal.spending_books import Decision, KeptSpending
 
 PAGE = 500
@@ -482,6 +483,10 @@ class Backend(ABC):
             Fenced: if the agent has another incarnation by now, or was deleted.
 
         """
+        self._refuse("spending")
+
+    def counters(self, budgets: Collection[str] | None) -> Sequence[CounterSums]:
+        """The reader's: as `Spending.counters`, of what is committed."""
         self._refuse("spending")
 
     def _refuse(self, what: Kept) -> NoReturn:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, stop_after_delay
 
@@ -23,6 +23,9 @@ from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
+
+if TYPE_CHECKING:
+    from understudy.journal.spending import CounterSums
 
 T = TypeVar("T")
 
@@ -172,6 +175,15 @@ class StoreReads(ABC):
         """As `Backend.trust_after`."""
         return ()
 
+    # ------------------------------------------------------------------- what is spent
+
+    async def stored_counters(self) -> Sequence[CounterSums]:
+        """What a database has counted of budgets, for who looks beside its runtimes.
+
+        A runtime asks `Store.spending`, which knows what is about to be committed.
+        """
+        return ()
+
 
 class DatabaseReads(StoreReads):
     """Reads a database under a `Backend`, in a thread, also while a runtime writes to it.
@@ -289,6 +301,11 @@ class DatabaseReads(StoreReads):
 
     async def trust_after(self, number: int) -> Sequence[TrustFact]:
         return await self.read(partial(self.backend.trust_after, number))
+
+    async def stored_counters(self) -> Sequence[CounterSums]:
+        if "spending" not in self.keeps:
+            return ()
+        return await self.read(partial(self.backend.counters, None))
 
     async def read_records(self, load: Callable[[], T]) -> T:
         """Load records: as `read`, unless more is to be waited for."""

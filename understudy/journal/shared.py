@@ -18,7 +18,7 @@ from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.errors import StoreError
-    from understudy.journal.spending import CounterSums, OpenSpending, Reservation, Reserved
+    from understudy.journal.spending import OpenSpending, Reservation, Reserved
 
 Notified = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -391,10 +391,6 @@ class SharedBackend(Backend):
 
     def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
         """The reader's: as `Spending.open_spending`."""
-        self._refuse("spending")
-
-    def counters(self, budgets: Collection[str] | None) -> Sequence[CounterSums]:
-        """The reader's: as `Spending.counters`."""
         self._refuse("spending")
 
     # ----------------------------------------------------------------- the heartbeat

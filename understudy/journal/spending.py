@@ -27,6 +27,7 @@ from decimal import Context, Decimal
 from typing import NamedTuple
 
 from understudy._base.json_values import is_storable_text, shown
+from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 
 MAX_BYTES = 2000
@@ -58,6 +59,7 @@ class SpendId(NamedTuple):
     """Which call of the agent. The same reservation again has the same text."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """What a reservation takes of one counter."""
@@ -75,6 +77,7 @@ class Line:
     """What a later call names that gives this back; empty where none can."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """What a call may spend. No two of its lines are of one counter."""
@@ -89,6 +92,7 @@ class Reservation:
     """Whether it is on disk when it is answered. Else it is on disk before any later commit is."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
     """What came of a reservation."""

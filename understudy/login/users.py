@@ -28,8 +28,8 @@ class User:
 
     Args:
         name: for the audit.
-        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"freeze"` and `"impersonate"`. No right
-            includes another right.
+        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"budget"`, `"freeze"` and
+            `"impersonate"`. No right includes another right.
         verified: what an identity provider has signed of who it is; None where the name says it.
         acting_for: the name in which they act, if it is not their own.
 

@@ -95,15 +95,6 @@ def spender_of(run: Run) -> Spender:
     )
 
 
-class BudgetNews(NamedTuple):
-    """A budget of which less is left than people were told of before."""
-
-    budget: Budget
-    key: str
-    used: Decimal
-    limit: Decimal
-
-
 class BudgetKeeper:
     """The budgets of a runtime, on the counters of its store.
 
@@ -121,13 +112,15 @@ class BudgetKeeper:
         self.budgets: tuple[Budget, ...] = tuple(budgets)
         self.within: tuple[Budget, ...] = tuple(within)
         self.of_models: tuple[Budget, ...] = tuple(b for b in budgets if b.measure.is_of_models)
+        self.reversible: tuple[Budget, ...] = tuple(b for b in self.all if b.measure.given_back_by)
         self.of_tools: tuple[Budget, ...] = tuple(b for b in budgets if not b.measure.is_of_models)
         self.clock = clock
         self._trust = trust
         self._spending: Spending | None = None
+        self._spans: dict[str, Span] = {}
         self._warned: dict[tuple[CounterId, int], Decimal] = {}
-        self.on_low: Callable[[BudgetNews], None] | None = None
-        """Called where a budget ends soon, once for each of its windows on this host."""
+        self.on_refused: Callable[[Shortage], None] | None = None
+        """Called where a budget has no room for a call."""
 
     @property
     def all(self) -> tuple[Budget, ...]:
@@ -156,6 +149,13 @@ class BudgetKeeper:
     def now(self) -> int:
         """Seconds since 1970. The store has the last word: see `Reserved.is_late`."""
         return int(self.clock.now().timestamp())
+
+    def span(self, budget: Budget, now: int) -> Span:
+        """The window of a budget at a moment; its end is that of a moment in the same bucket."""
+        known = self._spans.get(budget.id)
+        if known is None or not known.bucket <= now < known.until:
+            known = self._spans[budget.id] = budget.span(now)
+        return known
 
     def limit(self, budget: Budget, key: str) -> Decimal:
         """What there is in the window of now, with what persons have added to it."""
@@ -191,9 +191,8 @@ class BudgetKeeper:
             f" of {want.key}" if want.key else "",
             budget.shown(used),
             budget.shown(limit),
+            extra={"budget": budget.name, "budget_key": want.key},
         )
-        if self.on_low is not None:
-            self.on_low(BudgetNews(budget, want.key, used, limit))
 
 
 @dataclass(slots=True)
@@ -205,6 +204,8 @@ class _Open:
     """By `CounterId.budget`."""
     call: Call | None = None
     """The call, as it was seen last in the state."""
+    made: object = None
+    """What its amounts were read from: the same object has the same amounts."""
     gives_back: Mapping[tuple[str, str], Decimal | None] = field(default_factory=dict)
     """As of `Settlement`, if the call succeeds."""
 
@@ -277,7 +278,7 @@ class Account:
         keeper = self.keeper
         now = keeper.now()
         while True:
-            spans = [want.budget.span(now) for want in wants]
+            spans = [keeper.span(want.budget, now) for want in wants]
             limits = [keeper.limit(want.budget, want.key) for want in wants]
             lines = tuple(
                 Line(
@@ -303,11 +304,15 @@ class Account:
             now = reserved.now  # the clock of this host is another one, or a window has just ended
         sums = [reserved.sums.get(line.counter, Decimal(0)) for line in lines]
         if reserved.refused:
-            return [
+            short = [
                 Shortage(want.budget, want.key, want.amount, used, limit)
                 for want, used, limit, line in zip(wants, sums, limits, lines, strict=True)
                 if line.counter in reserved.refused
             ]
+            if keeper.on_refused is not None:
+                for each in short:
+                    keeper.on_refused(each)
+            return short
         for want, span, used, limit in zip(wants, spans, sums, limits, strict=True):
             keeper.note(want, span, used, limit)
         return []
@@ -320,6 +325,7 @@ class Account:
         call: Call,
         wants: Sequence[Want],
         *,
+        made: object = None,
         is_within: bool = False,
         is_started: bool = False,
     ) -> list[Shortage]:
@@ -331,6 +337,7 @@ class Account:
         Args:
             call: the call.
             wants: as of `reserve`.
+            made: what the amounts were read from.
             is_within: whether a rule allows it within these budgets.
             is_started: whether the start of this attempt is recorded already.
 
@@ -339,28 +346,28 @@ class Account:
         if call.attempts and call.effect == "effects":
             number += call.attempts - call.not_entered - is_started
         prefix = f"{_WITHIN if is_within else _CALL}{number}."
-        what = next(
-            (
-                what
-                for what, each in self._open.items()
-                if each.call_key == call.key and what.startswith(prefix)
-            ),
+        amounts = {want.budget.id: want.amount for want in wants}
+        for what, known in self._open.items():
+            if known.call_key == call.key and what.startswith(prefix):
+                if known.amounts == amounts:
+                    return []
+                break
+        else:
             # What is settled is not reserved again under its name. A failed run that is continued
             # may start a call whose reservation was given back.
-            f"{prefix}{self._epoch}.{self._given_back}/{call.key}",
-        )
-        amounts = {want.budget.id: want.amount for want in wants}
-        known = self._open.get(what)
-        if known is not None and known.amounts == amounts:
-            return []
+            what = f"{prefix}{self._epoch}.{self._given_back}/{call.key}"
         short = await self.reserve(what, wants)
         if not short:
-            self._open[what] = _Open(call.key, amounts, call)
+            self._open[what] = _Open(call.key, amounts, call, made)
         return short
+
+    def has_reserved(self, made: object) -> bool:
+        """Whether the amounts of a reservation were read from this very object."""
+        return any(each.made is made for each in self._open.values())
 
     def will_give_back(self, call: Call, given: Mapping[tuple[str, str], Decimal | None]) -> None:
         """Note what a call gives back if it succeeds."""
-        self._open[f"{_BACK}1./{call.key}"] = _Open(call.key, {}, call, given)
+        self._open[f"{_BACK}1./{call.key}"] = _Open(call.key, {}, call, gives_back=given)
 
     def is_within(self, call_key: str, budget: Budget) -> bool:
         """Whether a rule lets the call run by this budget."""
@@ -392,10 +399,14 @@ class Account:
             if isinstance(inner, _ENDS_CALLS):
                 self._settle_over(state, inner)
 
-    def _settle_over(self, state: AgentState, inner: r.Record) -> None:
+    def _over(self, state: AgentState, inner: r.Record) -> dict[str, list[str]]:
+        """What is reserved for calls that are over by a record, by the keys of these calls."""
+        if isinstance(inner, r.Result) and inner.doubt is None and len(self._open) == 1:
+            ((what, each),) = self._open.items()  # mostly
+            if each.call_key == inner.call_key:
+                return {each.call_key: [what]}
         in_doubt = {key for each in state.whole_tree for key in each.doubts}
         still_open = {call.key: call for call in open_calls(state)}
-        settled = []
         over: dict[str, list[str]] = {}
         for what, each in self._open.items():
             call = still_open.get(each.call_key)
@@ -404,6 +415,11 @@ class Account:
             is_over = call is None or call.result is not None
             if is_over and each.call_key not in in_doubt:
                 over.setdefault(each.call_key, []).append(what)
+        return over
+
+    def _settle_over(self, state: AgentState, inner: r.Record) -> None:
+        settled = []
+        over = self._over(state, inner)
         for key, whats in over.items():
             happened = has_happened(key, inner, self._open[whats[0]].call)
             self._given_back += not happened

@@ -58,6 +58,9 @@ DECISION = "understudy.decision"
 DECIDED_BY = "understudy.decision.by"
 DECISION_ORIGIN = "understudy.decision.origin"
 STATUS = "understudy.status"
+BUDGET = "understudy.budget"
+BUDGET_KEY = "understudy.budget.key"
+BUDGET_UNIT = "understudy.budget.unit"
 DOUBT = "understudy.doubt"
 """What became of a doubt at first: a person was asked about it, the model was told of it, or it
 waits for the check of its tool (`checked`)."""
@@ -148,6 +151,15 @@ OPEN_DOUBTS = Metric(
 QUARANTINED = Metric("understudy.quarantined", "gauge", "{agent}", "Agents in quarantine.")
 OVERDUE = Metric(
     "understudy.dues.overdue", "gauge", "{agent}", "Agents that are due for more than a minute."
+)
+BUDGET_USED = Metric(
+    "understudy.budget.used", "gauge", "{unit}", "What counts of a budget in its window of now."
+)
+BUDGET_LIMIT = Metric(
+    "understudy.budget.limit", "gauge", "{unit}", "What a budget allows, with what was added."
+)
+BUDGET_REFUSALS = Metric(
+    "understudy.budget.refusals", "counter", "{call}", "Calls for which a budget had no room."
 )
 
 METRICS: tuple[Metric, ...] = tuple(

@@ -20,8 +20,10 @@ from opentelemetry.metrics import Observation
 from understudy._base.event_loops import call_on
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.budgets import BudgetDesk
 from understudy.journal import IndexStatus
 from understudy.journal.lists import AskQuery
+from understudy.run.account import BudgetKeeper
 from understudy.telemetry import conventions as c
 from understudy.telemetry.guarded import failed
 from understudy.telemetry.meters import Meters
@@ -41,7 +43,12 @@ _READ = (
     c.OPEN_DOUBTS,
     c.QUARANTINED,
     c.OVERDUE,
+    c.BUDGET_USED,
+    c.BUDGET_LIMIT,
 )
+_NOT_ADDED = (c.OLDEST_REQUEST, c.BUDGET_USED, c.BUDGET_LIMIT)
+_FEW = {"definition", "tool"}
+"""What a budget may be counted by that is told of: there are few definitions and tools."""
 
 
 class Gauges:
@@ -71,7 +78,7 @@ class Gauges:
     def _reading(self, metric: c.Metric) -> Callable[[], Iterable[Observation]]:
         def read() -> Iterable[Observation]:
             values = [host.values().get(metric.name, ()) for host in self._hosts.values()]
-            join = max if metric is c.OLDEST_REQUEST else sum
+            join = max if metric in _NOT_ADDED else sum
             return _joined(chain.from_iterable(values), join)
 
         return read
@@ -182,7 +189,20 @@ class _HostGauges:
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
         }
         found[c.OVERDUE.name] = [self._value(await _count(store.due(now - LATE)))]
+        if self.services.budgets is not None:
+            await self._add_budgets(self.services.budgets, found)
         return found
+
+    async def _add_budgets(self, keeper: BudgetKeeper, found: Values) -> None:
+        few = [budget for budget in keeper.all if _FEW.issuperset(budget.per)]
+        if not few:
+            return
+        for use in await BudgetDesk(self.services, keeper).uses(few):
+            about = {c.BUDGET: use.budget.name, c.BUDGET_UNIT: use.budget.unit}
+            if use.key:
+                about[c.BUDGET_KEY] = use.key
+            for metric, value in ((c.BUDGET_USED, use.used), (c.BUDGET_LIMIT, use.limit)):
+                found.setdefault(metric.name, []).append(self._value(float(value), about))
 
     def _value(self, value: float, attributes: Mapping[str, str] | None = None) -> Observation:
         return Observation(value, {**self.attributes, **(attributes or {})})

@@ -20,7 +20,14 @@ from understudy._base.json_values import checked_flag, checked_seconds, shown
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.errors import UsageError
 from understudy.journal.database_store import DatabaseStore
-from understudy.telemetry.conventions import COMMIT_DURATION, ERROR_TYPE, SCOPE
+from understudy.run.account import Shortage
+from understudy.telemetry.conventions import (
+    BUDGET,
+    BUDGET_REFUSALS,
+    COMMIT_DURATION,
+    ERROR_TYPE,
+    SCOPE,
+)
 from understudy.telemetry.gauges import Gauges
 from understudy.telemetry.guarded import Guarded, GuardedTracer, GuardedTracerProvider, guarded
 from understudy.telemetry.meters import Meters
@@ -116,6 +123,8 @@ class Telemetry(RuntimeTelemetry):
             )
             return None
         parts.gauges.add(services)
+        if services.budgets is not None:
+            services.budgets.on_refused = parts.refused
         if isinstance(services.store, DatabaseStore):
             services.store.tell_commits(parts.committed)
         return found
@@ -189,6 +198,10 @@ class _Parts:
         """A store has committed. In the thread of its committer."""
         attributes = {} if error is None else {ERROR_TYPE: type(error).__name__}
         self.meters.record(COMMIT_DURATION, seconds, attributes)
+
+    def refused(self, short: Shortage) -> None:
+        """A budget has no room for a call, or for a request to a model."""
+        self.meters.add(BUDGET_REFUSALS, 1, {BUDGET: short.budget.name})
 
 
 def _makes_spans(provider: TracerProvider) -> bool:

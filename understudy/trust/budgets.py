@@ -70,7 +70,9 @@ class Measure:
 
     def counts_tool(self, names: Sequence[str]) -> bool:
         """Whether calls of a tool with these names count."""
-        return not self.is_of_models and any(fnmatchcase(name, self.tool) for name in names)
+        if self.is_of_models:
+            return False
+        return self.tool in names or any(fnmatchcase(name, self.tool) for name in names)
 
     def amount_of(self, arguments: Mapping[str, Any]) -> Decimal:
         """What a call with these arguments may spend.
@@ -108,7 +110,7 @@ class Measure:
 def _at(arguments: Mapping[str, Any], path: str) -> Any:
     found: Any = arguments
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
+        found = found.get(name) if isinstance(found, dict) else None
     return found
 
 
@@ -119,6 +121,8 @@ def amount_in(given: Any, name: str) -> Decimal:
         NoAmount: unless it is a finite number from 0 to a billion, or the text of one.
 
     """
+    if type(given) is int and 0 <= given < LARGEST:
+        return Decimal(given)
     if given is None:
         raise NoAmount(f"it has no `{name}`")
     if isinstance(given, bool) or not isinstance(given, (int, float, str, Decimal)):
@@ -511,6 +515,11 @@ class Budget:
         given = [str(measure.limit), measure.given_back_by, measure.ref, str(measure.native_tool)]
         approval = None if self.approval is None else self.approval.to_dict()
         return [self.id, given, self.at_limit, approval]
+
+    @property
+    def unit(self) -> str:
+        """The unit of its amounts."""
+        return self.measure.currency or self.measure.unit
 
     @property
     def counts(self) -> str:

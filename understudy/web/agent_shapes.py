@@ -132,6 +132,7 @@ class AgentPage(AgentRow):
     next_due: Time | None
     files: int
     cost: CostShape | None
+    reserved: dict[str, str]
     actions: list[ActionShape]
 
 

@@ -259,8 +259,8 @@ class Shares(NamedTuple):
 def shares_of(row: Mapping[str, Any]) -> Shares:
     """The parts of the bar of a budget."""
     try:
-        used, unknown, reserved, limit = (
-            Decimal(row[name]) for name in ("used", "unknown", "reserved", "limit")
+        used, spent, unknown, reserved, limit = (
+            Decimal(row[name]) for name in ("used", "spent", "unknown", "reserved", "limit")
         )
         whole = max(used, limit)
 
@@ -268,7 +268,7 @@ def shares_of(row: Mapping[str, Any]) -> Shares:
             return float(round(100 * of / whole, 2))
 
         return Shares(
-            part(used - unknown - reserved),
+            part(spent),
             part(unknown),
             part(reserved),
             part(limit),

@@ -474,6 +474,7 @@ class AmountTexts(TypedDict):
     """The amounts of a budget, as people read them."""
 
     used: str
+    spent: str
     reserved: str
     unknown: str
     limit: str
@@ -494,6 +495,7 @@ class BudgetShape(TypedDict):
     unit: str
     at_limit: Literal["stop", "ask"] | None
     used: str
+    spent: str
     reserved: str
     unknown: str
     limit: str

@@ -16,6 +16,7 @@ from understudy.state import fold
 from understudy.state import records as r
 from understudy.state.folds import grants as grant_folds
 from understudy.state.reviews import Review
+from understudy.state.trust_facts import RulesRetired
 from understudy.trust import trust as trust_module
 from understudy.trust.trust import Trust
 
@@ -185,3 +186,15 @@ def _two(patch: Patch) -> None:
         return to_register
 
     wrap(patch, trust_module, "to_register", registering)
+
+
+@build("rules that were retired hold", more=True)
+def _retired(patch: Patch) -> None:
+    def folding(inner: Any) -> Any:
+        def applied(state: Any, fact: Any) -> Any:
+            found = inner(state, fact)
+            return replace(found, rules=state.rules) if fact.kind == RulesRetired.KIND else found
+
+        return applied
+
+    wrap(patch, trust_module, "apply_fact", folding)

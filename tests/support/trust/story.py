@@ -637,7 +637,10 @@ class _Story:
             return
         await soon(host.runtime.retire_rules())
         host.rules = rules
-        await soon(host.runtime.set_rules(None if rules is None else rules.made()))
+        try:
+            await soon(host.runtime.set_rules(None if rules is None else rules.made()))
+        except UsageError as error:
+            self.violations.append(f"rules that were retired hold: {error}")
         if host is self.hosts[-1]:
             self.newest = None
 

@@ -25,6 +25,7 @@ from tests.support.web_server import held_port, served
 from tests.support.web_site import ORDER, Done, desk, logged_in, refund
 from understudy import Agent, Runtime, call, reject, tool
 from understudy.journal import DatabaseStore
+from understudy.trust import Budget, calls, day, last
 from understudy.web import User, ui
 
 if TYPE_CHECKING:
@@ -384,6 +385,7 @@ def test_without_scripts_everything_can_be_done(browser: Browser) -> None:
 def pages_of(runtime: Runtime) -> dict[str, str]:
     """Every kind of page of the full desk."""
     found = {"inbox": "/", "agents": "/agents", "runtime": "/runtime", "problem": "/agents/none"}
+    found["budgets"] = "/budgets"
     for pending in runtime.pending().get(timeout=60):
         name = f"{pending.request.kind} {pending.agent} {pending.request.tool_name}"
         found[name] = f"/agents/{pending.agent_id}/requests/{pending.request.id}"
@@ -428,7 +430,11 @@ SCROLLED = """() => [...document.querySelectorAll("main .scroll:has(table)")]
 def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width: int) -> None:
     """The rules of axe-core (contrast among them), and nothing is wider than what it stands in."""
     wrong: list[str] = []
-    with Runtime(demo_agents(Done()), feed=True) as runtime:
+    budgets = [
+        Budget("calls of all", calls("*", 1_000), window=day()),
+        Budget("calls of each", calls("*", 100), window=last(hours=24), per=("agent", "tool")),
+    ]
+    with Runtime(demo_agents(Done()), feed=True, budgets=budgets) as runtime:
         with ThreadPoolExecutor() as pool:  # Playwright has a loop of its own in this thread
             pool.submit(asyncio.run, filled(runtime, 2)).result(60)
         with served(ui(runtime, auth=logged_in("ann"))) as url:

@@ -318,7 +318,8 @@ class PostgresBackend(PostgresWriter):
     def counters(self, budgets: Collection[str] | None) -> list[CounterSums]:
         from understudy.journal.postgres import spending, spending_sql
 
-        if self._read(spending_sql.HAS_GIVE_BACKS, ()):
+        # Who looks beside the hosts changes nothing.
+        if self.host_id is not None and self._read(spending_sql.HAS_GIVE_BACKS, ()):
             self._read(spending_sql.FOLD_GIVE_BACKS, ())
         return spending.counters_of(self._read(spending_sql.COUNTERS, spending.wanted(budgets)))
 

@@ -43,6 +43,7 @@ from understudy.journal.sqlite.reader import SqliteReader
 from understudy.journal.sqlite.schema import make_tables
 
 if TYPE_CHECKING:
+    from understudy.journal.spending import CounterSums
     from understudy.journal.spending_books import Decision, KeptSpending
 
 P = ParamSpec("P")
@@ -305,6 +306,13 @@ class SqliteBackend(SqliteReader):
         from understudy.journal.sqlite import spending
 
         self._run(spending.keep, decision)
+
+    def counters(self, budgets: Collection[str] | None) -> list[CounterSums]:
+        from understudy.journal.spending_books import Books
+        from understudy.journal.sqlite import spending
+
+        kept = self._look(spending.kept_of, (spending.LINES, ()), (spending.BUCKETS, ()))
+        return list(Books(kept).counters(budgets))
 
     def turn_feed(self, on: bool) -> None:
         if on:

@@ -18,13 +18,13 @@ from understudy.journal.spending_books import Decision, KeptBucket, KeptLine, Ke
 
 _NOTHING = Decimal(0)
 # SQLite takes the tables of a CROSS JOIN in this order.
-_LINES = """
+LINES = """
     SELECT a.agent_id, s.incarnation, s.what, c.budget, c.key, s.bucket, s.amount, s.ref, s.at,
         s.is_open, s.is_unknown
     FROM spending s CROSS JOIN agents a CROSS JOIN counters c
     WHERE a.key = s.agent AND c.id = s.counter ORDER BY s.at
 """
-_BUCKETS = """
+BUCKETS = """
     SELECT c.budget, c.key, b.bucket, b.amount, b.unknown
     FROM counters c CROSS JOIN buckets b WHERE b.counter = c.id
 """
@@ -71,11 +71,16 @@ _PUT_SUMS = """
 
 def load(db: sqlite3.Connection) -> KeptSpending:
     """See `Backend.load_spending`."""
-    buckets = [
+    return kept_of(db.execute(LINES), db.execute(BUCKETS))
+
+
+def kept_of(lines: Iterable[tuple[Any, ...]], buckets: Iterable[tuple[Any, ...]]) -> KeptSpending:
+    """All that is kept, of the rows of `LINES` and `BUCKETS`."""
+    sums = [
         KeptBucket(CounterId(budget, key), bucket, _amount(amount), _amount(unknown))
-        for budget, key, bucket, amount, unknown in db.execute(_BUCKETS)
+        for budget, key, bucket, amount, unknown in buckets
     ]
-    return KeptSpending([_line(row) for row in db.execute(_LINES)], buckets)
+    return KeptSpending([_line(row) for row in lines], sums)
 
 
 def _line(row: tuple[Any, ...]) -> KeptLine:

@@ -82,6 +82,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "next_due": time_text(state.next_due),
         "files": len(listed(state.files)),
         "cost": _recorded(state.total_cost),
+        "reserved": await _reserved(visit),
         "actions": [action.to_dict() for action in actions_of(visit, state)],
     }
 
@@ -92,6 +93,14 @@ async def _grants(visit: Visit, state: AgentState) -> list[dict[str, Any]]:
         return []
     now = await visit.time()
     return [{**each.to_dict(), "is_over": each.is_over(now)} for each in state.grants.values()]
+
+
+async def _reserved(visit: Visit) -> dict[str, str]:
+    """What the agent has reserved of budgets now, by their names."""
+    source = visit.source
+    if not isinstance(source, Runtime) or not source.has_budgets:
+        return {}
+    return await visit.wait(source.reserved(visit.agent_id))
 
 
 def _recorded(cost: Cost) -> dict[str, Any] | None:

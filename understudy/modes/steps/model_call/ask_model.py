@@ -144,7 +144,8 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             raise UsageError("next was called again after text of a reply was emitted")
         parameters = self._begin(model, passed)
         answered = self._answered
-        if run.root.ledger.account is not None:
+        account = run.root.ledger.account
+        if account is not None and account.keeper.of_models:
             answered = self._answered_within_budgets
         self._asking = True
         try:

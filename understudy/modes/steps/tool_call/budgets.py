@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 from understudy.approvals import BUDGET, VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
-from understudy.modes.steps.tool_call.arguments import ReadyCall, as_tool_call, record_asked_now
+from understudy.modes.steps.tool_call.arguments import (
+    ReadyCall,
+    as_tool_call,
+    canonical,
+    record_asked_now,
+)
 from understudy.modes.steps.tool_call.ends import DeniedByRule, NeedsDecision
 from understudy.modes.steps.tool_call.results import denied_by_rule
 from understudy.modes.steps.tool_call.rules import verdict_with
-from understudy.modes.steps.tool_call.votes import asked_now, with_requesters
+from understudy.modes.steps.tool_call.votes import AskedNow, asked_now, with_requesters
 from understudy.run.account import Account, Shortage, Want, budget_signal, spender_of
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.run_state import Call
+from understudy.tools import Tool
 from understudy.trust.budgets import Budget, NoAmount
 
 _USED_UP = "Not run: {shortages}."
+_ASKED_NOW = "No budget asked about this call before. One has no room for it now."
 _NO_AMOUNT = "Not run: the budget {name!r} cannot count this call, for {why}."
 
 
@@ -45,17 +53,16 @@ async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None
     call = ready.call
     if call.check is not None or not may_spend(call):
         return True
-    tool_call = as_tool_call(run, ready)
     try:
-        wants = wants_of(run, account, tool_call)
+        wants = wants_of(run, account, ready)
     except _CannotCount as problem:
         text = _NO_AMOUNT.format(name=problem.budget.name, why=problem.why)
         run.record(denied_by_rule(run, call, text))
         return False
-    _note_reversal(account, tool_call)
+    _note_reversal(account, ready)
     if not wants:
         return True
-    short = await account.reserve_for(call, wants)
+    short = await account.reserve_for(call, wants, made=ready)
     if not short:
         return True
     text = _USED_UP.format(shortages="; ".join(each.text for each in short))
@@ -63,10 +70,15 @@ async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None
         signal = budget_signal(short)
         run.record(replace(denied_by_rule(run, call, text), signal=signal.to_dict()))
         return None
-    requests = [_request(tool_call, each) for each in short]
-    asked = await asked_now(run, tool_call, await with_requesters(run, requests))
-    record_asked_now(run, ready, asked)
+    record_asked_now(run, ready, await _asked(run, ready, short))
     return False
+
+
+async def _asked(run: Run, ready: ReadyCall, short: Sequence[Shortage]) -> Sequence[AskedNow]:
+    """What persons are asked, where the call would spend beyond these budgets."""
+    tool_call = as_tool_call(run, ready)
+    requests = [_request(tool_call, each) for each in short]
+    return await asked_now(run, tool_call, await with_requesters(run, requests), _ASKED_NOW)
 
 
 async def afford_now(run: Run, ready: ReadyCall) -> None:
@@ -77,20 +89,19 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
 
     """
     account: Account = run.root.ledger.account
-    if not may_spend_in(ready.call):
+    if account.has_reserved(ready) or not may_spend_in(ready.call):
         return
-    tool_call = as_tool_call(run, ready)
     try:
-        wants = wants_of(run, account, tool_call)
+        wants = wants_of(run, account, ready)
     except _CannotCount as problem:
         raise DeniedByRule(_NO_AMOUNT.format(name=problem.budget.name, why=problem.why)) from None
-    short = await account.reserve_for(ready.call, wants, is_started=True) if wants else []
+    short = (
+        await account.reserve_for(ready.call, wants, made=ready, is_started=True) if wants else []
+    )
     if not short:
         return
     if all(each.budget.at_limit == "ask" for each in short):
-        requests = [_request(tool_call, each) for each in short]
-        asked = await asked_now(run, tool_call, await with_requesters(run, requests))
-        raise NeedsDecision(ready, asked)
+        raise NeedsDecision(ready, await _asked(run, ready, short))
     raise DeniedByRule(_USED_UP.format(shortages="; ".join(each.text for each in short)))
 
 
@@ -116,28 +127,34 @@ class _CannotCount(Exception):
         self.budget, self.why = budget, why
 
 
-def wants_of(run: Run, account: Account, call: ToolCall) -> list[Want]:
+def wants_of(run: Run, account: Account, ready: ReadyCall) -> list[Want]:
     """What a call may spend of the budgets of the runtime.
 
     Raises:
         _CannotCount: if a budget cannot count it.
 
     """
-    return [
-        _want(run, call, budget)
+    names = ready.tool.names
+    counting = [
+        budget
         for budget in account.keeper.of_tools
-        if budget.measure.counts_tool(call.tool.names) and budget.covers(run.agent_path)
+        if budget.measure.counts_tool(names) and budget.covers(run.agent_path)
     ]
+    if not counting:
+        return []
+    arguments = canonical(ready)
+    return [_want(run, ready.tool, ready.call, arguments, budget) for budget in counting]
 
 
-def _want(run: Run, call: ToolCall, budget: Budget) -> Want:
+def _want(run: Run, tool: Tool, call: Call, arguments: Mapping[str, Any], budget: Budget) -> Want:
+    measure = budget.measure
     try:
         return Want(
             budget,
-            budget.key(spender_of(run), call.tool.name),
-            budget.measure.amount_of(call.arguments),
-            budget.measure.ref_of(call.arguments),
-            passes=_is_passed(call.call, budget),
+            budget.key(spender_of(run), tool.name) if budget.per else "",
+            measure.amount_of(arguments),
+            measure.ref_of(arguments) if measure.ref else "",
+            bool(call.requests) and _is_passed(call, budget),
         )
     except NoAmount as problem:
         raise _CannotCount(budget, str(problem)) from None
@@ -153,18 +170,17 @@ def _is_passed(call: Call, budget: Budget) -> bool:
     )
 
 
-def _note_reversal(account: Account, call: ToolCall) -> None:
+def _note_reversal(account: Account, ready: ReadyCall) -> None:
     """Note what the call gives back if it succeeds."""
     given: dict[tuple[str, str], Decimal | None] = {}
-    for budget in account.keeper.all:
-        measure = budget.measure
-        if measure.given_back_by and measure.given_back_by in call.tool.names:
+    for budget in account.keeper.reversible:
+        if budget.measure.given_back_by in ready.tool.names:
             try:
-                given[(budget.id, measure.ref_of(call.arguments))] = None
+                given[(budget.id, budget.measure.ref_of(canonical(ready)))] = None
             except NoAmount:
                 continue  # it names nothing: it gives nothing back
     if given:
-        account.will_give_back(call.call, given)
+        account.will_give_back(ready.call, given)
 
 
 def _request(call: ToolCall, short: Shortage) -> Request:
@@ -195,7 +211,7 @@ async def reserve_within(run: Run, call: ToolCall) -> None:
     for rule in verdict.rules:
         assert rule.within is not None, "as above"
         try:
-            want = _want(run, call, rule.within)
+            want = _want(run, call.tool, call.call, call.arguments, rule.within)
         except _CannotCount:
             continue
         if not await account.reserve_for(call.call, [want], is_within=True):
