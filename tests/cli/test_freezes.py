@@ -75,6 +75,7 @@ def test_requirements_are_set_and_listed_by_commands(desk: Desk) -> None:
         "freeze": True,
         "protect": False,
     }
+    assert {row["name"] for row in rows if row["lacking"]} == {"rules", "budgets", "protect"}
     assert "freeze" in run("trust", "status").stdout
     assert "does not have it itself" in run("trust", "enable", "rules", code=2).stderr
     assert "required no longer" in run("trust", "disable", "freeze").stdout

@@ -443,6 +443,121 @@ async def test_what_a_run_has_spent_is_known_after_a_restart(place: Place) -> No
         assert paid == []
 
 
+async def test_an_idempotent_call_that_runs_again_under_its_key_spends_once(place: Place) -> None:
+    """V64."""
+    held = Held()
+
+    def desk(*, holds: bool) -> Agent:
+        @tool(idempotent=True)
+        async def refund(amount: float) -> str:
+            """Refund."""
+            if holds:
+                await held.wait()
+            return "paid"
+
+        return Agent("desk", by_turn(call("refund", {"amount": 50})), tools=[refund])
+
+    budgets = [euros(200)]
+    async with Runtime(
+        [desk(holds=True)], store=place.store(), budgets=budgets, stop_timeout=0.001, sweep=None
+    ) as first:
+        first.spawn("desk", id="a").run("go")
+        await soon(held.entered.wait())
+        after = place.after_crash()
+        async with Runtime([desk(holds=False)], store=after, budgets=budgets) as second:
+            completed(await outcome_of(second, "a"))
+            assert amounts(await used(second)) == [50, 0]
+        held.release.set()
+
+
+async def test_a_call_that_a_person_lets_run_again_spends_twice(place: Place) -> None:
+    """V64: nobody knows what it did the first time."""
+    held = Held()
+    ran: list[str] = []
+
+    def desk(name: str) -> Agent:
+        @tool
+        async def refund(amount: float) -> str:
+            """Refund."""
+            ran.append(name)
+            if name == "first":
+                await held.wait()
+            return "paid"
+
+        turns = [call("refund", {"amount": 50})]
+        return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on={"refund": True})
+
+    budgets = [euros(200)]
+    async with Runtime(
+        [desk("first")], store=place.store(), budgets=budgets, stop_timeout=0.001, sweep=None
+    ) as first:
+        ref = first.spawn("desk", id="a")
+        interrupted(await soon(ref.run("go")))
+        ref.resume(approve())
+        await soon(held.entered.wait())
+        after = place.after_crash()
+        async with Runtime([desk("second")], store=after, budgets=budgets) as second:
+            asked = interrupted(await outcome_of(second, "a"))
+            assert [each.kind for each in asked.requests] == ["doubt"]
+            completed(await soon(second.get("a").resume(asked.decide(approve()))))
+            found = await used(second)
+            assert [*amounts(found), found.unknown] == [100, 0, 50]
+        held.release.set()
+    assert ran == ["first", "second"]
+
+
+async def test_a_doubt_that_ends_because_it_is_old_counts_as_unknown() -> None:
+    """V64."""
+    clock = SimulatedClock(datetime(2026, 3, 1, 12, tzinfo=timezone.utc))
+
+    @tool
+    async def refund(amount: float) -> str:
+        """Refund."""
+        raise OutcomeUnknown("no answer")
+
+    agent = Agent("desk", by_turn(call("refund", {"amount": 50})), tools=[refund])
+    async with Runtime([agent], budgets=[euros(200)], clock=clock, doubt_ends=3600.0) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("go")))
+        assert amounts(await used(runtime)) == [50, 50]
+        await soon(clock.advance(3601))
+        completed(await soon(ref.run("more")))
+        found = await used(runtime)
+        assert [*amounts(found), found.unknown] == [50, 0, 50]
+
+
+async def test_what_was_counted_stays_where_a_limit_changes_and_not_where_the_measure_does(
+    place: Place,
+) -> None:
+    """V64."""
+    agent, _ = refunds(150)
+    async with Runtime([agent], store=place.store(), budgets=[euros(200)]) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("go")))
+    async with Runtime([agent], store=place.store(), budgets=[euros(160)]) as runtime:
+        found = await used(runtime)
+        assert [found.used, found.limit] == [Decimal(150), Decimal(160)]
+        stopped(await soon(runtime.spawn("desk", id="b").run("go")))
+    dollars = Budget("refunds", sum_of("refund", "amount", 200, currency="USD"))
+    async with Runtime([agent], store=place.store(), budgets=[dollars]) as runtime:
+        assert (await used(runtime)).used == 0
+    async with Runtime([agent], store=place.store(), budgets=[euros(200, per="agent")]) as runtime:
+        assert await runtime.budgets() == []
+
+
+async def test_a_file_brings_nothing_of_what_was_spent(place: Place) -> None:
+    """V64: and compaction changes nothing."""
+    agent, _ = refunds(150)
+    async with Runtime([agent], store=place.store(), budgets=[euros(200)]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("go")))
+        await soon(ref.compact())
+        assert (await used(runtime)).used == 150
+        data = await soon(runtime.export("a"))
+    async with Runtime([agent], budgets=[euros(200)]) as elsewhere:
+        await soon(elsewhere.import_(data))
+        assert (await used(elsewhere)).used == 0
+
+
 def reversible(*turns: Any, **options: Any) -> Agent:
     """An agent that refunds orders, and cancels refunds."""
 

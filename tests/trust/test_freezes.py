@@ -38,8 +38,9 @@ from understudy import (
 from understudy.errors import ApprovalNeeded
 from understudy.journal import MemoryStore
 from understudy.middleware import Retry, SubAgent
+from understudy.modes import Parallel, Sequential
 from understudy.outcomes import Stopped
-from understudy.trust import Rules, approval
+from understudy.trust import Budget, Rules, approval, calls
 
 # ------------------------------------------------------------------------- the whole store
 
@@ -117,6 +118,24 @@ async def test_no_body_is_entered_once_freeze_has_returned(new_store: NewStore) 
         assert await soon(runtime.doubts()) == []
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
+    assert desk.paid == [7]
+
+
+async def test_a_call_that_is_held_spends_its_budget_once(new_store: NewStore) -> None:
+    """V50: there is room for one call, which is made after the thaw."""
+    held = Held()
+    desk = Desk(7, 8, middleware=[Waits(held)])
+    budgets = [Budget("one", calls("refund", 1))]
+    async with opened(new_store(), desk.agent, budgets=budgets) as runtime:
+        run = runtime.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        freeze = await soon(runtime.freeze(tool="refund", why="a leak"))
+        held.release.set()
+        await until(lambda: not runs())
+        assert desk.paid == []
+        await soon(runtime.thaw(freeze.id))
+        assert isinstance(await soon(run), Stopped)
+        assert [each.used for each in await soon(runtime.budgets())] == [1]
     assert desk.paid == [7]
 
 
@@ -340,6 +359,23 @@ async def test_an_agent_inside_that_is_frozen_in_the_middle_rests_where_it_is() 
         await soon(runtime.thaw(freeze.id))
         completed(await soon(run))
     assert clerk.paid == [7, 8]
+
+
+@pytest.mark.parametrize("mode", [Sequential, Parallel])
+async def test_an_agent_of_a_workflow_that_is_frozen_holds_the_workflow(mode: Any) -> None:
+    """V53: what the others have done is kept, and nothing of it is done again."""
+    first, second = Desk(7, name="first"), Desk(8, name="second")
+    flow = Agent("flow", mode=mode([first.agent, second.agent]))
+    async with opened(MemoryStore(), flow) as runtime:
+        freeze = await soon(runtime.freeze(definition="second", why="a leak"))
+        assert freeze.warning == ""
+        run = runtime.spawn("flow", "t").run("go")
+        await until(lambda: first.paid == [7] and not runs())
+        assert (second.asked, second.paid) == (0, [])
+        assert not run.done()
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(run))
+    assert (first.paid, second.paid) == ([7], [8])
 
 
 async def test_a_frozen_tool_holds_its_calls_alone(new_store: NewStore) -> None:

@@ -40,8 +40,7 @@ class Requirements:
         if self._trust.log is None:
             self._trust.follow(store)
         if name not in self._trust.provides:
-            host = self._services.host or platform.node()
-            raise UsageError(f"require({name!r}): host {host!r} does not have it itself")
+            raise UsageError(f"require({name!r}): host {self._host!r} does not have it itself")
         fact: TrustFact | None = None
         while True:
             lacking = await self._lacking(name)
@@ -84,20 +83,24 @@ class Requirements:
     async def required(self) -> list[Requirement]:
         """As `Runtime.required`."""
         await self._trust.look()
-        found = self._trust.state.required
-        listed = []
+        found, provides, listed = self._trust.state.required, self._trust.provides, []
         for name in get_args(Requirable):
             of = found.get(name)
+            own = [] if name in provides else [self._host]
             listed.append(
                 Requirement(
                     name=name,
                     is_required=of is not None,
                     by=None if of is None else of.by,
                     at=None if of is None else of.at,
-                    lacking=tuple(await self._lacking(name)),
+                    lacking=(*own, *await self._lacking(name)),
                 )
             )
         return listed
+
+    @property
+    def _host(self) -> str:
+        return self._services.host or platform.node()
 
     async def _lacking(self, name: str) -> list[str]:
         """The names of the other living hosts that do not have it."""

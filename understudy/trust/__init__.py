@@ -30,7 +30,9 @@ from understudy.trust.budgets import (
     usd,
     week,
 )
+from understudy.trust.freezes import EnteredCall, Freeze
 from understudy.trust.people import People, Person
+from understudy.trust.required import Requirement
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 from understudy.trust.trial import Trial, TriedCall
 
@@ -40,6 +42,8 @@ __all__ = [
     "Budget",
     "CallView",
     "Caller",
+    "EnteredCall",
+    "Freeze",
     "Grant",
     "GrantOffer",
     "GrantScope",
@@ -48,6 +52,7 @@ __all__ = [
     "Measure",
     "People",
     "Person",
+    "Requirement",
     "Rule",
     "Rules",
     "Tally",
