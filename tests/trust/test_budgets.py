@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.messages import ModelResponse, NativeToolCallPart, TextPart
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.usage import RequestUsage
+from tenacity import AsyncRetrying, stop_after_attempt
 
-from tests.support.agents import Held, by_turn, completed, interrupted, results
-from tests.support.loops import soon
+from tests.support.agents import (
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    results,
+    until_status,
+)
+from tests.support.freezes import runs
+from tests.support.loops import soon, until
 from tests.support.places import Place
 from understudy import (
     Agent,
@@ -22,7 +34,9 @@ from understudy import (
     Runtime,
     ScriptedModel,
     SimulatedClock,
+    Status,
     Stopped,
+    ToolContext,
     UsageError,
     approve,
     call,
@@ -31,6 +45,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import BudgetUse
+from understudy.journal import MemoryStore
 from understudy.middleware import Middleware, SubAgent
 from understudy.stopping import StopReason
 from understudy.tools import OutcomeUnknown
@@ -543,7 +558,7 @@ async def test_a_file_brings_nothing_of_what_was_spent(place: Place) -> None:
         assert (await used(elsewhere)).used == 0
 
 
-def reversible(*turns: Any) -> Agent:
+def reversible(*turns: Any, **options: Any) -> Agent:
     """An agent that refunds orders, and cancels refunds."""
 
     @tool
@@ -558,7 +573,7 @@ def reversible(*turns: Any) -> Agent:
             raise RuntimeError("the bank refuses")
         return "cancelled"
 
-    return Agent("desk", by_turn(*turns), tools=[refund, cancel_refund])
+    return Agent("desk", by_turn(*turns), tools=[refund, cancel_refund], **options)
 
 
 def refunded(order: str, amount: int) -> Any:
@@ -954,3 +969,344 @@ async def test_a_call_that_waits_for_a_person_keeps_its_reservation_over_a_crash
             completed(await soon(second.get("a").resume(approve())))
             assert paid == [150]
             assert (await used(second)).used == 150
+
+
+# ------------------------------------------------------------------------------ what is changed
+
+
+class Amounts(Middleware):
+    """Gives each refund another amount, right before its body."""
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+
+    async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+        return await next(call.replace({**call.arguments, "amount": self.amount}))
+
+
+async def test_an_amount_that_a_middleware_changes_is_not_within_the_budget_of_a_rule(
+    place: Place,
+) -> None:
+    """V63: a person is asked, for what was reserved is another amount."""
+    agent, paid = refunds(10, middleware=[Amounts(500)])
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime([agent], store=place.store(), rules=rules) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        asked = interrupted(await soon(ref.run("go")))
+        assert [each.rule for each in asked.requests] == ["whatever no rule names (ask)"]
+        assert paid == []
+        assert (await used(runtime)).used == 0
+        completed(await soon(ref.resume(reject())))
+        assert paid == []
+
+
+async def test_an_amount_that_a_middleware_changes_counts_within_the_budget_of_a_rule() -> None:
+    """V63."""
+    agent, paid = refunds(10, middleware=[Amounts(150)])
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime([agent], rules=rules) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert paid == [150]
+        assert (await used(runtime)).used == 150
+
+
+async def test_an_amount_that_a_person_edits_at_a_gate_is_judged_by_the_budget_of_a_rule() -> None:
+    """V63: who answers a gate does not answer a rule."""
+    agent, paid = refunds(10, interrupt_on={"refund": True})
+    rules = Rules(allow("refund", within=euros(200)), default="ask")
+    async with Runtime([agent], rules=rules) as runtime:
+        ref = runtime.spawn("desk")
+        asked = interrupted(await soon(ref.run("go")))
+        assert [each.rule for each in asked.requests] == [""]
+        again = interrupted(await soon(ref.resume(edit({"amount": 500}))))
+        assert [each.rule for each in again.requests] == ["whatever no rule names (ask)"]
+        assert paid == []
+        assert (await used(runtime)).used == 0
+
+
+class Reverses(Middleware):
+    """Answers a reversal itself, or lets it name another order."""
+
+    def __init__(self, order: str | None) -> None:
+        self.order = order
+
+    async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+        if call.tool.name != "cancel_refund":
+            return await next(call)
+        return (
+            "cancelled" if self.order is None else await next(call.replace({"order": self.order}))
+        )
+
+
+@pytest.mark.parametrize(
+    ("order", "left"), [(None, [150, 20]), ("18", [150, 0])], ids=["not entered", "another order"]
+)
+async def test_a_reversal_gives_back_what_its_body_has_reversed(
+    order: str | None, left: list[int], place: Place
+) -> None:
+    """V64: nothing where its body was not entered."""
+    turns = [refunded("17", 150), refunded("18", 20), cancelled("17")]
+    agent = reversible(*turns, middleware=[Reverses(order)])
+    async with Runtime([agent], store=place.store(), budgets=[REVERSIBLE]) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("go")))
+        assert (await used(runtime)).used == sum(left)
+
+
+async def test_what_waits_for_longer_than_its_window_counts_in_the_one_in_which_it_runs() -> None:
+    """V65: it was held by a freeze after it had reserved."""
+    clock = SimulatedClock(datetime(2026, 3, 1, 12, tzinfo=timezone.utc))
+    held = Held()
+
+    class Waits(Middleware):
+        async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+            await held.wait()
+            return await next(call)
+
+    agent, paid = refunds(150, middleware=[Waits()])
+    budget = euros(200, window=day())
+    async with Runtime([agent], budgets=[budget], clock=clock) as runtime:
+        first = runtime.spawn("desk", id="t").run("go")
+        await soon(held.entered.wait())
+        freeze = await soon(runtime.freeze(why="a leak"))
+        held.release.set()
+        await until(lambda: not runs())
+        assert (await used(runtime)).reserved == 150
+        await soon(clock.advance(86400))
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(first))
+        assert paid == [150]
+        assert (await used(runtime)).used == 150
+        stopped(await soon(runtime.spawn("desk").run("go")))
+
+
+async def test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over() -> None:
+    """V66: the clock of the host is behind."""
+    at = datetime(2026, 3, 1, 23, tzinfo=timezone.utc)
+    clock, store = SimulatedClock(at), MemoryStore()
+    agent, paid = refunds(250)
+    async with Runtime(
+        [agent], store=store, budgets=[euros(200, window=day())], clock=clock
+    ) as runtime:
+        await soon(runtime.raise_budget("refunds", 100, why="a recall", by="ann"))
+        store.feed_clock = SimulatedClock(at + timedelta(hours=2))
+        stopped(await soon(runtime.spawn("desk").run("go")))
+        assert paid == []
+
+
+async def test_a_reply_whose_tokens_its_provider_does_not_tell_counts_in_full() -> None:
+    """V67: also where replies are priced."""
+    agent = asker(ModelResponse(parts=[TextPart("hi")], model_name="m"))
+    budget = Budget("models", tokens(4000))
+    async with Runtime([agent], budgets=[budget], pricing=PRICES) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        found = await used(runtime, "models")
+        assert found.unknown == found.used
+        assert 1000 < found.used < 1200
+
+
+async def test_tokens_that_cannot_be_count_as_unknown() -> None:
+    """V67: a provider tells less than none."""
+    agent = asker(answer(-5000, 900))
+    async with Runtime([agent], budgets=[Budget("models", tokens(4000))]) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        found = await used(runtime, "models")
+        assert found.unknown == found.used
+        assert 1000 < found.used < 1200
+
+
+async def test_uses_of_tools_of_the_provider_count_as_the_budget_says() -> None:
+    """V67: their prices are in no usage."""
+    searched = [NativeToolCallPart("web_search", {"query": "x"}, f"s{n}") for n in range(2)]
+    usage = RequestUsage(input_tokens=100, output_tokens=200)
+    reply = ModelResponse([*searched, TextPart("done")], usage=usage, model_name="m")
+    agent = asker(reply, native_tools=[WebSearchTool()])
+    budget = Budget("models", usd(1, native_tool="0.05"))
+    async with Runtime([agent], budgets=[budget], pricing=PRICES) as runtime:
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert (await used(runtime, "models")).used == Decimal("0.1003")
+
+
+async def test_a_retry_asks_no_model_again_for_which_a_budget_has_no_room() -> None:
+    """V67: a person is asked at once."""
+    policy = AsyncRetrying(stop=stop_after_attempt(3))
+    agent = asker(answer(100, 200), answer(100, 200, "beyond"), retry=policy)
+    budget = Budget("models", tokens(1200), at_limit="ask")
+    async with Runtime([agent], budgets=[budget]) as runtime:
+        ref = runtime.spawn("desk")
+        completed(await soon(ref.run("go")))
+        interrupted(await soon(ref.run("go")))
+        assert completed(await soon(ref.resume(approve()))).text == "beyond"
+
+
+async def test_a_hook_that_raises_again_what_a_budget_has_refused_changes_nothing() -> None:
+    """V67."""
+
+    class Again(Middleware):
+        async def wrap_model_call(self, run: Any, request: Any, next: Any) -> Any:
+            try:
+                return await next(request)
+            except Exception as error:
+                raise error from ValueError("no")
+
+    agent = asker(answer(100, 200), answer(100, 200), middleware=[Again()])
+    async with Runtime([agent], budgets=[Budget("models", tokens(1200))]) as runtime:
+        ref = runtime.spawn("desk")
+        completed(await soon(ref.run("go")))
+        outcome = stopped(await soon(ref.run("go")))
+        assert outcome.signals.first is not None
+        assert outcome.signals.first.reason is StopReason.BUDGET
+
+
+async def test_each_model_that_a_request_may_ask_is_reserved_for() -> None:
+    """V67: also where another model wraps them."""
+    both = FallbackModel(*(ScriptedModel([answer(100, 200)], name=name) for name in "ab"))
+    agent = Agent("desk", WrapperModel(both), model_settings={"max_tokens": 1000})
+    async with Runtime([agent], budgets=[Budget("models", tokens(1900))]) as runtime:
+        stopped(await soon(runtime.spawn("desk").run("go")))
+
+
+async def test_a_call_that_sleeps_is_counted_once(
+    place: Place,
+) -> None:
+    """V64: though its agent is passive meanwhile."""
+    clock = SimulatedClock(datetime(2026, 3, 1, 12, tzinfo=timezone.utc))
+    paid: list[float] = []
+
+    @tool
+    async def refund(ctx: ToolContext, amount: float) -> str:
+        """Refund."""
+        await ctx.sleep("first", 3600)
+        await ctx.sleep("second", 86400)
+        paid.append(amount)
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("refund", {"amount": 150})), tools=[refund])
+    budgets = [euros(200)]
+    async with Runtime([agent], store=place.store(), budgets=budgets, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        run = ref.run("go")
+        for seconds in (3600, 86400):
+            await until_status(ref, Status.WAITING)
+            await soon(ref.compact())
+            assert ref.status() is Status.PASSIVE
+            assert amounts(await used(runtime)) == [150, 150]
+            await soon(clock.advance(seconds))
+        completed(await soon(run))
+        assert paid == [150]
+        assert amounts(await used(runtime)) == [150, 0]
+
+
+async def test_a_call_in_doubt_for_which_a_budget_has_no_room_stays_in_doubt(place: Place) -> None:
+    """V64: a person has let it run again, and nobody knows what it did."""
+    held = Held()
+
+    @tool(on_unknown="ask")
+    async def refund(amount: float) -> str:
+        """Refund."""
+        await held.wait()
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("refund", {"amount": 50})), tools=[refund])
+    budgets = [euros(60)]
+    async with Runtime(
+        [agent], store=place.store(), budgets=budgets, stop_timeout=0.001, sweep=None
+    ) as first:
+        first.spawn("desk", id="a").run("go")
+        await soon(held.entered.wait())
+        async with Runtime([agent], store=place.after_crash(), budgets=budgets) as second:
+            interrupted(await outcome_of(second, "a"))
+            outcome = stopped(await soon(second.get("a").resume(approve())))
+            (key,) = outcome.state.doubts
+            assert "is unknown" in str(results(outcome.state)[0].content)
+            await soon(second.get("a").settle(key, how="the bank says no", happened=False))
+            assert (await used(second)).used == 0
+        held.release.set()
+
+
+async def test_other_rules_allow_within_the_same_budget_with_another_limit() -> None:
+    """V63: and people see the limit of these rules."""
+    agent, paid = refunds(150, 150, 150)
+    rules = [Rules(allow("refund", within=euros(most)), default="ask") for most in (200, 1000)]
+    async with Runtime([agent], rules=rules[0]) as runtime:
+        await soon(runtime.set_rules(rules[1]))
+        completed(await soon(runtime.spawn("desk").run("go")))
+        assert paid == [150] * 3
+        assert (await used(runtime)).text == "450 EUR of 1,000 EUR used"
+
+
+async def test_no_budget_is_both_of_the_runtime_and_of_a_rule() -> None:
+    """V63: each call would count twice. Nor are two of rules named the same."""
+    agent, _ = refunds(1)
+    async with Runtime([agent], budgets=[euros(200)]) as runtime:
+        with pytest.raises(UsageError, match="did not begin with"):
+            runtime.set_rules(Rules(allow("refund", within=euros(200)), default="ask"))
+    two = Rules(allow("refund", within=euros(200)), allow("x", within=euros(300)), default="ask")
+    with pytest.raises(UsageError, match="two are named 'refunds'"):
+        Runtime([agent], rules=two)
+
+
+# ------------------------------------------------------------------------------ while it reserves
+
+
+class SlowStore(MemoryStore):
+    """Answers reservations as soon as it is let; they are made before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
+
+    def holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reserve = self.spending.reserve
+
+        async def slow(asked: Any) -> Any:
+            reserved = await reserve(asked)
+            await self.held.wait()
+            return reserved
+
+        monkeypatch.setattr(self.spending, "reserve", slow)
+
+
+async def test_no_model_is_asked_that_a_freeze_has_met_while_it_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V50: and nothing is reserved for it meanwhile."""
+    store, asked = SlowStore(), []
+
+    def reply(_: Any) -> Any:
+        asked.append(1)
+        return answer(100, 200)
+
+    agent = Agent("desk", ScriptedModel(reply, name="m"), model_settings={"max_tokens": 1000})
+    async with Runtime([agent], store=store, budgets=[Budget("models", tokens(4000))]) as runtime:
+        store.holds(monkeypatch)
+        run = runtime.spawn("desk", id="t").run("go")
+        await soon(store.held.entered.wait())
+        freeze = await soon(runtime.freeze(why="a leak"))
+        store.held.release.set()
+        await until(lambda: not runs())
+        assert asked == []
+        await soon(runtime.thaw(freeze.id))
+        completed(await soon(run))
+        assert amounts(await used(runtime, "models")) == [300, 0]
+
+
+@pytest.mark.parametrize("is_of_model", [True, False], ids=["a model", "a call"])
+async def test_what_is_reserved_while_its_run_is_cancelled_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, is_of_model: bool
+) -> None:
+    """V64: nothing of it was sent, or begun."""
+    store = SlowStore()
+    agent, paid = refunds(50)
+    if is_of_model:
+        agent, budget = asker(answer(100, 200)), Budget("refunds", tokens(4000))
+    else:
+        budget = euros(200)
+    async with Runtime([agent], store=store, budgets=[budget]) as runtime:
+        store.holds(monkeypatch)
+        ref = runtime.spawn("desk", id="t")
+        run = ref.run("go")
+        await soon(store.held.entered.wait())
+        await soon(ref.cancel())
+        stopped(await soon(run))
+        assert paid == []
+        assert (await used(runtime)).used == 0

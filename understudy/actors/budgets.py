@@ -235,5 +235,5 @@ def _time(seconds: int) -> datetime:
 
 def budgets_of_rules(rules: Any) -> Sequence[Budget]:
     """The budgets within which rules allow calls, each once."""
-    found = {} if rules is None else {r.within.name: r.within for r in rules.rules if r.within}
-    return list(found.values())
+    found = [] if rules is None else [rule.within for rule in rules.rules if rule.within]
+    return list({str(budget.described): budget for budget in found}.values())

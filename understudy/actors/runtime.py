@@ -389,6 +389,8 @@ class Runtime(Opened):
         is_of_host = rules is None or rules.version is None
         if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
+            if self._budgets is not None:
+                self._budgets.put_within(budgets_of_rules(rules))
         else:
             refuse_on_its_loop(self._loop, "set `rules`", "await runtime.set_rules(rules)")
             self.set_rules(rules).get()
@@ -408,11 +410,17 @@ class Runtime(Opened):
         checked = checked_rules(rules)
         check_approvals(self._directory.definitions(), checked, self._trust.people)
         self._check_within(checked)
-        return self._call(lambda: self._agent_host.trust.put_rules(checked))
+
+        async def put() -> None:
+            await self._agent_host.trust.put_rules(checked)
+            if self._budgets is not None:
+                self._budgets.put_within(budgets_of_rules(checked))
+
+        return self._call(put)
 
     def _check_within(self, rules: Rules | None) -> None:
-        """Raise where rules allow within budgets that this runtime did not begin with."""
-        known = () if self._budgets is None else self._budgets.all
+        """Raise where rules allow within budgets that its rules did not begin with."""
+        known = () if self._budgets is None else self._budgets.within
         ids = {each.id for each in known}
         new = [each.name for each in budgets_of_rules(rules) if each.id not in ids]
         if new:

@@ -9,7 +9,7 @@ from tenacity import AsyncRetrying, DoAttempt, DoSleep, RetryCallState, RetryErr
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import shown, storable_text
-from understudy.errors import JournalFailed, UsageError
+from understudy.errors import BudgetUnknown, BudgetUsedUp, JournalFailed, UsageError
 from understudy.interrupts import Defer
 from understudy.middleware.base import Middleware, NextModelCall
 from understudy.models.reply_checks import EmptyReply, RefusedReply
@@ -19,11 +19,15 @@ from understudy.run.run import Run
 from understudy.run.waits.points import IN_PROCESS, RETRY
 from understudy.state.run_state import Point
 
+_FINAL = (RefusedReply, EmptyReply, HookFailed, JournalFailed, BudgetUsedUp, BudgetUnknown)
+"""What is not retried."""
+
 
 class Retry(Middleware):
     """Makes a model call again where it raises, as a policy of Tenacity's says.
 
-    A reply that is refused or empty is none of its errors: the same model would say it again.
+    A reply that is refused or empty is none of its errors: the same model would say it again. Nor
+    is a budget that has no room.
     `Agent(retry=policy)` is short for it, as the innermost.
 
     A wait of up to 5 seconds is in memory. For a longer one the model call is put off: the run
@@ -65,7 +69,7 @@ class Retry(Middleware):
             if isinstance(do, DoAttempt):
                 try:
                     state.set_result(await next(request))
-                except (RefusedReply, EmptyReply, HookFailed, JournalFailed):
+                except _FINAL:
                     raise  # the same would come again; or it is none of the model
                 except Exception as error:
                     state.set_exception((type(error), error, error.__traceback__))

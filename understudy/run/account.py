@@ -6,9 +6,11 @@ may cost before it is sent. It is settled in the commit of the record that says 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -34,7 +36,7 @@ from understudy.state.folds.grants import has_happened
 from understudy.state.run_state import Call
 from understudy.state.waits import open_calls
 from understudy.stopping import StopSignal
-from understudy.trust.budgets import WARN_AT, Budget, Span, Spender
+from understudy.trust.budgets import NO_LATER, WARN_AT, Budget, Span, Spender
 from understudy.trust.trust import Trust
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -122,6 +124,12 @@ class BudgetKeeper:
         self.on_refused: Callable[[Shortage], None] | None = None
         """Called where a budget has no room for a call."""
 
+    def put_within(self, within: Sequence[Budget]) -> None:
+        """Other rules allow within the same budgets: with other limits, perhaps."""
+        new = {budget.id: budget for budget in within}
+        self.within = tuple(new.get(budget.id, budget) for budget in self.within)
+        self.reversible = tuple(b for b in self.all if b.measure.given_back_by)
+
     @property
     def all(self) -> tuple[Budget, ...]:
         """Those of the runtime, and those of rules."""
@@ -157,12 +165,20 @@ class BudgetKeeper:
             known = self._spans[budget.id] = budget.span(now)
         return known
 
-    def limit(self, budget: Budget, key: str) -> Decimal:
-        """What there is in the window of now, with what persons have added to it."""
+    def limit(self, budget: Budget, key: str, now: int | None = None) -> Decimal:
+        """What there is in the window of a moment, with what persons have added to it.
+
+        Args:
+            budget: the budget.
+            key: for whom it is counted.
+            now: seconds since 1970, by the clock of the store; None for the clock of this host.
+
+        """
         state = self._trust.state
         if not state.raised:
             return budget.measure.limit
-        return budget.measure.limit + state.added_to(budget.id, key, self.clock.now())
+        at = self.clock.now() if now is None else datetime.fromtimestamp(now, timezone.utc)
+        return budget.measure.limit + state.added_to(budget.id, key, at)
 
     def low(self) -> int:
         """Of how many budgets four fifths are used in the window of now, as this host was told."""
@@ -206,6 +222,8 @@ class _Open:
     """The call, as it was seen last in the state."""
     made: object = None
     """What its amounts were read from: the same object has the same amounts."""
+    until: int = 0
+    """When the window ends in which it counts, in seconds since 1970; 0 = that is not known."""
     gives_back: Mapping[tuple[str, str], Decimal | None] = field(default_factory=dict)
     """As of `Settlement`, if the call succeeds."""
 
@@ -228,6 +246,8 @@ class Account:
         self._open: dict[str, _Open] = {}
         self._given_back = 0
         """How many reservations were given back, of calls whose body was not entered."""
+        self._requests = 0
+        """How many requests to models were reserved for."""
 
     async def load(self, state: AgentState) -> None:
         """Take up what an earlier activation has reserved.
@@ -279,7 +299,10 @@ class Account:
         now = keeper.now()
         while True:
             spans = [keeper.span(want.budget, now) for want in wants]
-            limits = [keeper.limit(want.budget, want.key) for want in wants]
+            # Race: the clock of this host may be behind that of the store, by which a window, with
+            # what was added to it, is over
+            # (test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over).
+            limits = [keeper.limit(want.budget, want.key, now) for want in wants]
             lines = tuple(
                 Line(
                     counter=CounterId(want.budget.id, want.key),
@@ -327,47 +350,95 @@ class Account:
         *,
         made: object = None,
         is_within: bool = False,
-        is_started: bool = False,
+        continues: bool = False,
     ) -> list[Shortage]:
         """As `reserve`, for a call of a tool. It is settled by what the records say of the call.
 
         A call that may be made again under its key spends once. Any other spends anew each time
-        that its body may be entered.
+        that a person lets it run again.
 
         Args:
             call: the call.
             wants: as of `reserve`.
             made: what the amounts were read from.
             is_within: whether a rule allows it within these budgets.
-            is_started: whether the start of this attempt is recorded already.
+            continues: whether it was entered before and only goes on, as after a sleep: what it
+                has reserved stands, unless its amounts are others now.
 
         """
-        number = 1
-        if call.attempts and call.effect == "effects":
-            number += call.attempts - call.not_entered - is_started
-        prefix = f"{_WITHIN if is_within else _CALL}{number}."
+        kind = _WITHIN if is_within else _CALL
         amounts = {want.budget.id: want.amount for want in wants}
-        for what, known in self._open.items():
-            if known.call_key == call.key and what.startswith(prefix):
-                if known.amounts == amounts:
-                    return []
-                break
+        known = self._last_of(kind, call.key)
+        number = 1 + (_times_again(call) if call.effect == "effects" else 0)
+        if known is not None and (continues or _number(known) == number):
+            before = self._open[known]
+            is_same = before.amounts == amounts and self.keeper.now() < before.until
+            if continues:  # a budget that came later counts it not
+                is_same = all(
+                    before.amounts.get(id, amount) == amount for id, amount in amounts.items()
+                )
+            if is_same:
+                return []
+            what = known
+        elif continues:
+            return []
         else:
             # What is settled is not reserved again under its name. A failed run that is continued
             # may start a call whose reservation was given back.
-            what = f"{prefix}{self._epoch}.{self._given_back}/{call.key}"
-        short = await self.reserve(what, wants)
+            what = f"{kind}{number}.{self._epoch}.{self._given_back}/{call.key}"
+        try:
+            short = await self.reserve(what, wants)
+        except asyncio.CancelledError:
+            # Race: it may be reserved already, and the call does not start
+            # (test_what_is_reserved_while_its_run_is_cancelled_is_given_back).
+            if what not in self._open:
+                self._given_back += 1
+                self.settle(what, dict.fromkeys(amounts, Decimal(0)))
+            raise
         if not short:
-            self._open[what] = _Open(call.key, amounts, call, made)
+            self._open[what] = _Open(call.key, amounts, call, made, self._until(wants))
         return short
+
+    def _last_of(self, kind: str, call_key: str) -> str | None:
+        """The last reservation of a call that is not settled."""
+        found = [
+            what
+            for what, each in self._open.items()
+            if each.call_key == call_key and what.startswith(kind)
+        ]
+        return max(found, key=_number, default=None)
+
+    def _until(self, wants: Sequence[Want]) -> int:
+        """When the first window of these budgets ends, in which a reservation of now counts."""
+        now = self.keeper.now()
+        return min((self.keeper.span(want.budget, now).until for want in wants), default=NO_LATER)
+
+    def give_up_within(self, call: Call, budget: Budget) -> None:
+        """No rule allows the call within the budget any more, as it is now: give back its part."""
+        for what, each in list(self._open.items()):
+            if what.startswith(_WITHIN) and each.call_key == call.key and budget.id in each.amounts:
+                del self._open[what]
+                self._given_back += 1
+                self.settle(what, dict.fromkeys(each.amounts, Decimal(0)))
 
     def has_reserved(self, made: object) -> bool:
         """Whether the amounts of a reservation were read from this very object."""
         return any(each.made is made for each in self._open.values())
 
     def will_give_back(self, call: Call, given: Mapping[tuple[str, str], Decimal | None]) -> None:
-        """Note what a call gives back if it succeeds."""
-        self._open[f"{_BACK}1./{call.key}"] = _Open(call.key, {}, call, gives_back=given)
+        """Note what a call gives back if it succeeds, in the place of what was noted before."""
+        what = f"{_BACK}1./{call.key}"
+        if given:
+            self._open[what] = _Open(call.key, {}, call, gives_back=given)
+        else:
+            self._open.pop(what, None)
+
+    def has_within(self, call_key: str) -> bool:
+        """Whether a rule lets the call run by some budget."""
+        return any(
+            what.startswith(_WITHIN) and each.call_key == call_key
+            for what, each in self._open.items()
+        )
 
     def is_within(self, call_key: str, budget: Budget) -> bool:
         """Whether a rule lets the call run by this budget."""
@@ -376,9 +447,10 @@ class Account:
             for what, each in self._open.items()
         )
 
-    def model_request(self, run_id: str, number: str) -> str:
-        """What a request to a model is called."""
-        return f"{_MODEL}{number}/{run_id}"
+    def model_request(self, run_id: str) -> str:
+        """What the next request to a model is called."""
+        self._requests += 1
+        return f"{_MODEL}{self._epoch}.{self._requests}/{run_id}"
 
     # ------------------------------------------------------------------- settling
 
@@ -425,7 +497,11 @@ class Account:
             self._given_back += not happened
             last = max(whats, key=_number)
             unknown = isinstance(inner, r.Settled) and inner.ended
-            succeeded = isinstance(inner, r.Result) and inner.part.outcome == "success"
+            succeeded = (
+                isinstance(inner, r.Result)
+                and inner.call_key == key
+                and inner.part.outcome == "success"
+            )
             for what in whats:
                 entry = self._open.pop(what)
                 amounts = None if happened else dict.fromkeys(entry.amounts, Decimal(0))
@@ -435,7 +511,7 @@ class Account:
                         id=self._id(what),
                         amounts=amounts,
                         unknown=happened and (unknown or is_first_try),
-                        gives_back=entry.gives_back if succeeded else {},
+                        gives_back=entry.gives_back if succeeded and happened else {},
                     )
                 )
         if settled:
@@ -457,6 +533,15 @@ def _was_lost(call_key: str, turns: Mapping[str, int]) -> bool:
     """
     run_id, turn, _ = call_key.rsplit(".", 2)
     return run_id in turns and int(turn) >= turns[run_id]
+
+
+def _times_again(call: Call) -> int:
+    """How often a person has let a call in doubt run again."""
+    return sum(
+        request.kind == "doubt" and call.decisions[request.id].type == "approve"
+        for request in call.requests.values()
+        if request.id in call.decisions
+    )
 
 
 def _number(what: str) -> int:

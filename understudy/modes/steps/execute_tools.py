@@ -54,6 +54,7 @@ from understudy.state.folds.ends import (
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn, is_child_of
 from understudy.state.waits import is_woken, woken_calls
+from understudy.trust.freezes import Stops
 
 STOPPED = "Not run: another call of the same reply asked the run to stop."
 STOPPED_INSIDE = "another call of the same reply asked the run to stop"
@@ -86,6 +87,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             released = await _release(run, call)
             if released is not None:
                 ready.append(released)
+    trust = run.environment.trust
     for group in _batches(ready):
         # A call of an earlier batch, or of another branch, may have halted or stopped the run:
         # what was not started does not start
@@ -95,8 +97,9 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        group = _startable(run, group)
-        if run.environment.trust.rules is not None:
+        if trust.stops is not None:
+            group = _startable(run, group, trust.stops)
+        if trust.stamp is not None and trust.rules is not None:
             group = [item for item in group if await _is_allowed(run, item)]
         if asked_some:
             group = [
@@ -107,7 +110,8 @@ async def execute_tools(run: Run) -> Outcome | None:
             ]
         if run.root.ledger.account is not None:
             group = await _afforded(run, group)
-        group = _startable(run, group)  # once more: it was waited for persons meanwhile
+        if trust.stops is not None:  # once more: it was waited for persons meanwhile
+            group = _startable(run, group, trust.stops)
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue
@@ -132,17 +136,15 @@ async def execute_tools(run: Run) -> Outcome | None:
         await _close_unfinished(run, turn)
     if run.tool_raised is not None:
         raise run.tool_raised
-    end_if_stopped(run)
+    if trust.stops is not None:
+        end_if_stopped(run)
     if run.stopped_by is not None:
         _rest(run, turn)
     return None
 
 
-def _startable(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
+def _startable(run: Run, group: list[ReadyCall], stops: Stops) -> list[ReadyCall]:
     """The calls that may start now. The attempt ends where none of the agent may."""
-    stops = run.environment.trust.stops
-    if stops is None:
-        return group
     end_if_stopped(run)
     kept = []
     for item in group:

@@ -86,6 +86,10 @@ async def ask_model(
     try:
         answer = await ask_through(run, request, call, run.definition.hooks.wrap_model_call)
         cause = answer.__cause__ if isinstance(answer, ModelFailed) else None
+        if isinstance(cause, BudgetUsedUp):
+            # A hook may have raised it `from` another error
+            # (test_a_hook_that_raises_again_what_a_budget_has_refused_changes_nothing).
+            cause.__cause__ = call.refused_by
         return cause if isinstance(cause, (BudgetUsedUp, BudgetUnknown)) else answer
     except HookFailed as failed:
         if isinstance(failed.__cause__, Defer):
@@ -118,6 +122,8 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
     _raised: tuple[BaseException, ...] = ()
     _broken: Answer | None = None
     ended: BaseException | None = None
+    refused_by: BaseException | None = None
+    """Why budgets had no room, of the last request that they refused."""
     caught: ClassVar[tuple[type[BaseException], ...]] = (Exception, asyncio.CancelledError)
 
     def __init__(self, run: Run) -> None:
@@ -204,6 +210,8 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(error_text(error))
         self._raised += (raised,)
+        if isinstance(error, BudgetUsedUp):
+            self.refused_by = error.__cause__
         if self._deltas is not None and self._deltas.said_text:
             self.ended = raised  # a person has read it: no other model says something else now
         return raised

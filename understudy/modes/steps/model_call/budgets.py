@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, NativeToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
+from understudy._base.usd import LARGEST
 from understudy.approvals import BUDGET
 from understudy.errors import BudgetUnknown, BudgetUsedUp
 from understudy.interrupts import Interrupt, Request
@@ -21,7 +24,7 @@ from understudy.modes.steps.questions import about_model_call
 from understudy.outcomes import Outcome
 from understudy.run.account import Account, Shortage, Want, budget_signal, spender_of
 from understudy.run.model_input import ModelInput
-from understudy.run.run import Run
+from understudy.run.run import AttemptEnded, Run, end_if_stopped
 from understudy.state.records import Requested
 from understudy.stopping import StopSignals
 from understudy.trust.budgets import Budget, NoAmount
@@ -66,10 +69,18 @@ async def within_budgets(
     wants = _wants(run, account, model, request, parameters)
     if not wants:
         return await ask()
-    what = account.model_request(run.run_id, run.new_id())
+    what = account.model_request(run.run_id)
     # Race: a crash after the request was sent. What is reserved is on disk before, and counts then
     # (test_a_request_that_is_cut_off_by_a_crash_counts_in_full).
-    short = await account.reserve(what, wants, must_last=True)
+    try:
+        short = await account.reserve(what, wants, must_last=True)
+        if not short and request.ask_key is None:
+            # Race: it may be frozen while it was reserved
+            # (test_no_model_is_asked_that_a_freeze_has_met_while_it_reserved).
+            end_if_stopped(run)
+    except (asyncio.CancelledError, AttemptEnded):
+        account.settle(what, {want.budget.id: Decimal(0) for want in wants})  # nothing was sent
+        raise
     if short:
         none_left = NoRoom(short)
         names = [each.budget.name for each in short]
@@ -118,9 +129,12 @@ def _wants(
 
 def _models(model: Model) -> list[Model]:
     """The models that a request may ask, one after the other."""
-    if not isinstance(model, FallbackModel):
+    inside = model
+    while isinstance(inside, WrapperModel):
+        inside = inside.wrapped
+    if not isinstance(inside, FallbackModel):
         return [model]
-    return [inner for each in model.models if isinstance(each, Model) for inner in _models(each)]
+    return [inner for each in inside.models if isinstance(each, Model) for inner in _models(each)]
 
 
 def _most(
@@ -190,13 +204,19 @@ def _spent(response: ModelResponse | None, budget: Budget) -> Decimal | None:
         if usage is None:
             return None
         if budget.measure.unit == "tokens":
-            if not usage.has_values():
+            # A usage that was not priced has a mark of that, so `has_values` says nothing here
+            # (test_a_reply_whose_tokens_its_provider_does_not_tell_counts_in_full).
+            counts = (usage.input_tokens, usage.output_tokens)
+            if not any(counts) or min(counts) < 0 or sum(counts) >= LARGEST:
                 return None
-            found += usage.total_tokens
+            found += sum(counts)
         elif usage.cost is None:
             return None
         else:
             found += Decimal(str(usage.cost))
+    if budget.measure.native_tool:
+        uses = sum(isinstance(part, NativeToolCallPart) for part in response.parts)
+        found += uses * budget.measure.native_tool
     return found
 
 

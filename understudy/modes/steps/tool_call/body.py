@@ -198,22 +198,26 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         with before_entry(run, [ready]):
             await run.ledger.wait_for_owner()
         waited = True
-    entry = _Entry(run.environment.trust)
-    if entry.trust.stamp is not None:
+    trust = run.environment.trust
+    is_simple = limit is None and tool.is_async and trust.stamp is None  # most are
+    entry = None if is_simple else _Entry(trust)
+    if entry is not None and trust.stamp is not None:
         await _judge(run, ready, entry, waited=waited)
-    _check_grants(run, ready)
+    if call.requests:
+        _check_grants(run, ready)
     if run.not_begun:  # a hook has caught the cancellation, and calls it once more
         run.not_begun -= {call.key}
     try:
+        if entry is None or (limit is None and tool.is_async):
+            function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
+            return await function(*positional, **keywords)
         if limit is None:
-            if tool.is_async:
-                function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
-                return await function(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entry)
         async with limit:
             return await _call_function(run, ready, positional, keywords, entry)
     except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and limit is not None and limit.has_passed:
+            assert entry is not None, "a call with a time limit has one"
             if entry.give_up():
                 raise NotEntered from error
             if call.effect == "read_only":
@@ -288,7 +292,7 @@ def _check_grants(run: Run, ready: ReadyCall) -> None:
     # Race: a grant may be revoked, or its time or a delegation behind it be over, while the call
     # waits for its start to be durable, or in a middleware
     # (test_no_call_runs_that_a_grant_does_not_cover).
-    if call.requests and call.attempts - 1 <= call.not_entered:
+    if call.attempts - 1 <= call.not_entered:
         ended = requests_of_ended_grants(run, call)
         if ended:
             raise NeedsDecision(ready, ended=ended)

@@ -16,18 +16,20 @@ from understudy.modes.steps.tool_call.arguments import (
     record_asked_now,
 )
 from understudy.modes.steps.tool_call.ends import DeniedByRule, NeedsDecision
-from understudy.modes.steps.tool_call.results import denied_by_rule
+from understudy.modes.steps.tool_call.results import denied_by_rule, doubt_result
 from understudy.modes.steps.tool_call.rules import verdict_with
 from understudy.modes.steps.tool_call.votes import AskedNow, asked_now, with_requesters
 from understudy.run.account import Account, Shortage, Want, budget_signal, spender_of
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.tools import Tool
 from understudy.trust.budgets import Budget, NoAmount
 
 _USED_UP = "Not run: {shortages}."
 _ASKED_NOW = "No budget asked about this call before. One has no room for it now."
+_NOT_AGAIN = "a budget has no room to run it again"
 _NO_AMOUNT = "Not run: the budget {name!r} cannot count this call, for {why}."
 
 
@@ -51,15 +53,17 @@ async def afford(run: Run, group: Sequence[ReadyCall]) -> list[ReadyCall]:
 async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None:
     """Whether the call may start; None where its run is to stop."""
     call = ready.call
-    if call.check is not None or not may_spend(call):
+    if call.check is not None:
+        return True
+    _note_reversal(account, ready)
+    if not may_spend(call):
         return True
     try:
         wants = wants_of(run, account, ready)
     except _CannotCount as problem:
         text = _NO_AMOUNT.format(name=problem.budget.name, why=problem.why)
-        run.record(denied_by_rule(run, call, text))
+        run.record(_not_run(run, call, text))
         return False
-    _note_reversal(account, ready)
     if not wants:
         return True
     short = await account.reserve_for(call, wants, made=ready)
@@ -68,10 +72,15 @@ async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None
     text = _USED_UP.format(shortages="; ".join(each.text for each in short))
     if any(each.budget.at_limit == "stop" for each in short):
         signal = budget_signal(short)
-        run.record(replace(denied_by_rule(run, call, text), signal=signal.to_dict()))
+        run.record(replace(_not_run(run, call, text), signal=signal.to_dict()))
         return None
     record_asked_now(run, ready, await _asked(run, ready, short))
     return False
+
+
+def _not_run(run: Run, call: Call, text: str) -> Result:
+    """The result of a call that does not start; one in doubt, which was to run again, stays so."""
+    return doubt_result(run, call, _NOT_AGAIN) if call.entered else denied_by_rule(run, call, text)
 
 
 async def _asked(run: Run, ready: ReadyCall, short: Sequence[Shortage]) -> Sequence[AskedNow]:
@@ -89,15 +98,21 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
 
     """
     account: Account = run.root.ledger.account
-    if account.has_reserved(ready) or not may_spend_in(ready.call):
+    call = ready.call
+    continues = not may_spend_in(call)
+    rules = run.environment.trust.rules
+    if not continues and rules is not None and rules.has_budgets and account.has_within(call.key):
+        await reserve_within(run, as_tool_call(run, ready), is_started=True)
+    if account.has_reserved(ready):
         return
+    _note_reversal(account, ready)
     try:
         wants = wants_of(run, account, ready)
     except _CannotCount as problem:
         raise DeniedByRule(_NO_AMOUNT.format(name=problem.budget.name, why=problem.why)) from None
-    short = (
-        await account.reserve_for(ready.call, wants, made=ready, is_started=True) if wants else []
-    )
+    if not wants:
+        return
+    short = await account.reserve_for(call, wants, made=ready, continues=continues)
     if not short:
         return
     if all(each.budget.at_limit == "ask" for each in short):
@@ -107,13 +122,16 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
 
 def may_spend_in(call: Call) -> bool:
     """As `may_spend`, of a call whose start is recorded."""
-    return call.attempts - 1 <= call.not_entered or call.effect == "effects"
+    return call.attempts - 1 <= call.not_entered or _runs_again(call)
 
 
 def may_spend(call: Call) -> bool:
     """Whether the body of the call is to be entered anew, and not only continued."""
-    if not call.entered:
-        return True
+    return not call.entered or _runs_again(call)
+
+
+def _runs_again(call: Call) -> bool:
+    """Whether a person has let the call, which was in doubt, run again."""
     return any(
         request.kind == "doubt" and call.decisions[request.id].type == "approve"
         for request in call.requests.values()
@@ -179,7 +197,7 @@ def _note_reversal(account: Account, ready: ReadyCall) -> None:
                 given[(budget.id, budget.measure.ref_of(canonical(ready)))] = None
             except NoAmount:
                 continue  # it names nothing: it gives nothing back
-    if given:
+    if account.keeper.reversible:
         account.will_give_back(ready.call, given)
 
 
@@ -197,13 +215,22 @@ def _request(call: ToolCall, short: Shortage) -> Request:
 # ------------------------------------------------------------------- rules that allow within
 
 
-async def reserve_within(run: Run, call: ToolCall) -> None:
+async def reserve_within(run: Run, call: ToolCall, *, is_started: bool = False) -> None:
     """Reserve of the budget within which a rule allows the call, if only such rules do.
 
-    A rule whose budget has no room, or cannot count the call, matches nothing.
+    A rule whose budget has no room, or cannot count the call, matches nothing. Nor does it by what
+    was reserved for the call before, when it had other arguments.
+
+    Args:
+        run: of the call.
+        call: the call, with the arguments of now.
+        is_started: whether the start of this attempt is recorded already.
+
     """
     rules, account = run.environment.trust.rules, run.root.ledger.account
-    if rules is None or account is None or not rules.has_budgets or not may_spend(call.call):
+    if rules is None or account is None or not rules.has_budgets:
+        return
+    if not is_started and not may_spend(call.call):
         return
     verdict = verdict_with(run, call, None)
     if verdict.result != "allow" or any(rule.within is None for rule in verdict.rules):
@@ -213,6 +240,8 @@ async def reserve_within(run: Run, call: ToolCall) -> None:
         try:
             want = _want(run, call.tool, call.call, call.arguments, rule.within)
         except _CannotCount:
+            account.give_up_within(call.call, rule.within)
             continue
         if not await account.reserve_for(call.call, [want], is_within=True):
             return
+        account.give_up_within(call.call, rule.within)
