@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support.agents import by_turn
 from tests.support.freezes import Desk, ended, runs
@@ -17,6 +19,7 @@ from understudy import Agent, Observer, Runtime, call
 from understudy.journal import MemoryStore
 from understudy.middleware import SubAgent
 from understudy.outcomes import Stopped
+from understudy.state.trust_log import HostBehind
 from understudy.trust import Person, approval
 
 READER = logged_in("eve", ALL - {"freeze", "act"})
@@ -261,3 +264,26 @@ async def test_an_observer_says_what_is_frozen(sqlite: SqlitePlace) -> None:
                 assert 'method="post"' not in page
             [row] = (await client.get("/api/agents")).json()["agents"]
             assert row["frozen"] == "frozen by ann: a leak"
+
+
+class Deaf(MemoryStore):
+    """A store with another host, which lives and does not answer."""
+
+    async def hosts_behind(self, number: int) -> Sequence[HostBehind]:
+        return [HostBehind(id=2, name="deaf", is_living=True)]
+
+
+async def test_where_a_host_has_not_answered_yet_the_page_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """V51: it is frozen, and the page does not say more than that."""
+    monkeypatch.setattr("understudy.web.visit.SECONDS", 1.0)
+    async with opened(Deaf(), Desk().agent) as runtime, site_of(runtime) as client:
+        at = await freeze(client)
+        assert at.endswith("?said=freeze-begun")
+        page = (await client.get(at)).text
+        assert "It is frozen. Not every host has said yet that it knows." in page
+        assert "<strong>No answer of this host:</strong> deaf." in page
+        [made] = (await client.get("/api/freezes")).json()["freezes"]
+        [seen] = (await client.get(f"/api/freezes?id={made['id']}")).json()["freezes"]
+        assert (made["silent_hosts"], seen["silent_hosts"]) == ([], ["deaf"])
