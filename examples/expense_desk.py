@@ -16,7 +16,9 @@ pages answer this machine alone. In your program `auth=` identifies the user.
 5. A small payment may be approved for the next hour as well: then the next trips of Cy need no
    vote.
 6. What the model may cost is a budget, too. The page "Budgets" shows both, and Ann raises them.
-7. Nobody decides by the text of a message: requesters and voters are persons of `PEOPLE`.
+7. Something is wrong: on the page "Freezes" Ann freezes the whole store, or the tool `pay` alone.
+   All pages say so, and what is approved waits. When she thaws it, the payments are made.
+8. Nobody decides by the text of a message: requesters and voters are persons of `PEOPLE`.
 """
 
 from __future__ import annotations
@@ -80,14 +82,14 @@ PEOPLE = {
     "dee": Person(id="dee", name="Dee Arslan"),
 }
 WHO = {
-    "ann": "finance: approves",
+    "ann": "finance: approves, raises budgets, freezes",
     "bob": "finance: approves",
     "cy": "sales: asks for his expenses",
     "dee": "legal: approves only for somebody of finance who delegates to her",
 }
 DECIDES: frozenset[Right] = frozenset({"read", "decide", "act"})
 MAY: Mapping[str, frozenset[Right]] = {
-    "ann": DECIDES | {"budget"},
+    "ann": DECIDES | {"budget", "freeze"},
     "bob": DECIDES,
     "cy": frozenset({"read", "act"}),  # what no rule names is decided by anybody who may decide
     "dee": DECIDES,

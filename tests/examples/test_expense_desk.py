@@ -102,3 +102,10 @@ def test_each_person_has_pages_of_their_own() -> None:
             budgets = client.get(f"/{name}/budgets").text
             assert "<strong>182 EUR</strong> left of 200 EUR" in budgets
             assert ("Raise it" in budgets) is (name == "ann")
+            assert ("Freeze something" in client.get(f"/{name}/freezes").text) is (name == "ann")
+        form = {"what": "tool", "name": "pay", "why": "an attack", "confirm": "yes"}
+        same_site = {"sec-fetch-site": "same-origin"}
+        assert client.post("/bob/freezes/freeze", data=form, headers=same_site).status_code == 403
+        frozen = client.post("/ann/freezes/freeze", data=form, headers=same_site)
+        assert "It is frozen, at each living host." in frozen.text
+        assert "By ann: an attack" in client.get("/cy/freezes").text

@@ -58,13 +58,7 @@ class Freezing:
         freeze = _same(self._trust.state, said, by)
         if freeze is None:  # somebody has thawed it already
             raise UsageError(f"freeze(...) of {said.name or 'the store'!r} was thawed at once")
-        silent = await self._all_judge_by(freeze.number)
-        return replace(
-            freeze,
-            silent_hosts=silent,
-            entered=tuple(await self._entered(freeze)),
-            warning=self._warning(freeze),
-        )
+        return await self._seen(freeze, await self._all_judge_by(freeze.number))
 
     async def thaw(self, id: str, by: str | None) -> bool:
         """As `Runtime.thaw`."""
@@ -76,16 +70,31 @@ class Freezing:
         fact = await self._trust.add(to_thaw, at=self._services.clock.now(), by=by)
         return fact is not None
 
-    async def freezes(self) -> list[Freeze]:
+    async def freezes(self, id: str | None = None) -> list[Freeze]:
         """As `Runtime.freezes`."""
         await self._trust.look()
-        return list(self._trust.state.freezes.values())
+        if id is None:
+            return list(self._trust.state.freezes.values())
+        freeze = self._trust.state.freezes.get(id)
+        if freeze is None:
+            return []
+        behind = await self._services.store.hosts_behind(freeze.number)
+        return [await self._seen(freeze, tuple(each.name for each in behind))]
 
     def _follow(self) -> None:
         if self._trust.log is None:
             self._trust.follow(self._services.store)
 
     # ------------------------------------------------------------- what is under way
+
+    async def _seen(self, freeze: Freeze, silent: tuple[str, ...]) -> Freeze:
+        """The freeze with what is under way now, and with the hosts that are silent."""
+        return replace(
+            freeze,
+            silent_hosts=silent,
+            entered=tuple(await self._entered(freeze)),
+            warning=self._warning(freeze),
+        )
 
     async def _entered(self, freeze: Freeze) -> list[EnteredCall]:
         """The calls under way that are frozen, by what is recorded."""

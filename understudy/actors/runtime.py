@@ -529,9 +529,11 @@ class Runtime(Opened):
         checked_text(id, what="thaw(id)")
         author = checked_author(by, what="thaw(by=...)")
         security_log.note("act", "thaw", who=author)
+        freeze = self._trust.state.freezes.get(id)
         return self._guarded(
             "thaw",
-            f"thaw freeze {id!r}",
+            # Persons vote on what it is, not on an id.
+            f"thaw freeze {id!r}" if freeze is None else f"thaw {freeze.about} ({freeze.text})",
             {"id": id},
             author,
             lambda: self._freezing.thaw(id, author),
@@ -571,9 +573,21 @@ class Runtime(Opened):
         """What a store may require of its hosts, whether it does, and which hosts lack it."""
         return self._call(lambda: self._requirements.required())
 
-    def freezes(self) -> Future[list[Freeze]]:
-        """What is frozen now, the oldest first; without the calls that were under way."""
-        return self._call(lambda: self._freezing.freezes())
+    def freezes(self, id: str | None = None) -> Future[list[Freeze]]:
+        """What is frozen now, the oldest first; without the calls that were under way.
+
+        Args:
+            id: of a freeze: the future resolves to this one alone, as `freeze` gave it, with the
+                calls that are under way now and all hosts that have not answered by now. It
+                resolves to an empty list where the freeze is over.
+
+        Raises:
+            UsageError: if `id` is no text.
+
+        """
+        if id is not None:
+            checked_text(id, what="freezes(id)")
+        return self._call(lambda: self._freezing.freezes(id))
 
     @property
     def has_budgets(self) -> bool:

@@ -398,7 +398,7 @@ class Cluster(_RuntimeCalls):
         """
         raise UsageError(NO_FREEZES)
 
-    def freezes(self) -> NoReturn:
+    def freezes(self, id: str | None = None) -> NoReturn:
         """Refused, as `freeze`.
 
         Raises:

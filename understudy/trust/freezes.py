@@ -56,10 +56,12 @@ class Freeze:
     number: int = 0
     """The number of its fact in the log of trust."""
     entered: tuple[EnteredCall, ...] = field(default=())
-    """The calls under way that it would hold if they began now, as `Runtime.freeze` has found them:
-    their starts are recorded, and nothing says that they have ended."""
+    """The calls under way that it would hold if they began now, as `Runtime.freeze` or
+    `Runtime.freezes(id)` has found them: their starts are recorded, and nothing says that they have
+    ended."""
     silent_hosts: tuple[str, ...] = ()
-    """The names of the hosts that did not answer `Runtime.freeze`, and whose leases have ended."""
+    """The names of the hosts that did not answer `Runtime.freeze`, and whose leases have ended. Of
+    `Runtime.freezes(id)`: of all hosts that have not answered by then."""
     warning: str = ""
     """Why it may hold nothing: no definition of the host that was asked is called so, or has such a
     tool, say. It holds whatever has the name at any host, now or later."""

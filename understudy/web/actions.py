@@ -177,6 +177,11 @@ SAID: dict[str, str] = {
     **{verb.name: f"{verb.said[:1].upper()}{verb.said[1:]}." for verb in VERBS.values()},
     "cancel-begun": "The run is being stopped.",
     "retire_rules": "The rules are retired.",
+    "freeze": "It is frozen, at each living host.",
+    "freeze-begun": "It is frozen. Not every host has said yet that it knows.",
+    "thaw": "It is thawed. What waited begins, unless something else is frozen that holds it.",
+    "thaw-over": "It was thawed before.",
+    "cancel_frozen": "The runs are cancelled.",
     **{f"schedule-{change}": said for change, said in schedules.SAID.items()},
 }
 """What a page says of an action that was done. Its address has only the code."""

@@ -42,6 +42,8 @@ class AgentRow(TypedDict):
     due: Time | None
     version: str | None
     damage: str | None
+    frozen: str | None
+    """What holds the agent, or its open run: by whom and why."""
 
 
 @exactly

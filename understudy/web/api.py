@@ -65,6 +65,7 @@ DOUBTS = {
     "order": "`oldest` first; or `expiring`: those that end first.",
     **PAGE,
 }
+FREEZE = {"id": "Only this one, with the calls that are under way now."}
 REVIEWS = {
     "tool": "Only calls of this tool.",
     "agent": "Only those of agents with this definition.",
@@ -101,7 +102,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),
     Endpoint("GET", "/requirements", requiring.required, s.Requirements),
     Endpoint("POST", "/requirements", requiring.require, s.Set, "admin", requiring.RequireBody),
-    Endpoint("GET", "/freezes", freezing.freezes, s.Freezes),
+    Endpoint("GET", "/freezes", freezing.freezes, s.Freezes, query=FREEZE),
     Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
     Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),
     Endpoint("GET", "/budgets", budgets.budgets, s.Budgets, query=LIMIT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ from understudy.web.views import (
     budgets,
     conversation,
     files,
+    freezing,
     schedules,
     timeline,
 )
@@ -69,6 +71,7 @@ PAGES: tuple[Page, ...] = (
     Page(path="/reviews", name="reviews", view=asks.reviews),
     Page(path="/administration", name="administration", view=administration.page),
     Page(path="/budgets", name="budgets", view=budgets.budgets),
+    Page(path="/freezes", name="freezes", view=freezing.freezes),
     Page(path="/agents", name="agents", view=agents.agents),
     Page(path="/runtime", name="runtime", view=agents.overview),
     Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
@@ -79,6 +82,8 @@ PAGES: tuple[Page, ...] = (
 )
 
 
+FREEZES = next(page for page in PAGES if page.name == "freezes")
+"""The page in the bar for the pages of single freezes."""
 AGAIN = 5
 """Seconds after which a page looks again whether what did not answer does."""
 
@@ -114,6 +119,10 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
+        Route("/freezes/freeze", _answered(site, freeze), methods=["POST"]),
+        Route("/freezes/thaw", _answered(site, thaw), methods=["POST"]),
+        Route("/freezes/of/{freeze_id}", _answered(site, freeze_page), methods=["GET"]),
+        Route("/freezes/of/{freeze_id}/cancel", _answered(site, cancel_frozen), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
         Route(f"{AGENT}/export", _answered(site, export, "admin"), methods=["GET"]),
         Route(f"{AGENT}/files/download", _answered(site, files.download), methods=["GET"]),
@@ -127,6 +136,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         visit.need("read")
         data = visit.redacted(await page.view(visit))
         await visit.time()
+        await visit.look_at_freezes()
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
@@ -134,6 +144,8 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             values |= form_values(visit, data)
         if page.name == "administration":
             values |= await administration.form_values(visit)
+        if page.name == "freezes":
+            values |= freezing.form_values(visit)
         return HTMLResponse(render(visit, f"pages/{page.name}.html", page=page, **values))
 
     return show
@@ -181,6 +193,7 @@ def _answered(
         if isinstance(found, Response):
             return found
         await visit.time()
+        await visit.look_at_freezes()
         status, template, values = found
         if "part" in values:  # the name of its template
             values["part"] = render(visit, values["part"], data=values["data"])
@@ -217,6 +230,37 @@ async def raise_budget(visit: Visit) -> Response:
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
+async def freeze(visit: Visit) -> Response:
+    """Let nothing begin any more; then the page of the calls that are under way."""
+    id, said = await freezing.freeze_by_form(visit, await visit.form())
+    target = visit.link(f"/freezes/of/{id}")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def thaw(visit: Visit) -> Response:
+    """The end of a freeze."""
+    said = await freezing.thaw_by_form(visit, await visit.form())
+    target = visit.link("/freezes")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def freeze_page(visit: Visit) -> Answer:
+    """A freeze, with the calls that are under way now."""
+    data = await freezing.under_way(visit)
+    return 200, "pages/freeze.html", {"data": data, "refused": {}, "page": FREEZES}
+
+
+async def cancel_frozen(visit: Visit) -> Answer:
+    """The end of the runs that the page of a freeze has listed, and the page again."""
+    id = visit.request.path_params["freeze_id"]
+    refusals = await freezing.cancel_by_form(visit, id, await visit.form())
+    if not refusals:
+        target = visit.link(f"/freezes/of/{id}")
+        return RedirectResponse(str(URL(target).include_query_params(said="cancel_frozen")), 303)
+    data = await freezing.under_way(visit)
+    return 200, "pages/freeze.html", {"data": data, "refused": refusals, "page": FREEZES}
+
+
 async def export(visit: Visit) -> Response:
     """All records of the agent, for a browser to keep."""
     headers = {"Content-Disposition": 'attachment; filename="agent.json"'}
@@ -236,7 +280,12 @@ async def problem_page(
         problem=problem,
         story=story,
         page=None,
-        back=request.url.path if request.method == "POST" else None,
+        back=_page_of(request.url.path) if request.method == "POST" else None,
         again=AGAIN if request.method == "GET" and problem.status in (503, 504) else None,
     )
     return HTMLResponse(text, problem.status, headers)
+
+
+def _page_of(path: str) -> str:
+    """The path of the page that a form is on, by the path that the form is sent to."""
+    return re.sub(r"/(do/\w+|raise|freeze|thaw|cancel)$", "", path)

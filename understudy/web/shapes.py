@@ -323,7 +323,7 @@ class EnteredCallShape(TypedDict):
 
 @exactly
 class FreezeShape(TypedDict):
-    """What begins no more, by whom and why. Of a list, `entered` and `silent_hosts` are empty."""
+    """What begins no more, by whom and why. Of a list, `entered` is empty: ask by `?id=`."""
 
     id: str
     what: Literal["store", "definition", "tool"]

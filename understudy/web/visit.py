@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,6 +37,7 @@ from understudy.login.problems import Refused, refused
 from understudy.login.redaction import Redaction
 from understudy.login.users import User
 from understudy.state.agent_state import AgentState
+from understudy.trust.freezes import Freeze
 
 T = TypeVar("T")
 
@@ -98,6 +99,7 @@ class Visit:
         """The time of the visit, by the clock of the store; None until that is asked."""
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, if it is known."""
+        self._freezes: Collection[Freeze] = ()
 
     @property
     def has_people(self) -> bool:
@@ -122,6 +124,23 @@ class Visit:
     def low_budgets(self) -> int:
         """How many budgets end soon, as far as this host knows without a look into the store."""
         return self.source.low_budgets if isinstance(self.source, Runtime) else 0
+
+    @property
+    def freezes(self) -> Collection[Freeze]:
+        """What is frozen, oldest first, as far as it is known without a look into the store."""
+        if isinstance(self.source, Runtime):
+            return self.source.trust.state.freezes.values()
+        return self._freezes
+
+    async def look_at_freezes(self) -> None:
+        """Know `freezes`: beside the runtimes nothing says when something is frozen."""
+        if isinstance(self.source, Observer):
+            self._freezes = await self.wait(self.source.freezes())
+
+    @property
+    def frozen_store(self) -> Freeze | None:
+        """The freeze of the whole store, the oldest; None where there is none."""
+        return next((each for each in self.freezes if each.what == "store"), None)
 
     # ---------------------------------------------------------------------- rights
 

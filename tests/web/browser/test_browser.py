@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from tests.support.agents import by_turn
 from tests.support.faulty import FaultyBackend
+from tests.support.freezes import Desk
 from tests.support.places import SqlitePlace
 from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
@@ -25,6 +26,7 @@ from tests.support.web_server import held_port, served
 from tests.support.web_site import ORDER, Done, desk, logged_in, refund
 from understudy import Agent, Runtime, call, reject, tool
 from understudy.journal import DatabaseStore
+from understudy.outcomes import Stopped
 from understudy.trust import Budget, calls, day, last
 from understudy.web import User, ui
 
@@ -379,6 +381,35 @@ def test_without_scripts_everything_can_be_done(browser: Browser) -> None:
     context.close()
 
 
+def test_a_freeze_lists_what_is_under_way_and_is_thawed(page: Page) -> None:
+    """V54."""
+    desk = Desk(7)
+    desk.waits_at.add(7)
+    with Runtime([desk.agent], feed=True, stop_timeout=0.1) as runtime:
+        running = runtime.spawn("desk", id="a1").run("go")
+        while not desk.paid:
+            runtime.get("a1").state().get(timeout=60)
+        with served(ui(runtime, auth=logged_in("ann"))) as url:
+            page.goto(f"{url}/freezes")
+            page.get_by_label("What").select_option("tool")
+            page.get_by_label("Name").fill("refund")
+            page.get_by_label("Why").fill("an attack")
+            page.get_by_label("Nothing of it begins any more").check()
+            page.get_by_role("button", name="Freeze", exact=True).click()
+            page.get_by_role("cell", name="refund", exact=True).wait_for()
+            page.get_by_text("Cancel these runs…").click()
+            page.get_by_role("button", name="Cancel these runs").click()
+            page.get_by_text("The runs are cancelled.").wait_for()
+            assert isinstance(running.get(timeout=60), Stopped)
+            page.get_by_role("link", name="All freezes").click()
+            page.get_by_text("By ann: an attack").wait_for()
+            page.get_by_text("Thaw…").click()
+            page.get_by_label("What waits begins").check()
+            page.get_by_role("button", name="Thaw", exact=True).click()
+            page.get_by_text("Nothing is frozen.").wait_for()
+            assert runtime.freezes().get(timeout=60) == []
+
+
 # ------------------------------------------------------- how each page looks, by rules
 
 
@@ -386,6 +417,9 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
     """Every kind of page of the full desk."""
     found = {"inbox": "/", "agents": "/agents", "runtime": "/runtime", "problem": "/agents/none"}
     found["budgets"] = "/budgets"
+    frozen = runtime.freeze(tool="nothing", why="an attack", by="bob").get(timeout=60)
+    runtime.freeze(why="a leak of all that there is", by="ann").get(timeout=60)
+    found |= {"freezes": "/freezes", "freeze": f"/freezes/of/{frozen.id}"}
     for pending in runtime.pending().get(timeout=60):
         name = f"{pending.request.kind} {pending.agent} {pending.request.tool_name}"
         found[name] = f"/agents/{pending.agent_id}/requests/{pending.request.id}"

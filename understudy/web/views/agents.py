@@ -25,6 +25,7 @@ from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.why import queue_of, why
 from understudy.web.views.asks import review_rows
+from understudy.web.views.freezing import frozen_by, frozen_rows
 from understudy.web.views.newest_first import (
     STEP,
     asked_before,
@@ -54,8 +55,9 @@ async def agents(visit: Visit) -> dict[str, Any]:
             limit=visit.limit(),
         )
     )
+    await visit.look_at_freezes()
     return {
-        "agents": [info.to_dict() for info in page],
+        "agents": await frozen_rows(visit, [info.to_dict() for info in page]),
         "next": page.after,
         "filters": {name: visit.asked(name) for name in ("status", "agent", "prefix")},
         "statuses": [status.value for status in Status if status is not Status.PASSIVE],
@@ -67,8 +69,10 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
     state = await visit.state()
     info = await info_of(visit)
     run = state.run
+    await visit.look_at_freezes()
     return {
         **info.to_dict(),
+        "frozen": frozen_by(visit, info.agent, state),
         "why": why(state),
         "run_id": None if run is None else run.run_id,
         "is_open": run is not None and not run.over,
