@@ -228,13 +228,14 @@ def _forked(setting: _Setting, name: str, life: int) -> int:
 
 
 def _are_over(log: SideLog, setting: _Setting) -> bool:
-    """Whether the runs of all agents are over, or a person is asked, as the store says.
+    """Whether the runs of all agents are over, or wait for a person, as the store says.
 
-    A person is asked about a payment that equals another one in doubt.
+    A person is asked about a payment that equals another one in doubt, and releases a run that was
+    cut off too often.
     """
     if not log.read("open"):
         return False
-    ended = "index_status = 'rest' OR status = 'interrupted'"
+    ended = "index_status IN ('rest', 'quarantined') OR status = 'interrupted'"
     query = f"SELECT count(*) FROM agents WHERE last_seq > 1 AND ({ended})"
     return _find(setting, query) == [(setting.runs,)]
 
@@ -262,6 +263,8 @@ class _Sums:
     uses: dict[tuple[str, str], BudgetUse]
     entered: dict[str, tuple[str, str, Decimal]]
     """By call: its agent, its tool and its amount, of those that records say were entered."""
+    is_held: bool
+    """Whether a run was cut off too often: its calls are open."""
     replied: int
     """The tokens of all replies in the records."""
     replies: int
@@ -299,7 +302,8 @@ async def _sums(setting: _Setting) -> _Sums:
                 if count > 0:
                     name, amount = made[key.partition(".")[2]]
                     entered[key] = (f"a{number}", name, amount)
-    return _Sums(uses, entered, replied, replies)
+    is_held = bool(_find(setting, "SELECT 1 FROM agents WHERE index_status = 'quarantined'"))
+    return _Sums(uses, entered, is_held, replied, replies)
 
 
 def _figures(log: SideLog, sums: _Sums) -> dict[str, Any]:
@@ -341,7 +345,7 @@ def _wrong(setting: _Setting, log: SideLog, sums: _Sums) -> list[str]:
     if not least <= used("models") <= most:
         wrong.append(f"{used('models')} tokens, and it must be from {least} to {most}")
     for use in uses.values():
-        if use.budget.name in ("models", "notes") and use.reserved:
+        if use.budget.name in ("models", "notes") and use.reserved and not sums.is_held:
             wrong.append(f"{use.reserved} of {use.budget.name} are reserved, and nothing runs")
         if use.budget.name != "models" and use.unknown:
             wrong.append(f"{use.unknown} of {use.budget.name} are unknown: records say it")
