@@ -106,9 +106,9 @@ async def _reply(log: SideLog, seed: int, request: ScriptedRequest) -> ModelResp
     chance = random.Random(f"{seed} {first} {turn}")
     await asyncio.sleep(chance.random() * 0.02)  # a provider takes its time: it is killed in it
     what = chance.random()
-    if what < 0.08:
+    if what < 0.2:
         raise ConnectionError("the answer was lost")
-    if what < 0.14:
+    if what < 0.26:
         log.write("refused", first, str(turn))
         raise ModelHTTPError(429, "m")
     parts: list[Any] = [TextPart("done")]
