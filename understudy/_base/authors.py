@@ -65,7 +65,7 @@ def shown_authors(by: Iterable[By | None]) -> str | None:
 
 
 def who_cancelled(signal: Mapping[str, Any]) -> By | None:
-    """Who has asked for the end of a run, by its signal as plain data; None where nobody has."""
+    """The author of a cancellation, by its signal as plain data; None where nobody is named."""
     context = signal.get("context") or {}
     by, login = context.get("by"), context.get("login")
     if not isinstance(by, str):

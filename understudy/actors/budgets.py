@@ -35,13 +35,13 @@ class BudgetUse:
     unknown: Decimal
     """The part of calls that were cut off: what they were allowed to spend counts."""
     limit: Decimal
-    """What there is, with what persons have added."""
+    """The limit in this window, with what persons have added to it, in the unit of the budget."""
     since: datetime | None
     """When the window began; None where it counts for ever."""
     until: datetime | None
     """When the window ends. A sliding window ends never; what counts now ends to count then."""
     raised: tuple[RaisedBudget, ...] = ()
-    """What persons have added for this window."""
+    """The amounts that persons have added to the budget for this window."""
     is_of_rule: bool = False
     """Whether a rule allows calls within it. Beyond it they do not run alone, and nothing stops."""
 
@@ -52,7 +52,7 @@ class BudgetUse:
 
     @property
     def left(self) -> Decimal:
-        """What there is still, from 0 on."""
+        """The amount that may still be used before the limit is reached; never below 0."""
         return max(self.limit - self.used, _NOTHING)
 
     @property

@@ -212,14 +212,25 @@ class Prices:
         """Whether a reply of the model would have a cost. A function is called for such a reply."""
         if isinstance(model, FallbackModel):
             return all(self.knows(each) for each in model.models if isinstance(each, Model))
+        return self.of_request(model, read=1, written=1) is not None
+
+    def of_request(self, model: Model, *, read: int, written: int) -> Decimal | None:
+        """What a request to a model would cost, in USD; None where that is not known.
+
+        Args:
+            model: one model, no `FallbackModel`.
+            read: the tokens that it reads, none of them from a cache.
+            written: the tokens that it writes.
+
+        """
         reply = ModelResponse(
             parts=[],
-            usage=RequestUsage(input_tokens=1, output_tokens=1),
+            usage=RequestUsage(input_tokens=read, output_tokens=written),
             model_name=model.model_name,
             provider_name=model.system,
             provider_url=_base_url(model),
         )
-        return self.of(reply) is not None
+        return self.of(reply)
 
     def __repr__(self) -> str:
         own = repr(self._function or sorted(self._own)) if self._function or self._own else ""

@@ -75,6 +75,11 @@ class Shortage(NamedTuple):
             f"{budget.shown(self.needs)} would be needed"
         )
 
+    @property
+    def sentence(self) -> str:
+        """The text as the beginning of a sentence, without a full stop."""
+        return self.text[0].upper() + self.text[1:]
+
 
 def budget_signal(short: Sequence[Shortage]) -> StopSignal:
     """The signal by which a run stops for which budgets have no room."""
@@ -369,7 +374,7 @@ class Account:
         kind = _WITHIN if is_within else _CALL
         amounts = {want.budget.id: want.amount for want in wants}
         known = self._last_of(kind, call.key)
-        number = 1 + (_times_again(call) if call.effect == "effects" else 0)
+        number = 1 + (call.times_let_again if call.effect == "effects" else 0)
         if known is not None and (continues or _number(known) == number):
             before = self._open[known]
             is_same = before.amounts == amounts and self.keeper.now() < before.until
@@ -533,15 +538,6 @@ def _was_lost(call_key: str, turns: Mapping[str, int]) -> bool:
     """
     run_id, turn, _ = call_key.rsplit(".", 2)
     return run_id in turns and int(turn) >= turns[run_id]
-
-
-def _times_again(call: Call) -> int:
-    """How often a person has let a call in doubt run again."""
-    return sum(
-        request.kind == "doubt" and call.decisions[request.id].type == "approve"
-        for request in call.requests.values()
-        if request.id in call.decisions
-    )
 
 
 def _number(what: str) -> int:

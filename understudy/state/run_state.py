@@ -165,6 +165,20 @@ class Call:
         return [r for r in self.requests.values() if r.id not in self.decisions]
 
     @property
+    def times_let_again(self) -> int:
+        """How often a person has let the call, which was in doubt, run again."""
+        return sum(
+            request.kind == "doubt" and self.decisions[request.id].type == "approve"
+            for request in self.requests.values()
+            if request.id in self.decisions
+        )
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether its body is to be entered anew where it runs now, and not only continued."""
+        return not self.entered or self.times_let_again > 0
+
+    @property
     def unused_requests(self) -> list[Request]:
         """The requests about it but those by whose answers it has run already."""
         if self.result is not None or not self.requests:

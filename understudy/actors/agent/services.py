@@ -150,7 +150,7 @@ class RuntimeServices(Generic[S, A]):
     """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
     budgets: BudgetKeeper | None = None
-    """What all agents may spend; None where nothing limits that."""
+    """The budgets of all agents; None where the runtime has none."""
     clock: Clock = field(init=False)
     new_id: NewId = field(init=False)
     threads: WorkerThreads = field(init=False)

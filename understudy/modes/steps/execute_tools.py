@@ -261,12 +261,7 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     doubt, which a person lets run again, starts anew.
     """
     call = ready.call
-    again = any(
-        request.kind == "doubt" and call.decisions[request.id].type == "approve"
-        for request in call.requests.values()
-        if request.id in call.decisions
-    )
-    if (call.entered and not again) or call.check is not None:
+    if not call.begins_anew or call.check is not None:
         return True
     tool_call = as_tool_call(run, ready)
     await reserve_within(run, tool_call)

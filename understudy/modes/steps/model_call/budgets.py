@@ -12,7 +12,6 @@ from pydantic_ai.messages import ModelResponse, NativeToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.usage import RequestUsage
 
 from understudy._base.usd import LARGEST
 from understudy.approvals import BUDGET
@@ -158,14 +157,7 @@ def _most(
             cause=f"nobody knows what a tool that the provider of {model.model_name!r} runs may "
             "cost: say it, by usd(..., native_tool=...)",
         )
-    reply = ModelResponse(
-        parts=[],
-        usage=RequestUsage(input_tokens=read, output_tokens=written),
-        model_name=model.model_name,
-        provider_name=model.system,
-        provider_url=_base_url(model),
-    )
-    cost = None if prices is None else prices.of(reply)
+    cost = None if prices is None else prices.of_request(model, read=read, written=written)
     if cost is None:
         raise BudgetUnknown(
             budget=budget.name,
@@ -173,13 +165,6 @@ def _most(
             f"Runtime(pricing={{{model.model_name!r}: Price(input='0.25', output=2)}})",
         )
     return cost + native * (budget.measure.native_tool or Decimal(0))
-
-
-def _base_url(model: Model) -> str | None:
-    try:
-        return model.base_url
-    except Exception:  # of a provider without one; it is looked up by its name then
-        return None
 
 
 def _tokens_of(request: ModelInput, parameters: ModelRequestParameters) -> int:
@@ -234,7 +219,7 @@ def at_limit(run: Run, none_left: NoRoom) -> Outcome:
 
 
 def _request(run: Run, short: Shortage) -> Request:
-    text = short.text[0].upper() + short.text[1:] + ". Ask the model all the same?"
+    text = f"{short.sentence}. Ask the model all the same?"
     interrupt = Interrupt(text, allowed=("approve", "reject"))
     source = BUDGET + short.budget.name
     return about_model_call(run, interrupt, f"{source}/{run.current.turns}", source)

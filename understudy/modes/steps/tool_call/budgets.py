@@ -56,7 +56,7 @@ async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None
     if call.check is not None:
         return True
     _note_reversal(account, ready)
-    if not may_spend(call):
+    if not call.begins_anew:
         return True
     try:
         wants = wants_of(run, account, ready)
@@ -99,7 +99,7 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
     """
     account: Account = run.root.ledger.account
     call = ready.call
-    continues = not may_spend_in(call)
+    continues = call.attempts - 1 > call.not_entered and not call.times_let_again
     rules = run.environment.trust.rules
     if not continues and rules is not None and rules.has_budgets and account.has_within(call.key):
         await reserve_within(run, as_tool_call(run, ready), is_started=True)
@@ -118,25 +118,6 @@ async def afford_now(run: Run, ready: ReadyCall) -> None:
     if all(each.budget.at_limit == "ask" for each in short):
         raise NeedsDecision(ready, await _asked(run, ready, short))
     raise DeniedByRule(_USED_UP.format(shortages="; ".join(each.text for each in short)))
-
-
-def may_spend_in(call: Call) -> bool:
-    """As `may_spend`, of a call whose start is recorded."""
-    return call.attempts - 1 <= call.not_entered or _runs_again(call)
-
-
-def may_spend(call: Call) -> bool:
-    """Whether the body of the call is to be entered anew, and not only continued."""
-    return not call.entered or _runs_again(call)
-
-
-def _runs_again(call: Call) -> bool:
-    """Whether a person has let the call, which was in doubt, run again."""
-    return any(
-        request.kind == "doubt" and call.decisions[request.id].type == "approve"
-        for request in call.requests.values()
-        if request.id in call.decisions
-    )
 
 
 class _CannotCount(Exception):
@@ -205,7 +186,7 @@ def _request(call: ToolCall, short: Shortage) -> Request:
     budget = short.budget
     return call.request(
         allowed=DECISION_TYPES if budget.approval is None else VOTE_TYPES,
-        display=short.text[0].upper() + short.text[1:] + ".",
+        display=f"{short.sentence}.",
         approval=budget.approval,
         grant=False,
         source=BUDGET + budget.name,
@@ -230,7 +211,7 @@ async def reserve_within(run: Run, call: ToolCall, *, is_started: bool = False) 
     rules, account = run.environment.trust.rules, run.root.ledger.account
     if rules is None or account is None or not rules.has_budgets:
         return
-    if not is_started and not may_spend(call.call):
+    if not is_started and not call.call.begins_anew:
         return
     verdict = verdict_with(run, call, None)
     if verdict.result != "allow" or any(rule.within is None for rule in verdict.rules):
