@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, desk, interrupted, results
-from tests.support.held_commits import HeldCommits
+from tests.support.held_commits import HeldAppends, HeldCommits, turns
 from tests.support.hosts import (
     Stopping,
     host,
@@ -471,3 +471,35 @@ async def test_a_request_is_answered_at_another_host_while_its_run_goes_on(hosts
         held.release.set()
         told = [part.content for part in results(completed(await soon(answer)).state)]
         assert told == ["delivered", "this"]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+async def test_a_cancel_of_a_run_that_was_never_recorded_is_for_the_run_of_its_message(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
+) -> None:
+    """J70: another host has taken the agent, and has begun the message itself."""
+    keep_stale_copies(monkeypatch)
+    held = Held("never told")
+    appends = HeldAppends(hosts.new("here"))
+    async with (
+        opened(DatabaseStore(appends), Agent("desk", ScriptedModel(["done"] * 2))) as first,
+        opened(host(hosts, "there"), Agent("desk", ScriptedModel([held, "more"]))) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        completed(await soon(here.run("before")))
+        if is_compacted:
+            await soon(here.compact())
+        await may_be_taken(hosts)
+        with appends.held():
+            lost = here.run("go", message_id="m")
+            await appends.reached()
+            run = there.run("go", message_id="m")
+            await soon(held.entered.wait())
+            cancel = here.cancel()
+            await turns()
+        stopped = await soon(cancel)
+        assert stopped is not None
+        for told in (cancel, run, lost):
+            outcome = await soon(told)
+            assert type(outcome) is Stopped
+            assert outcome.run_id == stopped.run_id

@@ -6,12 +6,13 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import SECONDS, soon
 from understudy.journal.backend import Backend
 
-__all__ = ["HeldCommits", "turns"]
+__all__ = ["HeldAppends", "HeldCommits", "turns"]
 
 
 class HeldCommits(FaultyBackend):
@@ -46,10 +47,24 @@ class HeldCommits(FaultyBackend):
         self._may.release()
 
     def commit(self) -> None:
+        self._pass()
+        self.__getattr__("commit")()
+
+    def _pass(self) -> None:
         may = self._may  # before the look: the end of the block releases this one
         if self._held:
             self._waits.set()
             assert may.acquire(timeout=SECONDS), "the test holds a commit for ever"
+
+
+class HeldAppends(HeldCommits):
+    """The same, held before records are written: others may claim their agents meanwhile."""
+
+    def append_all(self, batches: Any) -> Any:
+        self._pass()
+        return self.__getattr__("append_all")(batches)
+
+    def commit(self) -> None:
         self.__getattr__("commit")()
 
 

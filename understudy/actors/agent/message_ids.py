@@ -84,6 +84,12 @@ def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
     return own_run(slot.state, message_id) or _looked_up(slot, message_id)
 
 
+def message_of(state: AgentState, run_id: str) -> str | None:
+    """The id of a message that this run has taken, if one was given to it by a caller."""
+    taken = reversed(state.message_ids.items())
+    return next((id for id, each in taken if each is not None and each.run_id == run_id), None)
+
+
 def is_known(slot: AgentSlot, message_id: str) -> bool:
     """Whether a message of this id is recorded: in the queue, or taken by a run."""
     if message_id in slot.state.message_ids:
@@ -113,7 +119,7 @@ async def archived_run(
     if own in found.ids:
         return own
     runs = await store.message_runs(agent_id, [id]) if state.has_archive else {}
-    if id not in runs and found.is_compacted and is_for_outcome:
+    if id not in runs and found.floor and is_for_outcome:
         raise UsageError(
             f"Agent {agent_id!r} has no message {id!r} any more: its first records are compacted "
             "away. If they had the run of this message, that is over, and its reply is in the "
@@ -123,20 +129,23 @@ async def archived_run(
 
 
 class RecordedRuns(NamedTuple):
-    """The runs whose beginning is in the records of an agent."""
+    """The runs that the records of an agent tell of."""
 
     ids: frozenset[str] = frozenset()
-    is_compacted: bool = False
-    """Whether there were earlier records, and so earlier runs."""
+    floor: int = 0
+    """As of `StoredAgent`: where it is not 0, there may have been earlier runs."""
 
 
 async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
-    """The runs whose beginning is in the records of an agent."""
+    """The runs that begin in the records of an agent, and the one that these records begin with."""
     loaded = await store.load(agent_id)
     if loaded is None:
         return RecordedRuns()
-    ids = frozenset(each.run_id for each in loaded.records if isinstance(each, RunStarted))
-    return RecordedRuns(ids, any(isinstance(each, Snapshot) for each in loaded.records))
+    ids = {each.run_id for each in loaded.records if isinstance(each, RunStarted)}
+    for each in loaded.records:
+        if isinstance(each, Snapshot) and each.state.get("run"):
+            ids.add(each.state["run"]["run_id"])
+    return RecordedRuns(frozenset(ids), loaded.agent.floor)
 
 
 def must_look_up(slot: AgentSlot, call: AgentCall) -> bool:

@@ -306,8 +306,17 @@ class CallNotes:
     A call that may be made again, here or at another host, is known by what was noted of it.
     """
 
-    def on_run(self, run_id: str, retries: str | None = None) -> None:
-        """It is for this run, or waits for it; `retries`: the run that this one continues."""
+    def on_run(
+        self, run_id: str, retries: str | None = None, message_id: str | None = None
+    ) -> None:
+        """It is for this run, or waits for it.
+
+        Args:
+            run_id: of the run. Its beginning may not be durable yet.
+            retries: the run that this one continues.
+            message_id: of a message that the run has taken, if it has one.
+
+        """
 
     def on_queued(self) -> None:
         """It is a `run` whose message is recorded in the queue of its agent."""

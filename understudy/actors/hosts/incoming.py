@@ -283,7 +283,9 @@ class _PostedCall(CallNotes):
             needs_deps=needs_deps,
         )
 
-    def on_run(self, run_id: str, retries: str | None = None) -> None:
+    def on_run(
+        self, run_id: str, retries: str | None = None, message_id: str | None = None
+    ) -> None:
         # Of a run that is only released its caller is told when that is recorded.
         is_begun = isinstance(self._message, RunRequest) or retries is not None
         if is_begun and self._verb.of_run and self._slot.activation is not None:

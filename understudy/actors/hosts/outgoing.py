@@ -404,7 +404,14 @@ class Outgoing(Calls[AgentSlot]):
         """
         in_doubt = list(filter(_is_in_doubt, line))
         state = await latest_state(self._services.store, slot.id) if in_doubt else None
-        recorded: RecordedRuns | None = None
+        known: RecordedRuns | None = None
+
+        async def recorded() -> RecordedRuns:
+            nonlocal known
+            if known is None:
+                known = await recorded_runs(self._services.store, slot.id)
+            return known
+
         for call in in_doubt:
             call.phase = CallPhase.LINE
             message = call.message
@@ -415,12 +422,14 @@ class Outgoing(Calls[AgentSlot]):
                     self._refuse(call, refusal(slot.id, state, message.message_id))
                     continue
                 run_id = run_named_by(message.message_id)
-                if run_id is None:
-                    continue
-                if recorded is None:
-                    recorded = await recorded_runs(self._services.store, slot.id)
-                if run_id in recorded.ids:
+                if run_id is not None and run_id in (await recorded()).ids:
                     self._follow(call, run_id)
+            elif call.is_of_named_run and call.run_id is not None and message.run_id is None:
+                # Race: this host may have lost the agent before it had recorded the run
+                # (test_a_cancel_of_a_run_that_was_never_recorded_is_for_the_run_of_its_message).
+                runs = await recorded()
+                if call.run_id not in runs.ids and runs.floor <= call.noted_at:
+                    call.never_began()
             elif (
                 isinstance(message, CancelMessage)
                 and state is not None

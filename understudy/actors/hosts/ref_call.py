@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from understudy.actors.agent.messages import AgentCall, CallNotes, Retry
+from understudy.actors.agent.messages import AgentCall, CallNotes, Cancel, Retry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.verbs import VERB_OF, Repeat
 from understudy.errors import OwnedElsewhere, UnfitHost
@@ -46,8 +46,12 @@ class RefCall(CallNotes):
     """It was begun by an owner who then lost the agent."""
     run_id: str | None = None
     """The id of the run that it has begun, or is for."""
+    run_message: str | None = None
+    """The id of a message that the run has taken for which it is."""
     incarnation: int | None = None
     """The incarnation of the agent that has the run, as far as it is known."""
+    noted_at: int = 0
+    """The number of the newest record of that agent when its run was noted, durable or not."""
     is_queued: bool = False
     """It is a `run` whose message is recorded in the queue of that agent."""
     posted_at: float = 0.0
@@ -58,13 +62,26 @@ class RefCall(CallNotes):
     def __post_init__(self) -> None:
         self.message = self.asked.message
 
-    def on_run(self, run_id: str, retries: str | None = None) -> None:
+    def on_run(
+        self, run_id: str, retries: str | None = None, message_id: str | None = None
+    ) -> None:
         if retries is not None and isinstance(self.message, Retry):
             # Repeated, it is known by the run that it retries, and retries no other.
             self.message = replace(self.message, run_id=retries)
         else:
             self.run_id = run_id
+            self.run_message = message_id
             self._note_incarnation()
+
+    def never_began(self) -> None:
+        """The run that it is for was not recorded before this host lost the agent.
+
+        Whoever has the agent now begins the message of that run: the call is for the run that takes
+        it.
+        """
+        self.run_id = None
+        if isinstance(self.message, Cancel) and self.run_message is not None:
+            self.message = replace(self.message, message_id=self.run_message)
 
     def on_queued(self) -> None:
         self.is_queued = True
@@ -72,7 +89,8 @@ class RefCall(CallNotes):
 
     def _note_incarnation(self) -> None:
         if self.slot.activation is not None:
-            self.incarnation = self.slot.activation.journal.owned.incarnation
+            owned = self.slot.activation.journal.owned
+            self.incarnation, self.noted_at = owned.incarnation, owned.last_seq
 
     def on_begun(self) -> None:
         self.was_handled = True

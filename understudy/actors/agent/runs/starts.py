@@ -14,6 +14,7 @@ from understudy._base.authors import By, authors_of
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.events import Status
+from understudy.actors.agent.message_ids import message_of
 from understudy.actors.agent.messages import AgentCall, AgentKey, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
@@ -52,7 +53,8 @@ def note_run(slot: AgentSlot, call: AgentCall) -> None:
     """Note which run is open, if a call is for that."""
     run = open_run(slot)
     if run is not None:
-        call.notes.on_run(run.run_id)
+        message_id = message_of(slot.current.state, run.run_id)
+        call.notes.on_run(run.run_id, message_id=message_id)
 
 
 def kept_back(slot: AgentSlot) -> Stop | None:
