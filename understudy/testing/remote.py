@@ -1,0 +1,162 @@
+"""`FakeRemote`: a remote service whose requests fail as a test says, and that counts its effects."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from understudy.testing.effects import Effect, Effects
+from understudy.tools import DidNotHappen, Happened
+
+
+class StatusError(Exception):
+    """The answer of a service that is an error of HTTP.
+
+    Args:
+        status_code: 400 to 599.
+
+    """
+
+    def __init__(self, status_code: int) -> None:
+        super().__init__(f"the server answered {status_code}")
+        self.status_code: int = status_code
+
+    def __reduce__(self) -> tuple[type[StatusError], tuple[int]]:
+        return type(self), (self.status_code,)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How one request to a service fails.
+
+    Args:
+        error: makes what the client of the service raises.
+        happened: whether the request has had its effect nevertheless.
+
+    """
+
+    error: Callable[[], BaseException]
+    happened: bool
+
+    @classmethod
+    def no_answer(cls, *, happened: bool = True) -> Fault:
+        """The answer does not come in time. The request may have had its effect."""
+        return cls(lambda: TimeoutError("no answer in time"), happened)
+
+    @classmethod
+    def reset(cls, *, happened: bool = True) -> Fault:
+        """The connection is lost before the answer. The request may have had its effect."""
+        return cls(lambda: ConnectionResetError("the connection was reset"), happened)
+
+    @classmethod
+    def refused(cls) -> Fault:
+        """No connection is made, so the request does not arrive."""
+        return cls(lambda: ConnectionRefusedError("the connection was refused"), False)
+
+    @classmethod
+    def status(cls, code: int, *, happened: bool = False) -> Fault:
+        """The answer is an error of HTTP: 503 leaves open what happened, 400 does not."""
+        return cls(lambda: StatusError(code), happened)
+
+
+class FakeRemote:
+    """A fake service with effects, whose requests fail as they are told.
+
+    Its methods are plain and quick: async tools may call them, too.
+
+    ```python
+    bank = FakeRemote(fails=[Fault.no_answer()])
+
+
+    @tool
+    async def pay(ctx: ToolContext, order: str) -> str:
+        return bank.send(order, key=ctx.call_key)
+    ```
+
+    Args:
+        dedupe: whether a second request with the same key has no effect of its own.
+        lookup: whether it can be asked what has happened. If not, `find` and `look_up` fail.
+        fails: how the requests fail, in their order; None for one that succeeds, as all do that
+            come after these.
+        verb: what it does, in its answers: "paid 17".
+        effects: where its effects are counted: `story.effects` in a story, whose hosts are killed.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        dedupe: bool = False,
+        lookup: bool = True,
+        fails: Iterable[Fault | None] = (),
+        verb: str = "done",
+        effects: Effects | None = None,
+    ) -> None:
+        self.effects: Effects = Effects() if effects is None else effects
+        """What it has done."""
+        self.requests: list[Effect] = []
+        """Each request that a client has made, also those that failed or did not arrive."""
+        self.dedupe: bool = dedupe
+        self.lookup: bool = lookup
+        self._verb = verb
+        self._fails = list(fails)
+        self._lock = threading.Lock()
+
+    def send(self, what: str, *, key: str = "") -> str:
+        """Do something, once more if it is done already and no key says so.
+
+        Args:
+            what: says what it is.
+            key: the idempotency key, such as `ctx.call_key`.
+
+        Raises:
+            BaseException: the error of the next fault.
+
+        """
+        fault = self._next_fault(what, key)
+        if fault is None or fault.happened:
+            if self.dedupe and key:
+                self.effects.add_once(what, key)
+            else:
+                self.effects.add(what, key)
+        if fault is not None:
+            raise fault.error()
+        return f"{self._verb} {what}"
+
+    def look_up(self, what: str, *, key: str = "") -> str:
+        """Say whether something is done. It has no effect, and fails as `send` does.
+
+        Raises:
+            BaseException: the error of the next fault.
+
+        """
+        fault = self._next_fault(what, key)
+        if fault is not None:
+            raise fault.error()
+        found = self._find(what, "")
+        return f"{what} is {self._verb if found is not None else f'not {self._verb}'}"
+
+    def find(self, what: str = "", *, key: str = "") -> Happened | DidNotHappen:
+        """What a `check` of a tool returns: whether it is done. No fault is for it.
+
+        Args:
+            what: says what; empty for anything.
+            key: by a request with this key; empty for any.
+
+        Raises:
+            StatusError: 501, if it has no look-up.
+
+        """
+        found = self._find(what, key)
+        return DidNotHappen() if found is None else Happened(f"{self._verb} {found.what}")
+
+    def _find(self, what: str, key: str) -> Effect | None:
+        if not self.lookup:
+            raise StatusError(501)
+        return self.effects.find(what, key=key)
+
+    def _next_fault(self, what: str, key: str) -> Fault | None:
+        with self._lock:
+            self.requests.append(Effect(what, key))
+            return self._fails.pop(0) if self._fails else None
