@@ -9,10 +9,10 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from understudy.testing.story_hosts import (
     ForkedHost,
     Hangs,
     InProcessHost,
+    Notes,
     Setting,
     StoryHost,
 )
@@ -40,6 +41,8 @@ Kill = Literal["in-process", "process"]
 CRASH_AT = "UNDERSTUDY_CRASH_AT"
 SEED = "UNDERSTUDY_SEED"
 POSTGRESQL = "UNDERSTUDY_POSTGRESQL"
+SHOWN_BEFORE, SHOWN_AFTER = 30, 40
+"""So many lines of a story are shown before and after the point at which its host was killed."""
 MOST_PAIRS = 200
 """Of pairs of points, as many are played: drawn by the seed, where there are more."""
 
@@ -51,6 +54,7 @@ class Options:
     store: str
     kill: Kill = "in-process"
     twice: bool = False
+    two_hosts: bool = False
     control: bool = True
     seed: int = 1
     runtime: dict[str, Any] = field(default_factory=dict)
@@ -81,8 +85,9 @@ class Played:
 def crash_points(
     *,
     store: str | Sequence[str] = ("memory", "sqlite"),
-    kill: Kill = "in-process",
+    kill: Kill | None = None,
     twice: bool = False,
+    two_hosts: bool = False,
     control: bool = True,
     **runtime: Any,
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
@@ -101,10 +106,10 @@ def crash_points(
     ```
 
     A point is before and after each record, or records that are always written together, becomes
-    durable, and behind each effect. Its name has the number of the record, so it is the same in each
-    play. After that a *control* is played: the same test in a world where keys and look-ups are
-    ignored, and each call that was cut off is repeated. The test must fail there; if it does not,
-    it can never fail, and that is the failure.
+    durable, and behind each effect. Its name has the number of the record, so it is the same in
+    each play. After that a *control* is played: the same test in a world where keys and look-ups
+    are ignored, and each call that was cut off is repeated. The test must fail there; if it does
+    not, it can never fail, and that is the failure.
 
     The first parameter of the test is the `Story`; what follows are fixtures of pytest. The test is
     a plain function, or an async one.
@@ -113,7 +118,9 @@ def crash_points(
         store: `"memory"`, `"sqlite"`, `"postgresql"` (the URL of a server in the environment, as
             `UNDERSTUDY_POSTGRESQL`), or several: each is a test of its own under pytest.
         kill: `"in-process"`: the host is cut off, which takes milliseconds. `"process"`: it is a
-            process, and gets `SIGKILL`.
+            process, and gets `SIGKILL`. By default the former; with `two_hosts` the latter.
+        two_hosts: another host is there, and takes over where the first one is killed. That needs
+            `store="postgresql"`.
         twice: the next host is killed, too, at each point that comes after the first one.
         control: whether the control is played.
         runtime: options of the runtimes, such as `rules` or `people`.
@@ -123,11 +130,12 @@ def crash_points(
 
     """
     stores = [store] if isinstance(store, str) else list(store)
+    how = kill or ("process" if two_hosts else "in-process")
     for each in stores:
-        _check(each, kill)
+        _check(each, how, two_hosts=two_hosts)
 
     def decorate(test: Callable[..., Any]) -> Callable[..., None]:
-        first, *fixtures = inspect.signature(test).parameters.values()
+        _, *fixtures = inspect.signature(test).parameters.values()
 
         @functools.wraps(test)
         def played(*args: Any, **given: Any) -> None:
@@ -136,21 +144,20 @@ def crash_points(
             for each in stores if chosen is None else [chosen]:
                 options = Options(
                     store=each,
-                    kill=kill,
+                    kill=how,
                     twice=twice,
+                    two_hosts=two_hosts,
                     control=control,
                     seed=int(os.environ.get(SEED, "1")),
                     runtime=runtime,
                 )
-                play_all(functools.partial(test, *args, **given), options, name=_name(test, first))
+                play_all(functools.partial(test, *args, **given), options, name=test.__qualname__)
 
         del played.__wrapped__  # its signature is not that of the test
         parameters = list(fixtures)
         pytest = sys.modules.get("pytest")
         if pytest is not None and len(stores) > 1:
-            parameters.append(
-                inspect.Parameter("on_store", inspect.Parameter.KEYWORD_ONLY)
-            )
+            parameters.append(inspect.Parameter("on_store", inspect.Parameter.KEYWORD_ONLY))
             played = pytest.mark.parametrize("on_store", stores)(played)
         played.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return played
@@ -158,12 +165,7 @@ def crash_points(
     return decorate
 
 
-def _name(test: Callable[..., Any], first: inspect.Parameter) -> str:
-    del first
-    return f"{test.__module__}.{test.__qualname__}"
-
-
-def _check(store: str, kill: str) -> None:
+def _check(store: str, kill: str, *, two_hosts: bool) -> None:
     if store not in ("memory", "sqlite", "postgresql"):
         raise UsageError(
             f"crash_points: `store` is 'memory', 'sqlite' or 'postgresql', got {shown(store)}"
@@ -174,6 +176,16 @@ def _check(store: str, kill: str) -> None:
         raise UsageError(
             "crash_points: what is in memory is lost with its process, so kill='process' needs "
             "store='sqlite' or 'postgresql'"
+        )
+    if two_hosts and store != "postgresql":
+        raise UsageError(
+            f"crash_points: two_hosts needs store='postgresql', got {store!r}: no other store "
+            "is for several hosts"
+        )
+    if two_hosts and kill != "process":
+        raise UsageError(
+            "crash_points: two_hosts needs kill='process': a host that is cut off in-process gives "
+            "its lease up, and so would be no test of a takeover"
         )
     if kill == "process" and not hasattr(os, "fork"):
         raise UsageError("crash_points: kill='process' needs os.fork, which this system lacks")
@@ -188,6 +200,8 @@ def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the
     """
     __tracebackhide__ = True
     baseline = _play(test, options, ())
+    if isinstance(baseline.error, StoryFailed):
+        raise _failure(name, options, (), baseline) from baseline.error
     if baseline.error is not None:
         raise baseline.error
     wanted = os.environ.get(CRASH_AT)
@@ -273,9 +287,9 @@ def _play(
 ) -> Play:
     """Play a story, and kill its host at these points."""
     watch = Watch(kills=list(kills))
-    effects = Effects()
-    effects._is_careless = is_careless  # noqa: SLF001  # the kit's own
-    effects._excused = lambda: "in doubt" if watch.doubts() else ""  # noqa: SLF001
+    effects = Effects().in_story(
+        is_careless=is_careless, excused=lambda: "in doubt" if watch.doubts() else ""
+    )
     play = Play(watch)
     with _stores(options) as (open_next, folder):
         setting = Setting(
@@ -286,14 +300,26 @@ def _play(
             options=options.runtime,
         )
 
+        notes = Notes(folder / "notes")
+
         def start(setting: Setting) -> StoryHost:
             if options.kill == "process":
-                return ForkedHost(setting, folder / "notes")
+                return ForkedHost(setting, notes)
             return InProcessHost(setting)
+
+        def standby(setting: Setting) -> StoryHost:
+            # It is not killed where the first one is, but where the second one is to be.
+            return ForkedHost(replace(setting, watch=Watch(kills=watch.kills[1:])), notes)
 
         careless = _Careless() if is_careless else None
         ends = None if baseline is None else baseline.ends
-        story = Story(setting, start, baseline=ends, prepare=careless and careless.change)
+        story = Story(
+            setting,
+            start,
+            standby=standby if options.two_hosts else None,
+            baseline=ends,
+            prepare=None if careless is None else careless.change,
+        )
         try:
             result = test(story)
             if inspect.isawaitable(result):
@@ -367,7 +393,9 @@ _postgres_numbers = iter(range(1, 1_000_000))
 @contextmanager
 def _stores(options: Options) -> Iterator[tuple[Callable[[], Store], Path]]:
     """What opens the store of a play as each of its hosts does, and a folder of the play."""
-    room = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108  # in memory, if there is room
+    # In memory, where there is room for it: no story is about the disk.
+    memory = Path("/dev/shm")  # noqa: S108
+    room = memory if memory.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="understudy-", dir=room) as name:
         folder = Path(name)
         if options.store == "memory":
@@ -419,20 +447,29 @@ def _postgres_store(folder: Path) -> Iterator[tuple[Callable[[], Store], Path]]:
 
 def _failure(name: str, options: Options, kills: Sequence[str], play: Play) -> StoryFailed:
     at = " then ".join(kills)
-    lines = [f"{play.error}", "", f"The host was killed {at} (store: {options.store}):", ""]
+    killed = f"The host was killed {at}" if kills else "No host was killed"
+    lines = [f"{play.error}", "", f"{killed} (store: {options.store}):", ""]
     lines += list(_shown(play.watch.entries))
-    lines += ["", f'Once more: pytest -k {name.rpartition(".")[2]} --understudy-crash-at "{at}"']
+    if kills:
+        again = f'pytest -k {name.rpartition(".")[2]} --understudy-crash-at "{at}"'
+        lines += ["", f"Once more: {again}"]
     return StoryFailed("\n".join(lines))
 
 
-def _shown(entries: Iterable[Entry]) -> Iterator[str]:
-    """The story, a line for each entry; what came before the last verb of a caller is left out."""
-    for entry in entries:
+def _shown(entries: Sequence[Entry]) -> Iterator[str]:
+    """The story, a line for each entry. Long before the point it is left out."""
+    at = next((n for n, entry in enumerate(entries) if entry.what == "killed"), len(entries))
+    first = max(0, at - SHOWN_BEFORE)
+    if first:
+        yield f"  ... {first} lines before"
+    for entry in entries[first : at + SHOWN_AFTER]:
         match entry.what:
             case "records":
                 yield f"    {entry.name:<14} {entry.text}"
             case "effect":
                 yield f"    effect         {entry.text!r}"
+            case "request":
+                pass
             case "killed":
                 yield f">>> killed         {entry.text}"
             case "host":

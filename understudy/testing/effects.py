@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class Gate(Protocol):
@@ -46,7 +46,10 @@ class Effects:
         self._effects: list[Effect] = []
         self._lock = threading.Lock()
         self._is_careless = False
+        self._requests: list[tuple[int, Effect]] = []
+        self._remotes = 0
         self._on_effect: Callable[[Effect], None] | None = None
+        self._on_request: Callable[[int, Effect], None] | None = None
         self._excused: Callable[[], str] | None = None
 
     def add(self, what: str, key: str = "") -> None:
@@ -118,6 +121,52 @@ class Effects:
 
     def __len__(self) -> int:
         return len(self._effects)
+
+    # ------------------------------------------------------------- for services and for stories
+
+    def new_remote(self) -> int:
+        """The number of a service whose effects are counted here."""
+        self._remotes += 1
+        return self._remotes
+
+    def requests_of(self, remote: int) -> list[Effect]:
+        """The requests that this service has had, oldest first."""
+        with self._lock:
+            return [request for number, request in self._requests if number == remote]
+
+    def add_request(self, remote: int, request: Effect) -> int:
+        """Note a request to a service; how many the service had before."""
+        with self._lock:
+            before = sum(number == remote for number, _ in self._requests)
+            self._requests.append((remote, request))
+        if self._on_request is not None:
+            self._on_request(remote, request)
+        return before
+
+    def watched(
+        self,
+        on_effect: Callable[[Effect], None],
+        on_request: Callable[[int, Effect], None],
+    ) -> None:
+        """Have a host of a story hear of each effect and of each request, once it is counted."""
+        self._on_effect, self._on_request = on_effect, on_request
+
+    def in_story(self, *, is_careless: bool, excused: Callable[[], str]) -> Self:
+        """Count for a story.
+
+        Args:
+            is_careless: whether keys and look-ups are ignored, as in a control.
+            excused: says why an effect may be missing; empty where it may not.
+
+        """
+        self._is_careless, self._excused = is_careless, excused
+        return self
+
+    def take(self, effects: Iterable[Effect], requests: Iterable[tuple[int, Effect]]) -> None:
+        """Count what a host in another process has counted."""
+        with self._lock:
+            self._effects += effects
+            self._requests += requests
 
     def _add(self, effect: Effect) -> None:
         host = current_host.get()

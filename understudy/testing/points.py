@@ -16,17 +16,20 @@ class Entry:
     """A line of a story."""
 
     what: str
-    """`records`, `effect`, `killed`, `host`, or the verb of a caller."""
+    """`records`, `effect`, `request`, `killed`, `host`, or the verb of a caller."""
     agent: str = ""
     """The id of the agent."""
     first: int = 0
-    """Of records that became durable together: the number of the first of them, in its agent."""
+    """Of records that became durable together: the number of the first of them, in its agent. Of a
+    request: the number of the service."""
     last: int = 0
     """The number of the last of them."""
     text: str = ""
     """What it is, for a person."""
     key: str = ""
-    """Of an effect: the key of its call, as far as that is known; of a call in doubt: its key."""
+    """Of an effect and a request: its key."""
+    call: str = ""
+    """Of an effect: the key of the call that had it, where it is known; of a doubt: of its call."""
     is_doubt: bool = False
     """Whether a record says that nobody knows what a call did."""
 
@@ -54,8 +57,8 @@ class Watch:
     """The points that were passed, by name."""
     file: IO[str] | None = None
     """Where a host in another process notes everything."""
-    _open_calls: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By the key of each call that is under way: its agent, and its tool."""
+    _open_calls: set[str] = field(default_factory=set)
+    """The keys of the calls that are under way."""
     _effects: dict[str, int] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -78,8 +81,13 @@ class Watch:
             self.note(Entry(what="killed", text=name))
             return True
 
-    def take(self, lines: Iterable[str]) -> None:
-        """Take over what a host in another process has noted."""
+    def note_request(self, remote: int, what: str, key: str) -> None:
+        """Note a request to a service."""
+        self.note(Entry(what="request", first=remote, text=what, key=key))
+
+    def take(self, lines: Iterable[str]) -> list[Entry]:
+        """Take over what a host in another process has noted; the entries among it."""
+        taken = len(self.entries)
         for line in lines:
             noted = json.loads(line)
             if "passed" in noted:
@@ -91,6 +99,7 @@ class Watch:
                 self._effects[entry.text] = self._effects.get(entry.text, 0) + 1
             elif entry.what == "killed":
                 self.kills.remove(entry.text)
+        return self.entries[taken:]
 
     def before(self, agent: str, first: int, records: Sequence[Record]) -> bool:
         """Whether the host is killed before these records are written."""
@@ -101,7 +110,7 @@ class Watch:
         entry = _of_records(agent, first, records)
         with self._lock:
             for record in records:
-                self._follow(agent, record)
+                self._follow(record)
             self.note(entry)
             return self.is_due(f"after {entry.name}")
 
@@ -110,13 +119,8 @@ class Watch:
         with self._lock:
             number = self._effects[what] = self._effects.get(what, 0) + 1
             call = key if key in self._open_calls else self._only_call()
-            self.note(Entry(what="effect", text=what, key=call or key))
+            self.note(Entry(what="effect", text=what, key=key, call=call))
             return self.is_due(f"after effect {what!r}" + (f" {number}" if number > 1 else ""))
-
-    def calls_under_way(self) -> list[str]:
-        """The tools whose calls are under way, as far as this process knows."""
-        with self._lock:
-            return [tool for _, tool in self._open_calls.values()]
 
     def forget_calls(self) -> None:
         """The host is no more: no call is under way."""
@@ -127,12 +131,12 @@ class Watch:
         """The effects that a call has had."""
         with self._lock:
             effects = [each for each in self.entries if each.what == "effect"]
-        return [each.text for each in effects if each.key == call_key]
+        return [each.text for each in effects if each.call == call_key]
 
     def effects_of_unknown_calls(self) -> list[str]:
         """The effects of which it is not known which call had them."""
         with self._lock:
-            return [each.text for each in self.entries if each.what == "effect" and not each.key]
+            return [each.text for each in self.entries if each.what == "effect" and not each.call]
 
     def doubts(self) -> list[Entry]:
         """The records that say that nobody knows what a call did."""
@@ -142,12 +146,12 @@ class Watch:
     def _only_call(self) -> str:
         return next(iter(self._open_calls)) if len(self._open_calls) == 1 else ""
 
-    def _follow(self, agent: str, record: Any) -> None:
+    def _follow(self, record: Any) -> None:
         record = _innermost(record)
         if record.kind == "started":
-            self._open_calls[record.call_key] = agent, record.tool_name
+            self._open_calls.add(record.call_key)
         elif record.kind == "result":
-            self._open_calls.pop(record.call_key, None)
+            self._open_calls.discard(record.call_key)
 
 
 def _innermost(record: Any) -> Any:
@@ -166,7 +170,7 @@ def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
         first=first,
         last=last,
         text=", ".join(said),
-        key=doubt[0].call_key if doubt else "",
+        call=doubt[0].call_key if doubt else "",
         is_doubt=bool(doubt),
     )
 

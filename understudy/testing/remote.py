@@ -1,8 +1,7 @@
-"""`FakeRemote`: a remote service whose requests fail as a test says, and that counts its effects."""
+"""`FakeRemote`: a service whose requests fail as a test says, and that counts its effects."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -95,13 +94,16 @@ class FakeRemote:
     ) -> None:
         self.effects: Effects = Effects() if effects is None else effects
         """What it has done."""
-        self.requests: list[Effect] = []
-        """Each request that a client has made, also those that failed or did not arrive."""
         self.dedupe: bool = dedupe
         self.lookup: bool = lookup
         self._verb = verb
         self._fails = list(fails)
-        self._lock = threading.Lock()
+        self._number = self.effects.new_remote()
+
+    @property
+    def requests(self) -> list[Effect]:
+        """Each request that a client has made, also those that failed or did not arrive."""
+        return self.effects.requests_of(self._number)
 
     def send(self, what: str, *, key: str = "") -> str:
         """Do something, once more if it is done already and no key says so.
@@ -157,6 +159,5 @@ class FakeRemote:
         return self.effects.find(what, key=key)
 
     def _next_fault(self, what: str, key: str) -> Fault | None:
-        with self._lock:
-            self.requests.append(Effect(what, key))
-            return self._fails.pop(0) if self._fails else None
+        before = self.effects.add_request(self._number, Effect(what, key))
+        return self._fails[before] if before < len(self._fails) else None

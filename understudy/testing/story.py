@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from understudy.errors import NotInterrupted, Quarantined, UnknownAgent, UsageEr
 from understudy.interrupts import Decision, Request, approve, respond
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Stopped
 from understudy.testing.effects import Effects
+from understudy.testing.people import FakePeople
 from understudy.testing.points import Entry, Watch
 from understudy.testing.remote import FakeRemote, Fault
 from understudy.testing.story_hosts import Hangs, Killed, Setting, StoryHost
@@ -23,6 +25,8 @@ DoubtAnswer = Literal["truthfully", "run it again"] | Callable[[Request], Decisi
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?) (second|minute|hour|day|week)s?")
+KNOWN_FOR = 61.0
+"""Seconds after which a runtime asks anew who a person is."""
 MOST_STEPS = 50
 """How often a call is continued before the story counts as one that never ends."""
 
@@ -46,12 +50,16 @@ class Story:
         setting: Setting,
         start: Callable[[Setting], StoryHost],
         *,
+        standby: Callable[[Setting], StoryHost] | None = None,
         baseline: Mapping[str, tuple[str, str]] | None = None,
         prepare: Callable[[Agent], None] | None = None,
     ) -> None:
         self.effects = setting.effects
         self._setting = setting
         self._start = start
+        self._start_standby = standby
+        """Starts a host that is there beside the first one, and takes over where that is killed."""
+        self._standby: StoryHost | None = None
         self._host: StoryHost | None = None
         self._has_started = False
         self._baseline = baseline
@@ -124,7 +132,14 @@ class Story:
         )
 
     def send(self, prompt: Any, *, to: str | None = None, **options: Any) -> str:
-        """Send a message to an agent, and wait until it is recorded; its id. See `AgentRef.send`."""
+        """Send a message to an agent, and wait until it is recorded; its id.
+
+        Args:
+            prompt: the message.
+            to: the id of the agent; by default the only one.
+            options: as of `AgentRef.send`.
+
+        """
         id, message_id = self._only(to), self._next_message()
         self._note("send", id, shown(prompt))
         answer: str = self._do(
@@ -168,6 +183,55 @@ class Story:
         said = ", ".join(f"{decisions[each.id].type} {each.tool_name}" for each in wanted)
         self._note("answer", id, said)
         return self._outcome(id, lambda host: host.do("resume", id, decisions))
+
+    def vote(
+        self, by: str, decision: Decision | None = None, *, to: str | None = None
+    ) -> Outcome | None:
+        """Have a person vote on the requests of an agent that need the votes of several.
+
+        Args:
+            by: the name by which the person logs in.
+            decision: the vote; by default to approve.
+            to: the id of the agent; by default the only one.
+
+        Returns:
+            The outcome of the run.
+
+        """
+        id = self._only(to)
+        vote = replace(decision or approve(), by=by)
+        outcome = self._outcome(id, lambda host: host.do("outcome", id))
+        requests = outcome.requests if isinstance(outcome, Interrupted) else ()
+        decisions = {each.id: vote for each in requests}
+        if not decisions:
+            raise AssertionError(f"story.vote: nothing is pending: the outcome is {_told(outcome)}")
+        self._note("vote", id, f"{by}: {vote.type}")
+        self._do_once(lambda host: host.do("decide", id, decisions), id)
+        return self._outcome(id, lambda host: host.do("outcome", id))
+
+    def lose_role(self, name: str, role: str) -> None:
+        """Take a role from a person of `people`, and wait until the runtime sees it.
+
+        Raises:
+            UsageError: if the story has no `FakePeople`.
+
+        """
+        if not isinstance(self._setting.options.get("people"), FakePeople):
+            raise UsageError(
+                "story.lose_role needs persons whose roles can change: "
+                "@crash_points(people=FakePeople({...}))"
+            )
+        self._note("lose_role", text=f"{name}: {role}")
+        is_done = False
+
+        def lose(host: StoryHost) -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                host.do("people", "lose_role", name, role)
+
+        self._do(lose)
+        self.wait(KNOWN_FOR)
 
     def answer_doubts(self, how: DoubtAnswer) -> None:
         """Say how persons answer requests about calls in doubt, from now on.
@@ -310,8 +374,10 @@ class Story:
             self._note("host", text="starts again" if self._has_started else "starts")
             self._has_started = True
             try:
-                host = self._start(self._setting)
+                host, self._standby = self._standby or self._start(self._setting), None
                 host.do("recover")
+                if self._start_standby is not None:
+                    self._standby = self._start_standby(self._setting)
             except Killed:
                 self._kills += 1
             else:
@@ -319,9 +385,12 @@ class Story:
         return self._host
 
     def _end_host(self) -> bool:
-        """End the host that is there, if there is one; whether it was killed before it had ended."""
-        host, self._host = self._host, None
-        return host is not None and host.end()
+        """End the host that is there, if there is one; whether it was killed before that."""
+        (host, standby), self._host, self._standby = (self._host, self._standby), None, None
+        was_killed = host is not None and host.end()
+        if standby is not None:
+            standby.end()
+        return was_killed
 
     def _do(self, ask: Callable[[StoryHost], Any]) -> Any:
         """Ask a host, and the next one if that is killed before it has answered."""
@@ -334,7 +403,7 @@ class Story:
 
     def _outcome(self, id: str, ask: Callable[[StoryHost], Any]) -> Outcome:
         """The outcome of a run, once the doubts are answered that a kill leaves."""
-        outcome = self._do_once(ask, id)
+        outcome: Outcome = self._do_once(ask, id)
         for _ in range(MOST_STEPS):
             if isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined):
                 outcome = self._do_once(lambda host: host.do("retry", id), id)

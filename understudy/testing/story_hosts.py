@@ -16,14 +16,13 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from understudy.actors import Runtime, SimulatedClock
 from understudy.agent.agent import Agent
 from understudy.errors import Fenced
 from understudy.journal import Store
 from understudy.models.scripted_model import counts_by_conversation
-from understudy.outcomes import Outcome
 from understudy.state.records import Record
 from understudy.testing.effects import Effect, Effects, current_host
 from understudy.testing.points import Watch
@@ -82,32 +81,42 @@ class StoryHost(ABC):
 class _Verbs:
     """What callers ask of a runtime, from another thread."""
 
-    def __init__(self, runtime: Runtime, clock: SimulatedClock) -> None:
+    def __init__(self, runtime: Runtime, setting: Setting) -> None:
         self._runtime = runtime
-        self._clock = clock
+        self._clock = setting.clock
+        self._people = setting.options.get("people")
 
     def run(
         self, agent: str, id: str, prompt: Any, message_id: str, options: dict[str, Any]
-    ) -> Outcome:
+    ) -> Any:
         ref = self._runtime.spawn(agent, id=id)
         return _answer(ref.run(prompt, message_id=message_id, **options))
 
     def send(
         self, agent: str, id: str, prompt: Any, message_id: str, options: dict[str, Any]
-    ) -> str:
+    ) -> Any:
         ref = self._runtime.spawn(agent, id=id)
         return _answer(ref.send(prompt, message_id=message_id, **options))
 
-    def resume(self, id: str, decisions: Any) -> Outcome:
+    def resume(self, id: str, decisions: Any) -> Any:
         return _answer(self._runtime.get(id).resume(decisions))
 
-    def cancel(self, id: str) -> Outcome | None:
+    def decide(self, id: str, decisions: Any) -> None:
+        _answer(self._runtime.get(id).decide(decisions))
+
+    def state(self, id: str) -> Any:
+        return _answer(self._runtime.get(id).state())
+
+    def people(self, method: str, name: str, role: str) -> None:
+        getattr(self._people, method)(name, role)
+
+    def cancel(self, id: str) -> Any:
         return _answer(self._runtime.get(id).cancel())
 
-    def retry(self, id: str) -> Outcome:
+    def retry(self, id: str) -> Any:
         return _answer(self._runtime.get(id).retry())
 
-    def outcome(self, id: str) -> Outcome | None:
+    def outcome(self, id: str) -> Any:
         return _answer(self._runtime.get(id).outcome())
 
     def recover(self) -> None:
@@ -145,7 +154,7 @@ class InProcessHost(StoryHost):
         self._verbs: _Verbs | None = None
         self.on_killed: Callable[[], None] | None = None
         """Called on the loop once everything is durable; None where this process stays."""
-        setting.effects._on_effect = self._had_effect  # noqa: SLF001  # the kit's own
+        setting.effects.watched(self._had_effect, self._had_request)
         self._thread = threading.Thread(target=self._live, name="understudy-story", daemon=True)
         self._thread.start()
         self._started.wait(PATIENCE)
@@ -200,7 +209,7 @@ class InProcessHost(StoryHost):
 
     async def _main(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
-        loop.set_task_factory(self._task)
+        loop.set_task_factory(cast("Any", self._task))
         setting, store = self._setting, self._setting.open_store()
         self._watch_over(store)
         runtime = Runtime(
@@ -210,7 +219,7 @@ class InProcessHost(StoryHost):
             **{"sweep": None, "idle_timeout": None, "stop_timeout": 0.001, **setting.options},
         )
         async with runtime:
-            self._verbs = _Verbs(runtime, setting.clock)
+            self._verbs = _Verbs(runtime, setting)
             self._started.set()
             await self._over.wait()
             if self.is_dead:
@@ -288,6 +297,10 @@ class InProcessHost(StoryHost):
         if self._setting.watch.after_effect(effect.what, effect.key):
             self._die()
 
+    def _had_request(self, remote: int, request: Effect) -> None:
+        if not self.is_dead:
+            self._setting.watch.note_request(remote, request.what, request.key)
+
     def _die(self) -> None:
         """The process is gone: from now on nothing is written, and nothing has an effect."""
         if not self._is_cut_off:
@@ -313,13 +326,38 @@ def _watched_class(base: Any, host: InProcessHost) -> type[Any]:
     return Watched
 
 
+@dataclass(slots=True)
+class Notes:
+    """A file in which hosts in other processes note what happens."""
+
+    path: Path
+    _read: int = 0
+
+    def take(self, setting: Setting) -> None:
+        """Take over what was noted since the last look."""
+        if not self.path.exists():
+            return
+        with self.path.open() as file:
+            file.seek(self._read)
+            lines = [line for line in file if line.endswith("\n")]
+        self._read += sum(len(line.encode()) for line in lines)
+        entries = setting.watch.take(lines)
+        setting.effects.take(
+            [Effect(each.text, each.key) for each in entries if each.what == "effect"],
+            [
+                (each.first, Effect(each.text, each.key))
+                for each in entries
+                if each.what == "request"
+            ],
+        )
+
+
 class ForkedHost(StoryHost):
     """A runtime in a fork of this process, which ends by `SIGKILL`."""
 
-    def __init__(self, setting: Setting, notes: Path) -> None:
+    def __init__(self, setting: Setting, notes: Notes) -> None:
         self._setting = setting
         self._notes = notes
-        self._read = notes.stat().st_size if notes.exists() else 0
         ours, theirs = Pipe()
         with warnings.catch_warnings():
             # The threads of a test runner may hold locks, which the child does not touch.
@@ -327,14 +365,18 @@ class ForkedHost(StoryHost):
             self._pid = os.fork()
         if self._pid == 0:
             ours.close()
-            _serve(setting, notes, theirs)
+            _serve(setting, notes.path, theirs)
         theirs.close()
         self._pipe = ours
         self._receive()
 
     def do(self, verb: str, *given: Any) -> Any:
-        if verb == "advance":  # the clock of the next host begins where this one is
+        # The clock and the persons of the next host are as this one has them.
+        if verb == "advance":
             self._setting.clock.advance(*given)
+        elif verb == "people":
+            method, *of = given
+            getattr(self._setting.options["people"], method)(*of)
         try:
             self._pipe.send((verb, given))
         except OSError:
@@ -356,7 +398,7 @@ class ForkedHost(StoryHost):
         except (EOFError, OSError):
             self._reap()
             raise Killed from None
-        self._take_notes()
+        self._notes.take(self._setting)
         if is_error:
             raise answer
         return answer
@@ -368,23 +410,8 @@ class ForkedHost(StoryHost):
                 os.kill(self._pid, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
         self._pipe.close()
-        self._take_notes()
+        self._notes.take(self._setting)
         return os.WIFSIGNALED(status)
-
-    def _take_notes(self) -> None:
-        if not self._notes.exists():
-            return
-        with self._notes.open() as file:
-            file.seek(self._read)
-            lines = [line for line in file if line.endswith("\n")]
-        self._read += sum(len(line.encode()) for line in lines)
-        watch = self._setting.watch
-        before = len(watch.entries)
-        watch.take(lines)
-        for entry in watch.entries[before:]:
-            if entry.what == "effect":
-                # What was counted in the other process: as it is.
-                self._setting.effects._effects.append(Effect(entry.text, entry.key))  # noqa: SLF001
 
 
 def _serve(setting: Setting, notes: Path, pipe: Connection) -> None:
