@@ -52,6 +52,7 @@ class Block(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        __tracebackhide__ = True  # what is wrong is none of these lines
         assert self._stack is not None, "it was entered"
         self._stack.close()
         wrong = self._wrong()

@@ -188,8 +188,7 @@ class ModelFault(PlacedFault):
         A reply that is streamed keeps what came before; one that is not streamed is lost.
 
         Args:
-            after: events of the stream that come before; 0 for none. A piece of text, and a call,
-                are one each.
+            after: pieces of the stream that come before, of text or of a call; 0 for none.
             at, times: at which requests.
 
         """
@@ -302,7 +301,7 @@ class _Lost(WrapperModel):
 
     Args:
         model: which is asked.
-        after: how many events of a stream come before; None: it is read to its end, and none comes.
+        after: how many pieces of a stream come before; None: it is read to its end, and none comes.
         error: what is raised then.
 
     """
@@ -345,7 +344,7 @@ class _Lost(WrapperModel):
 
 
 class _CutStream:
-    """A stream that breaks behind so many of its events. It keeps what they brought."""
+    """A stream that breaks behind so many of its pieces. It keeps what they brought."""
 
     def __init__(self, stream: StreamedResponse, after: int, error: Exception) -> None:
         self._stream = stream
@@ -357,7 +356,7 @@ class _CutStream:
         if left:
             async for event in self._stream:
                 yield event
-                left -= 1
+                left -= event.event_kind in ("part_start", "part_delta")
                 if not left:
                     break
         raise self._error

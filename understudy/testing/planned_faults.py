@@ -137,7 +137,8 @@ class _Placed(Generic[FaultT]):
             when += " and each one after it"
         elif fault.times > 1:
             when = f"at {self.call}s {fault.at} to {fault.at + fault.times - 1}"
-            when += f", of which {planned.happened} were reached" if planned.happened else ""
+            reached = "1 was" if planned.happened == 1 else f"{planned.happened} were"
+            when += f", of which {reached} reached" if planned.happened else ""
         return f"{self.where}: {fault.what}, {when}; {counted} in the block: {planned.seen}"
 
 

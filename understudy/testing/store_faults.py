@@ -80,9 +80,10 @@ class StoreFault(PlacedFault):
     def lease_lost(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
         """The database is away for longer than the lease of this host, at once.
 
-        Other hosts may have its agents then, so their runs end here with `Fenced`. The host goes
-        on with a new lease. A store for one host has none: in the block it gets one when it is
-        opened, so the runtime is opened inside the block.
+        Other hosts may have its agents then, so who waits gets `Fenced`; where hosts share the
+        store, the call goes on at the host that has the agent next, which may be this one. The host
+        gets a new lease. A store for one host has none: in the block it gets one when it is opened,
+        so the runtime is opened inside the block.
         """
         return cls(what="a lease that is lost", failure="lease_lost", of=of, at=at, times=times)
 
