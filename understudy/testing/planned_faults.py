@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from understudy._base.json_values import checked_flag, shown
 from understudy.errors import UsageError
@@ -15,8 +15,10 @@ from understudy.testing.block import Block
 from understudy.testing.model_faults import Asked, ModelFault
 from understudy.testing.placed_fault import PlacedFault
 from understudy.testing.plan import Planned
-from understudy.testing.store_faults import FaultyWrites, StoreFault
 from understudy.testing.tool_faults import FaultyBody, ToolFault
+
+if TYPE_CHECKING:
+    from understudy.testing.store_faults import StoreFault
 
 FaultT = TypeVar("FaultT", bound=PlacedFault)
 
@@ -24,7 +26,7 @@ GivenModelFaults = (
     ModelFault | Sequence[ModelFault] | Mapping[str, ModelFault | Sequence[ModelFault]]
 )
 GivenToolFaults = Mapping[str, ToolFault | Sequence[ToolFault]]
-GivenStoreFaults = StoreFault | Sequence[StoreFault]
+GivenStoreFaults: TypeAlias = "StoreFault | Sequence[StoreFault]"
 
 ANY = ""
 """In the place of a name: the faults are of each agent."""
@@ -64,10 +66,15 @@ def faults(
         AssertionError: at the end of the block, if it ends well, and a fault has not happened.
 
     """
+    stores: tuple[StoreFault, ...] = ()
+    if store != ():
+        from understudy.testing.store_faults import StoreFault  # who plans none needs no database
+
+        stores = _checked(store, StoreFault, "store", "store").get(ANY, ())
     return PlannedFaults(
         models=_checked(model, ModelFault, "model", "agent", may_be_named=True),
         tools=_checked(tool or {}, ToolFault, "tool", "tool", must_be_named=True),
-        stores=_checked(store, StoreFault, "store", "store").get(ANY, ()),
+        stores=stores,
         must_happen=checked_flag(must_happen, what="faults: `must_happen`"),
     )
 
@@ -115,7 +122,7 @@ def _checked(
 
 
 def _of(fault: PlacedFault) -> str | None:
-    return fault.of if isinstance(fault, StoreFault) else None
+    return getattr(fault, "of", None)  # of faults of stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,8 @@ class PlannedFaults(Block):
         if self._given["tools"]:
             between(seams.TOOL_BODY.between(self._around_body))
         if self._given["stores"]:
+            from understudy.testing.store_faults import FaultyWrites
+
             writes = FaultyWrites(self._next_write, self._refuse)
             between(seams.TRANSACTION.between(writes.transaction))
             between(seams.COMMIT.between(writes.commit))
