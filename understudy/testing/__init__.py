@@ -1,21 +1,20 @@
-"""For tests of your agents: faults, a service that fails as it is told, a count of effects, people.
+"""For tests of your agents: hosts that are killed at every point, planned faults, services, people."""
 
-What a test does not import costs it nothing.
-"""
-
-import typing
+from typing import TYPE_CHECKING
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
-if typing.TYPE_CHECKING:
-    from understudy.testing.bank import Bank, Fault, StatusError
+if TYPE_CHECKING:
+    from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
     from understudy.testing.faulty_backend import FaultyBackend
     from understudy.testing.model_block import ModelBlock, block_models
     from understudy.testing.model_faults import ModelFault
     from understudy.testing.people import FakePeople
     from understudy.testing.planned_faults import PlannedFaults, faults
+    from understudy.testing.remote import FakeRemote, Fault, StatusError
     from understudy.testing.store_faults import StoreFault
+    from understudy.testing.story import Story, StoryFailed
     from understudy.testing.tool_faults import ToolFault
     from understudy.testing.verdicts import (
         assert_asked,
@@ -23,30 +22,35 @@ if typing.TYPE_CHECKING:
         assert_rules_fit,
         assert_unasked,
     )
-else:
+else:  # a test loads what it uses
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
-            "understudy.testing.bank": ["Bank", "Fault", "StatusError"],
+            "understudy.testing.crashes": ["crash_points"],
             "understudy.testing.effects": ["Effect", "Effects"],
             "understudy.testing.faulty_backend": ["FaultyBackend"],
             "understudy.testing.model_block": ["ModelBlock", "block_models"],
             "understudy.testing.model_faults": ["ModelFault"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.planned_faults": ["PlannedFaults", "faults"],
+            "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
             "understudy.testing.store_faults": ["StoreFault"],
+            "understudy.testing.story": ["Story", "StoryFailed"],
             "understudy.testing.tool_faults": ["ToolFault"],
             "understudy.testing.verdicts": [
-                *("assert_asked", "assert_denied", "assert_rules_fit", "assert_unasked"),
+                "assert_asked",
+                "assert_denied",
+                "assert_rules_fit",
+                "assert_unasked",
             ],
         },
     )
 
 __all__ = [
-    "Bank",
     "Effect",
     "Effects",
     "FakePeople",
+    "FakeRemote",
     "Fault",
     "FaultyBackend",
     "ModelBlock",
@@ -54,11 +58,14 @@ __all__ = [
     "PlannedFaults",
     "StatusError",
     "StoreFault",
+    "Story",
+    "StoryFailed",
     "ToolFault",
     "assert_asked",
     "assert_denied",
     "assert_rules_fit",
     "assert_unasked",
     "block_models",
+    "crash_points",
     "faults",
 ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
 import threading
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
+
+_COUNTS = struct.Struct("=qq")
 
 
 def checked_calls(at: object, times: object, *, what: str) -> None:
@@ -27,6 +31,9 @@ def checked_calls(at: object, times: object, *, what: str) -> None:
 class Planned:
     """Counts calls, and says at which of them it is to happen. Thread-safe.
 
+    The count is shared with processes that are forked from this one, such as the hosts of a story
+    that are killed as processes.
+
     Args:
         at: the first call at which it happens, from 1 on.
         times: at how many calls, one after the other; None for each one from `at` on.
@@ -36,22 +43,30 @@ class Planned:
     def __init__(self, at: int = 1, times: int | None = 1) -> None:
         self.at = at
         self.times = times
-        self.seen = 0
-        """How many calls there were."""
-        self.happened = 0
-        """At how many of them it has happened."""
+        self._counts = mmap.mmap(-1, _COUNTS.size)
         self._lock = threading.Lock()
+
+    @property
+    def seen(self) -> int:
+        """How many calls there were."""
+        return int(_COUNTS.unpack_from(self._counts)[0])
+
+    @property
+    def happened(self) -> int:
+        """At how many of them it has happened."""
+        return int(_COUNTS.unpack_from(self._counts)[1])
 
     def is_due(self) -> bool:
         """Count one call; whether it is to happen at this one."""
         with self._lock:
-            self.seen += 1
-            return self.at <= self.seen and (self.times is None or self.seen < self.at + self.times)
+            seen = self.seen + 1
+            _COUNTS.pack_into(self._counts, 0, seen, self.happened)
+        return self.at <= seen and (self.times is None or seen < self.at + self.times)
 
     def note(self) -> None:
         """Note that it has happened."""
         with self._lock:
-            self.happened += 1
+            _COUNTS.pack_into(self._counts, 0, self.seen, self.happened + 1)
 
     @property
     def is_complete(self) -> bool:
