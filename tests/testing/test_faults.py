@@ -40,6 +40,7 @@ from understudy.middleware import SubAgent
 from understudy.modes import Sequential
 from understudy.testing import ModelFault, PlannedFaults, StoreFault, ToolFault, faults
 from understudy.tools import Tool
+from understudy.trust import Budget, tokens
 
 PAY = call("pay", {"order": "17"})
 
@@ -208,6 +209,15 @@ async def test_a_model_that_is_asked_and_whose_answer_is_lost_was_paid() -> None
     assert len(model.requests) == 2
 
 
+async def test_an_answer_that_is_lost_counts_in_a_budget_as_what_it_may_have_cost() -> None:
+    agent = Agent("a", ScriptedModel(["never"]), model_settings={"max_tokens": 100})
+    with faults(model=ModelFault.answer_lost()):
+        async with Runtime([agent], budgets=[Budget("day", tokens(1000))]) as runtime:
+            failed(await soon(runtime.spawn("a", "x").run("Hi")))
+            (use,) = await soon(runtime.budgets())
+    assert use.unknown == use.used >= 100
+
+
 @pytest.mark.parametrize("streams", [False, True])
 async def test_an_answer_that_is_lost_is_lost_whole(streams: bool) -> None:
     model = ScriptedModel(["a long answer"])
@@ -225,9 +235,9 @@ async def test_an_answer_that_is_lost_is_lost_whole(streams: bool) -> None:
 async def test_a_slow_model_answers_when_the_clock_of_the_run_is_advanced(streams: bool) -> None:
     clock, model = SimulatedClock(), ScriptedModel(["Hello."])
     note: Callable[[Any], None] | None = (lambda _: None) if streams else None
-    with faults(model=ModelFault.slow(3600)):
+    with faults(model=ModelFault.slow(3600)) as plan:
         run = asyncio.ensure_future(Agent("a", model).execute("Hi", clock=clock, on_event=note))
-        await until(lambda: bool(clock._timers))
+        await soon(plan.until_slow())
         await soon(clock.advance(3599))
         assert model.requests == []
         await soon(clock.advance(1))
@@ -236,11 +246,11 @@ async def test_a_slow_model_answers_when_the_clock_of_the_run_is_advanced(stream
 
 async def test_a_run_whose_model_is_slow_can_be_cancelled() -> None:
     clock = SimulatedClock()
-    with faults(model=ModelFault.slow(3600)):
+    with faults(model=ModelFault.slow(3600)) as plan:
         async with Runtime([Agent("a", ScriptedModel(["never"]))], clock=clock) as runtime:
             ref = runtime.spawn("a", "x")
             run = ref.run("Hi")
-            await until(lambda: bool(clock._timers))
+            await soon(plan.until_slow())
             await soon(ref.cancel("too long"))
             assert isinstance(await soon(run), Stopped)
 
@@ -364,14 +374,30 @@ async def test_a_tool_without_a_limit_cannot_time_out(shop: Shop) -> None:
 
 async def test_a_slow_tool_goes_on_when_the_clock_of_the_run_is_advanced(shop: Shop) -> None:
     clock = SimulatedClock()
-    with faults(tool={"pay": ToolFault.slow(60)}):
+    with faults(tool={"pay": ToolFault.slow(60)}) as plan:
         run = asyncio.ensure_future(shop.desk().execute("Pay", clock=clock))
-        await until(lambda: bool(clock._timers))
+        await soon(plan.until_slow())
         await soon(clock.advance(59))
         assert shop.paid == []
         await soon(clock.advance(1))
         assert completed(await soon(run)).text == "done"
     assert shop.paid == ["17"]
+
+
+def test_a_thread_waits_for_each_slow_call_in_turn(shop: Shop) -> None:
+    clock, turns = SimulatedClock(), [[PAY, PAY], "done"]
+    with (
+        faults(tool={"pay": ToolFault.slow(60, times=2)}) as plan,
+        Runtime([shop.desk(*turns)], clock=clock) as runtime,
+    ):
+        run = runtime.spawn("desk", "x").run("Pay")
+        for _ in range(2):  # they run beside each other
+            plan.until_slow().get(timeout=SECONDS)
+        third = plan.until_slow()
+        clock.advance(60).get(timeout=SECONDS)
+        assert completed(run.get(timeout=SECONDS)).text == "done"
+        assert not third.done()
+    assert shop.paid == ["17", "17"]
 
 
 async def test_an_inline_tool_cannot_be_slow() -> None:

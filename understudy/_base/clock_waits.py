@@ -16,12 +16,26 @@ _NOW = 1e-6
 """Seconds that are no wait: a clock counts microseconds."""
 
 
-async def wait_by(clock: Clock, seconds: float, changed: asyncio.Event) -> None:
+def _nobody() -> None:
+    """Nobody is told."""
+
+
+async def wait_by(
+    clock: Clock, seconds: float, changed: asyncio.Event, waits: Callable[[], None] = _nobody
+) -> None:
     """Wait so long by this clock, or until `changed` is set.
 
     By a clock without timers it returns early, to look at the clock again.
+
+    Args:
+        clock: by which it waits.
+        seconds: how long.
+        changed: ends the wait.
+        waits: called as soon as the clock can pass the wait.
+
     """
     if not isinstance(clock, TimerClock):
+        waits()
         try:
             async with asyncio.timeout(_until_next_look(clock, seconds)):
                 await changed.wait()
@@ -40,6 +54,7 @@ async def wait_by(clock: Clock, seconds: float, changed: asyncio.Event) -> None:
             done()
 
     cancel = clock.call_at(clock.now() + timedelta(seconds=seconds), on_time)
+    waits()
     try:
         await changed.wait()
     finally:
@@ -48,19 +63,25 @@ async def wait_by(clock: Clock, seconds: float, changed: asyncio.Event) -> None:
             loop.call_soon(done)
 
 
-async def sleep_by(clock: Clock, seconds: float) -> None:
-    """Wait so long by this clock."""
+async def sleep_by(clock: Clock, seconds: float, waits: Callable[[], None] = _nobody) -> None:
+    """Wait so long by this clock; the arguments are those of `wait_by`."""
     until = clock.monotonic() + seconds
     while (left := until - clock.monotonic()) > _NOW:
-        await wait_by(clock, left, asyncio.Event())
+        await wait_by(clock, left, asyncio.Event(), waits)
+        waits = _nobody
 
 
-def block_by(clock: Clock, seconds: float) -> None:
-    """Block this thread for so long by this clock. On an event loop it would stop the loop."""
+def block_by(clock: Clock, seconds: float, waits: Callable[[], None] = _nobody) -> None:
+    """Block this thread for so long by this clock; the arguments are those of `wait_by`.
+
+    On an event loop it would stop the loop.
+    """
     until = clock.monotonic() + seconds
     while (left := until - clock.monotonic()) > _NOW:
         passed = threading.Event()
         if not isinstance(clock, TimerClock):
+            waits()
+            waits = _nobody
             passed.wait(_until_next_look(clock, left))
             continue
 
@@ -69,6 +90,8 @@ def block_by(clock: Clock, seconds: float) -> None:
             done()
 
         cancel = clock.call_at(clock.now() + timedelta(seconds=left), on_time)
+        waits()
+        waits = _nobody
         try:
             passed.wait()
         finally:

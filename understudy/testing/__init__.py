@@ -1,4 +1,4 @@
-"""For tests of your agents: hosts that are killed at every point, planned faults, services, people."""
+"""For tests of your agents: hosts that are killed, planned faults, services that fail, people."""
 
 from typing import TYPE_CHECKING
 

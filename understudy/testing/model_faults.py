@@ -24,7 +24,7 @@ from understudy._base.clock_waits import sleep_by
 from understudy._base.json_values import checked_seconds, checked_text, shown
 from understudy.errors import UsageError
 from understudy.models import ScriptedModel, ScriptedRequest, call
-from understudy.testing.placed_fault import PlacedFault, Refuse
+from understudy.testing.placed_fault import PlacedFault, Told
 
 _CUT_ARGUMENTS = '{"'
 
@@ -36,7 +36,7 @@ class Asked:
     model: Model
     clock: Clock
     """Of the run."""
-    refuse: Refuse
+    told: Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -76,7 +76,7 @@ class ModelFault(PlacedFault):
         def play(asked: Asked) -> Model:
             def reply(request: ScriptedRequest) -> Any:
                 if tool is None and not request.tools:
-                    raise asked.refuse(
+                    raise asked.told.refuse(
                         "ModelFault.bad_arguments: the request has no tool that a reply could call"
                     )
                 return call(tool or request.tools[0], _CUT_ARGUMENTS)
@@ -178,7 +178,7 @@ class ModelFault(PlacedFault):
             what=f"an answer after {seconds:g} seconds",
             at=at,
             times=times,
-            play=lambda asked: _Slow(asked.model, asked.clock, seconds),
+            play=lambda asked: _Slow(asked, seconds),
         )
 
     @classmethod
@@ -267,10 +267,13 @@ class _Says(WrapperModel):
 class _Slow(WrapperModel):
     """Asks the model inside later."""
 
-    def __init__(self, model: Model, clock: Clock, seconds: float) -> None:
-        super().__init__(model)
-        self._clock = clock
+    def __init__(self, asked: Asked, seconds: float) -> None:
+        super().__init__(asked.model)
+        self._asked = asked
         self._seconds = seconds
+
+    async def _wait(self) -> None:
+        await sleep_by(self._asked.clock, self._seconds, self._asked.told.waits)
 
     async def request(
         self,
@@ -278,7 +281,7 @@ class _Slow(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        await sleep_by(self._clock, self._seconds)
+        await self._wait()
         return await super().request(messages, model_settings, model_request_parameters)
 
     @asynccontextmanager
@@ -289,7 +292,7 @@ class _Slow(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        await sleep_by(self._clock, self._seconds)
+        await self._wait()
         async with super().request_stream(
             messages, model_settings, model_request_parameters, run_context
         ) as stream:

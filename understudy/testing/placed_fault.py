@@ -12,6 +12,15 @@ Refuse = Callable[[str], UsageError]
 """Notes why a fault cannot happen, for the end of its block. Returns the error to raise at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a fault tells its block."""
+
+    refuse: Refuse
+    waits: Callable[[], None]
+    """Called once it waits for the clock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlacedFault:
     """A fault with the calls at which it happens. Make one with a method of its class.

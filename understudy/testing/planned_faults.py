@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,11 +14,12 @@ from understudy.errors import UsageError
 from understudy.testing import seams
 from understudy.testing.block import Block
 from understudy.testing.model_faults import Asked, ModelFault
-from understudy.testing.placed_fault import PlacedFault
+from understudy.testing.placed_fault import PlacedFault, Told
 from understudy.testing.plan import Planned
 from understudy.testing.tool_faults import FaultyBody, ToolFault
 
 if TYPE_CHECKING:
+    from understudy.loop_actors.future import Future
     from understudy.testing.store_faults import StoreFault
 
 FaultT = TypeVar("FaultT", bound=PlacedFault)
@@ -216,6 +218,11 @@ class PlannedFaults(Block):
         self._tools: _Faults[ToolFault] = _Faults(tools, "tool", "call")
         self._stores: _Faults[StoreFault] = _Faults({ANY: stores}, "store", "write")
         self._impossible: list[str] = []
+        self._told_by_fault = Told(self._refuse, self._note_wait)
+        self._slow = 0
+        """How many wait for the clock, and nobody has waited for that."""
+        self._waiters: deque[Future[None]] = deque()
+        self._lock = threading.Lock()
 
     def _begin(self, stack: ExitStack) -> None:
         between = stack.enter_context
@@ -284,6 +291,34 @@ class PlannedFaults(Block):
             )
         return "\n".join(lines)
 
+    def until_slow(self) -> Future[None]:
+        """Wait until a slow model or tool waits for the clock, which can be advanced then.
+
+        Each call is for one of them, in their order.
+
+        Returns:
+            A future: `await` it, or call `.get(timeout=seconds)` on it in a thread.
+
+        """
+        from understudy.loop_actors.future import Future
+
+        future: Future[None] = Future()
+        with self._lock:
+            if self._slow:
+                self._slow -= 1
+                future.set(None)
+            else:
+                self._waiters.append(future)
+        return future
+
+    def _note_wait(self) -> None:
+        with self._lock:
+            if not self._waiters:
+                self._slow += 1
+                return
+            future = self._waiters.popleft()
+        future.set(None)
+
     def _refuse(self, why: str) -> UsageError:
         self._impossible.append(why)
         return UsageError(why)
@@ -296,14 +331,16 @@ class PlannedFaults(Block):
         run = call._run
         name = run.definition.name
         fault = self._models.next(name) if self._models.has(name) else None
-        asked = model if fault is None else fault.play(Asked(model, run.clock, self._refuse))
+        asked = model if fault is None else fault.play(Asked(model, run.clock, self._told_by_fault))
         return inner(call, asked, request, parameters)
 
     def _around_body(self, inner: Callable[..., Any], run: Any, ready: Any) -> Any:
         tool = ready.tool
         if not self._tools.has(*tool.names):
             return inner(run, ready)
-        body = FaultyBody(tool, lambda: self._tools.next(*tool.names), run.clock, self._refuse)
+        body = FaultyBody(
+            tool, lambda: self._tools.next(*tool.names), run.clock, self._told_by_fault
+        )
         return inner(run, replace(ready, tool=body.as_tool()))
 
     def _next_write(self, kinds: frozenset[str]) -> StoreFault | None:

@@ -15,7 +15,7 @@ from understudy._base.clock_waits import block_by, sleep_by
 from understudy._base.json_values import checked_flag, checked_seconds, checked_text, shown
 from understudy.errors import UsageError
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.testing.placed_fault import PlacedFault, Refuse
+from understudy.testing.placed_fault import PlacedFault, Told
 from understudy.tools import OutcomeUnknown, Tool, ToolFailed
 
 GivenError = BaseException | type[BaseException] | Callable[[], BaseException]
@@ -123,7 +123,7 @@ class FaultyBody:
         tool: whose body it is.
         next_fault: gives the fault of the next call; None where that goes well.
         clock: of the run.
-        refuse: called where a fault cannot happen.
+        told: what is told of a fault that cannot happen, and of one that waits.
 
     """
 
@@ -132,12 +132,12 @@ class FaultyBody:
         tool: Tool[Any],
         next_fault: Callable[[], ToolFault | None],
         clock: Clock,
-        refuse: Refuse,
+        told: Told,
     ) -> None:
         self._tool = tool
         self._next_fault = next_fault
         self._clock = clock
-        self._refuse = refuse
+        self._told = told
         self._loop = asyncio.get_running_loop()
 
     def as_tool(self) -> Tool[Any]:
@@ -154,7 +154,7 @@ class FaultyBody:
             return await function(*positional, **keywords)
         limit = self._limit(fault, context)
         if fault.seconds:
-            await sleep_by(self._clock, fault.seconds)
+            await sleep_by(self._clock, fault.seconds, self._told.waits)
         value = await function(*positional, **keywords) if fault.happens else None
         return await self._end(fault, limit, value)
 
@@ -166,11 +166,11 @@ class FaultyBody:
         limit = self._limit(fault, context)
         if fault.seconds:
             if self._tool.inline:
-                raise self._refuse(
+                raise self._told.refuse(
                     f"ToolFault.slow: the tool {self._tool.name!r} is inline, so it would stop the "
                     "event loop, and nothing could advance the clock: take `inline` away"
                 )
-            block_by(self._clock, fault.seconds)
+            block_by(self._clock, fault.seconds, self._told.waits)
         value = function(*positional, **keywords) if fault.happens else None
         if inspect.isawaitable(value):  # a plain function may return the coroutine of an async one
             return self._awaited(fault, limit, value)
@@ -203,7 +203,7 @@ class FaultyBody:
             return None
         limit = context._limit
         if limit is None:
-            raise self._refuse(
+            raise self._told.refuse(
                 f"ToolFault.times_out: the tool {self._tool.name!r} has no time limit: give it a "
                 "`timeout`, or plan another fault, such as ToolFault.answer_lost()"
             )
