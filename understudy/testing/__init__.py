@@ -1,10 +1,10 @@
 """For tests of your agents: hosts that are killed, planned faults, services that fail, people."""
 
-from typing import TYPE_CHECKING
+import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
     from understudy.testing.faulty_backend import FaultyBackend

@@ -46,8 +46,7 @@ class ModelFault(PlacedFault):
     `at` counts the requests, from 1 on: an empty reply is asked for once more, by a second request.
     """
 
-    play: Callable[[Asked], Model]
-    """Gives the model that is asked in the place of the agent's own."""
+    _play: Callable[[Asked], Model]
 
     @classmethod
     def empty(cls, *, at: int = 1, times: int | None = 1) -> ModelFault:
@@ -83,7 +82,7 @@ class ModelFault(PlacedFault):
 
             return _Says(asked.model, reply)
 
-        return cls(what="a call whose arguments are no JSON", at=at, times=times, play=play)
+        return cls(what="a call whose arguments are no JSON", at=at, times=times, _play=play)
 
     @classmethod
     def unknown_tool(
@@ -161,7 +160,7 @@ class ModelFault(PlacedFault):
             what=what,
             at=at,
             times=times,
-            play=lambda asked: _Says(asked.model, lambda _: error(asked.model)),
+            _play=lambda asked: _Says(asked.model, lambda _: error(asked.model)),
         )
 
     @classmethod
@@ -178,7 +177,7 @@ class ModelFault(PlacedFault):
             what=f"an answer after {seconds:g} seconds",
             at=at,
             times=times,
-            play=lambda asked: _Slow(asked, seconds),
+            _play=lambda asked: _Slow(asked, seconds),
         )
 
     @classmethod
@@ -200,7 +199,7 @@ class ModelFault(PlacedFault):
             what="a reply that is cut off",
             at=at,
             times=times,
-            play=lambda asked: _Lost(asked.model, after, _reset),
+            _play=lambda asked: _Lost(asked.model, after, _reset),
         )
 
     @classmethod
@@ -210,12 +209,12 @@ class ModelFault(PlacedFault):
             what="a reply that is paid for and lost",
             at=at,
             times=times,
-            play=lambda asked: _Lost(asked.model, None, _timed_out),
+            _play=lambda asked: _Lost(asked.model, None, _timed_out),
         )
 
     @classmethod
     def _says(cls, reply: Any, what: str, at: int, times: int | None) -> ModelFault:
-        return cls(what=what, at=at, times=times, play=lambda asked: _Says(asked.model, reply))
+        return cls(what=what, at=at, times=times, _play=lambda asked: _Says(asked.model, reply))
 
 
 def _whole(reason: Any) -> Callable[[ScriptedRequest], ModelResponse]:

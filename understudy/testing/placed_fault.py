@@ -44,8 +44,3 @@ class PlacedFault:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.what}>"
-
-    def overlaps(self, other: PlacedFault) -> bool:
-        """Whether both would happen at one call, if they count the same calls."""
-        first, second = sorted((self, other), key=lambda each: each.at)
-        return first.times is None or second.at < first.at + first.times

@@ -113,7 +113,7 @@ def _checked(
             )
         for index, first in enumerate(planned):
             for second in planned[index + 1 :]:
-                if first.overlaps(second) and _of(first) == _of(second):
+                if _overlap(first, second) and _of(first) == _of(second):
                     raise UsageError(
                         f"faults: `{option}` has {first.what} and {second.what} at the same call: "
                         "give one of them another `at`"
@@ -121,6 +121,12 @@ def _checked(
         if planned:
             found[name] = tuple(planned)
     return found
+
+
+def _overlap(one: PlacedFault, other: PlacedFault) -> bool:
+    """Whether both would happen at one call, if they count the same calls."""
+    first, second = sorted((one, other), key=lambda each: each.at)
+    return first.times is None or second.at < first.at + first.times
 
 
 def _of(fault: PlacedFault) -> str | None:
@@ -236,7 +242,7 @@ class PlannedFaults(Block):
             writes = FaultyWrites(self._next_write, self._refuse)
             between(seams.TRANSACTION.between(writes.transaction))
             between(seams.COMMIT.between(writes.commit))
-            if any(placed.fault.failure == "lease_lost" for placed in self._stores):
+            if any(placed.fault._failure == "lease_lost" for placed in self._stores):
                 between(seams.RENEWAL.between(writes.renewal))
 
     def _wrong(self) -> BaseException | None:
@@ -331,7 +337,9 @@ class PlannedFaults(Block):
         run = call._run
         name = run.definition.name
         fault = self._models.next(name) if self._models.has(name) else None
-        asked = model if fault is None else fault.play(Asked(model, run.clock, self._told_by_fault))
+        asked = (
+            model if fault is None else fault._play(Asked(model, run.clock, self._told_by_fault))
+        )
         return inner(call, asked, request, parameters)
 
     def _around_body(self, inner: Callable[..., Any], run: Any, ready: Any) -> Any:
@@ -344,4 +352,4 @@ class PlannedFaults(Block):
         return inner(run, replace(ready, tool=body.as_tool()))
 
     def _next_write(self, kinds: frozenset[str]) -> StoreFault | None:
-        return self._stores.next(ANY, counts=lambda fault: fault.matches(kinds))
+        return self._stores.next(ANY, counts=lambda fault: fault.of is None or fault.of in kinds)

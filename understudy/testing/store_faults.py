@@ -33,7 +33,7 @@ class StoreFault(PlacedFault):
     fail at a certain record says so by `of`. What is retried counts once more.
     """
 
-    failure: Failure
+    _failure: Failure
     of: str | None = None
     """The kind of a record, such as `"started"` or `"result"`; None for any."""
 
@@ -52,12 +52,12 @@ class StoreFault(PlacedFault):
         cls, *, of: str | None = None, at: int = 1, times: int | None = 1
     ) -> StoreFault:
         """The database cannot be reached: nothing is written, and the store tries again."""
-        return cls(what="no database", failure="unavailable", of=of, at=at, times=times)
+        return cls(what="no database", _failure="unavailable", of=of, at=at, times=times)
 
     @classmethod
     def broken(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
         """The write fails for good, as on a disk that is full: who waits gets `StoreBroken`."""
-        return cls(what="a broken database", failure="broken", of=of, at=at, times=times)
+        return cls(what="a broken database", _failure="broken", of=of, at=at, times=times)
 
     @classmethod
     def answer_lost(
@@ -65,7 +65,7 @@ class StoreFault(PlacedFault):
     ) -> StoreFault:
         """The write is committed, and its answer is lost: the store looks whether it was."""
         return cls(
-            what="a commit whose answer is lost", failure="answer_lost", of=of, at=at, times=times
+            what="a commit whose answer is lost", _failure="answer_lost", of=of, at=at, times=times
         )
 
     @classmethod
@@ -74,7 +74,7 @@ class StoreFault(PlacedFault):
 
         Who waits gets `StoreUnavailable`, and nothing is written.
         """
-        return cls(what="a database that stays away", failure="away", of=of, at=at, times=times)
+        return cls(what="a database that stays away", _failure="away", of=of, at=at, times=times)
 
     @classmethod
     def lease_lost(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
@@ -85,11 +85,7 @@ class StoreFault(PlacedFault):
         gets a new lease. A store for one host has none: in the block it gets one when it is opened,
         so the runtime is opened inside the block.
         """
-        return cls(what="a lease that is lost", failure="lease_lost", of=of, at=at, times=times)
-
-    def matches(self, kinds: frozenset[str]) -> bool:
-        """Whether a write of these kinds of records counts."""
-        return self.of is None or self.of in kinds
+        return cls(what="a lease that is lost", _failure="lease_lost", of=of, at=at, times=times)
 
 
 def _kinds() -> list[str]:
@@ -144,13 +140,13 @@ class FaultyWrites:
         fault = self._next_fault(kinds) if kinds else None
         if fault is None:
             return inner(committer, group)
-        if fault.failure == "broken":
+        if fault._failure == "broken":
             raise StoreBroken(cause=_CAUSE, remedy="It is a planned fault: nothing is to be done.")
-        if fault.failure == "away":
+        if fault._failure == "away":
             raise _StaysAway
-        if fault.failure == "answer_lost":
+        if fault._failure == "answer_lost":
             inner(committer, group)
-        elif fault.failure == "lease_lost":
+        elif fault._failure == "lease_lost":
             self._lose_lease(committer, group)
         raise StoreUnavailable(cause=_CAUSE)
 

@@ -29,13 +29,13 @@ class ToolFault(PlacedFault):
     `at` counts how often the body of the tool is entered, from 1 on: each attempt at a call counts.
     """
 
-    error: Callable[[], BaseException] | None = None
+    _error: Callable[[], BaseException] | None = None
     """Makes what is raised; None where nothing is."""
-    happens: bool = False
+    _happens: bool = False
     """Whether the body of the tool runs."""
-    seconds: float = 0.0
+    _seconds: float = 0.0
     """How long it takes, by the clock of the run."""
-    passes_limit: bool = False
+    _passes_limit: bool = False
     """Whether the time limit of the tool passes."""
 
     @classmethod
@@ -48,7 +48,7 @@ class ToolFault(PlacedFault):
 
         """
         made = _maker(error, "ToolFault.raises")
-        return cls(what="an error that it raises", at=at, times=times, error=made)
+        return cls(what="an error that it raises", at=at, times=times, _error=made)
 
     @classmethod
     def refuses(cls, text: str, *, at: int = 1, times: int | None = 1) -> ToolFault:
@@ -61,7 +61,7 @@ class ToolFault(PlacedFault):
         """
         checked_text(text, what="ToolFault.refuses")
         made = _maker(lambda: ToolFailed(text), "ToolFault.refuses")
-        return cls(what="a refusal", at=at, times=times, error=made)
+        return cls(what="a refusal", at=at, times=times, _error=made)
 
     @classmethod
     def answer_lost(
@@ -77,7 +77,7 @@ class ToolFault(PlacedFault):
         """
         given = error if error is not None else lambda: OutcomeUnknown("the answer was lost")
         made = _maker(given, "ToolFault.answer_lost")
-        return cls(what="a result that is lost", at=at, times=times, error=made, happens=True)
+        return cls(what="a result that is lost", at=at, times=times, _error=made, _happens=True)
 
     @classmethod
     def slow(cls, seconds: float, *, at: int = 1, times: int | None = 1) -> ToolFault:
@@ -90,7 +90,7 @@ class ToolFault(PlacedFault):
         """
         checked_seconds(seconds, what="ToolFault.slow: `seconds`")
         what = f"a body that runs after {seconds:g} seconds"
-        return cls(what=what, at=at, times=times, happens=True, seconds=seconds)
+        return cls(what=what, at=at, times=times, _happens=True, _seconds=seconds)
 
     @classmethod
     def times_out(cls, *, happened: bool = False, at: int = 1, times: int | None = 1) -> ToolFault:
@@ -103,7 +103,7 @@ class ToolFault(PlacedFault):
         """
         checked_flag(happened, what="ToolFault.times_out: `happened`")
         what = "a time limit that passes"
-        return cls(what=what, at=at, times=times, happens=happened, passes_limit=True)
+        return cls(what=what, at=at, times=times, _happens=happened, _passes_limit=True)
 
 
 def _maker(given: GivenError, what: str) -> Callable[[], BaseException]:
@@ -153,9 +153,9 @@ class FaultyBody:
         if fault is None:
             return await function(*positional, **keywords)
         limit = self._limit(fault, context)
-        if fault.seconds:
-            await sleep_by(self._clock, fault.seconds, self._told.waits)
-        value = await function(*positional, **keywords) if fault.happens else None
+        if fault._seconds:
+            await sleep_by(self._clock, fault._seconds, self._told.waits)
+        value = await function(*positional, **keywords) if fault._happens else None
         return await self._end(fault, limit, value)
 
     def _in_thread(self, context: Any, *positional: Any, **keywords: Any) -> Any:
@@ -164,21 +164,21 @@ class FaultyBody:
         if fault is None:
             return function(*positional, **keywords)
         limit = self._limit(fault, context)
-        if fault.seconds:
+        if fault._seconds:
             if self._tool.inline:
                 raise self._told.refuse(
                     f"ToolFault.slow: the tool {self._tool.name!r} is inline, so it would stop the "
                     "event loop, and nothing could advance the clock: take `inline` away"
                 )
-            block_by(self._clock, fault.seconds, self._told.waits)
-        value = function(*positional, **keywords) if fault.happens else None
+            block_by(self._clock, fault._seconds, self._told.waits)
+        value = function(*positional, **keywords) if fault._happens else None
         if inspect.isawaitable(value):  # a plain function may return the coroutine of an async one
             return self._awaited(fault, limit, value)
         if limit is not None:
             self._pass_from_thread(limit)
             raise TimeoutError("the time limit has passed")  # nobody waits for it
-        if fault.error is not None:
-            raise fault.error()
+        if fault._error is not None:
+            raise fault._error()
         return value
 
     async def _awaited(
@@ -190,8 +190,8 @@ class FaultyBody:
         if limit is not None:
             limit.pass_now()
             await self._loop.create_future()  # until it is cancelled
-        if fault.error is not None:
-            raise fault.error()
+        if fault._error is not None:
+            raise fault._error()
         return value
 
     def _own(self, context: Any, positional: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -199,7 +199,7 @@ class FaultyBody:
 
     def _limit(self, fault: ToolFault, context: Any) -> TimeLimit | None:
         """The time limit that passes; None where none does."""
-        if not fault.passes_limit:
+        if not fault._passes_limit:
             return None
         limit = context._limit
         if limit is None:
