@@ -1,15 +1,21 @@
-"""For tests of your agents: hosts that are killed at every point, services that fail, people."""
+"""For tests of your agents: hosts that are killed, planned faults, services that fail, people."""
 
-from typing import TYPE_CHECKING
+import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
+    from understudy.testing.faulty_backend import FaultyBackend
+    from understudy.testing.model_block import ModelBlock, block_models
+    from understudy.testing.model_faults import ModelFault
     from understudy.testing.people import FakePeople
+    from understudy.testing.planned_faults import PlannedFaults, faults
     from understudy.testing.remote import FakeRemote, Fault, StatusError
+    from understudy.testing.store_faults import StoreFault
     from understudy.testing.story import Story, StoryFailed
+    from understudy.testing.tool_faults import ToolFault
     from understudy.testing.verdicts import (
         assert_asked,
         assert_denied,
@@ -22,9 +28,15 @@ else:  # a test loads what it uses
         {
             "understudy.testing.crashes": ["crash_points"],
             "understudy.testing.effects": ["Effect", "Effects"],
+            "understudy.testing.faulty_backend": ["FaultyBackend"],
+            "understudy.testing.model_block": ["ModelBlock", "block_models"],
+            "understudy.testing.model_faults": ["ModelFault"],
             "understudy.testing.people": ["FakePeople"],
+            "understudy.testing.planned_faults": ["PlannedFaults", "faults"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
+            "understudy.testing.store_faults": ["StoreFault"],
             "understudy.testing.story": ["Story", "StoryFailed"],
+            "understudy.testing.tool_faults": ["ToolFault"],
             "understudy.testing.verdicts": [
                 "assert_asked",
                 "assert_denied",
@@ -40,12 +52,20 @@ __all__ = [
     "FakePeople",
     "FakeRemote",
     "Fault",
+    "FaultyBackend",
+    "ModelBlock",
+    "ModelFault",
+    "PlannedFaults",
     "StatusError",
+    "StoreFault",
     "Story",
     "StoryFailed",
+    "ToolFault",
     "assert_asked",
     "assert_denied",
     "assert_rules_fit",
     "assert_unasked",
+    "block_models",
     "crash_points",
+    "faults",
 ]
