@@ -1,4 +1,4 @@
-"""Our backends, and the smallest one, keep the contract of all backends (J6, J7, J16, J17, J97, V8)."""
+"""Our backends keep the contract of all backends (J6, J7, J16, J17, J21, J22, J33, J97, V8)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import re
 import shutil
 import tempfile
@@ -98,7 +99,9 @@ def on_a_loop(
     def plain(*args: Any, **named: Any) -> None:
         run_async(lambda: test(*args, **named))
 
-    del plain.__dict__["__wrapped__"]  # no plugin must take it for the async function
+    # No plugin must take it for the async function; pytest reads its parameters.
+    del plain.__dict__["__wrapped__"]
+    plain.__dict__["__signature__"] = inspect.signature(test)
     return plain
 
 
@@ -119,11 +122,16 @@ def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(in_time())
 
+    return in_thread(run) if _has_loop() else run()
+
+
+def _has_loop() -> bool:
+    """Whether a loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return run()
-    return in_thread(run)
+        return False
+    return True
 
 
 def in_thread(work: Callable[[], T]) -> T:
