@@ -163,7 +163,9 @@ class MiddlewareTests(Contract):
     def decided(self, requests: Sequence[Request]) -> dict[str, Decision]:
         """What a person says to each request. A call in doubt is not made again."""
         return {
-            each.id: reject("it may be done") if each.doubts else self.answer(each)
+            each.id: reject("it may be done")
+            if each.kind == "doubt" or each.doubts
+            else self.answer(each)
             for each in requests
         }
 
