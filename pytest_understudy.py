@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = {
     "--understudy-crash-at": "stop at this one point of the stories alone, as a failure names it",
+    "--understudy-postgresql": "the URL of a server for stories with store='postgresql'",
     "--understudy-seed": "draw what is random from this number, as a failure names it",
 }
 """By option, its help. Tests that run without pytest read the same from the environment:

@@ -1,24 +1,51 @@
-"""For tests of your agents: a service that fails as it is told, a count of what it did, people."""
+"""For tests of your agents: hosts that are killed at every point, services that fail, people."""
 
-from understudy.testing.bank import Bank, Fault, StatusError
-from understudy.testing.effects import Effect, Effects
-from understudy.testing.people import FakePeople
-from understudy.testing.verdicts import (
-    assert_asked,
-    assert_denied,
-    assert_rules_fit,
-    assert_unasked,
-)
+from typing import TYPE_CHECKING
+
+from understudy._base.lazy_names import load_lazily as _load_lazily
+
+if TYPE_CHECKING:
+    from understudy.testing.crashes import crash_points
+    from understudy.testing.effects import Effect, Effects
+    from understudy.testing.people import FakePeople
+    from understudy.testing.remote import FakeRemote, Fault, StatusError
+    from understudy.testing.story import Story, StoryFailed
+    from understudy.testing.verdicts import (
+        assert_asked,
+        assert_denied,
+        assert_rules_fit,
+        assert_unasked,
+    )
+else:  # a test loads what it uses
+    __getattr__, __dir__ = _load_lazily(
+        __name__,
+        {
+            "understudy.testing.crashes": ["crash_points"],
+            "understudy.testing.effects": ["Effect", "Effects"],
+            "understudy.testing.people": ["FakePeople"],
+            "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
+            "understudy.testing.story": ["Story", "StoryFailed"],
+            "understudy.testing.verdicts": [
+                "assert_asked",
+                "assert_denied",
+                "assert_rules_fit",
+                "assert_unasked",
+            ],
+        },
+    )
 
 __all__ = [
-    "Bank",
     "Effect",
     "Effects",
     "FakePeople",
+    "FakeRemote",
     "Fault",
     "StatusError",
+    "Story",
+    "StoryFailed",
     "assert_asked",
     "assert_denied",
     "assert_rules_fit",
     "assert_unasked",
+    "crash_points",
 ]
