@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
+    from understudy.testing.contracts import (
+        BackendContract,
+        MiddlewareContract,
+        StoreContract,
+        judge,
+    )
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
+    from understudy.testing.old_journals import OldJournal, old_journals
     from understudy.testing.people import FakePeople
     from understudy.testing.remote import FakeRemote, Fault, StatusError
     from understudy.testing.story import Story, StoryFailed
@@ -21,7 +28,11 @@ else:  # a test loads what it uses
         __name__,
         {
             "understudy.testing.crashes": ["crash_points"],
+            "understudy.testing.contracts": [
+                *("BackendContract", "MiddlewareContract", "StoreContract", "judge"),
+            ],
             "understudy.testing.effects": ["Effect", "Effects"],
+            "understudy.testing.old_journals": ["OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
             "understudy.testing.story": ["Story", "StoryFailed"],
@@ -35,12 +46,16 @@ else:  # a test loads what it uses
     )
 
 __all__ = [
+    "BackendContract",
     "Effect",
     "Effects",
     "FakePeople",
     "FakeRemote",
     "Fault",
+    "MiddlewareContract",
+    "OldJournal",
     "StatusError",
+    "StoreContract",
     "Story",
     "StoryFailed",
     "assert_asked",
@@ -48,4 +63,6 @@ __all__ = [
     "assert_rules_fit",
     "assert_unasked",
     "crash_points",
+    "judge",
+    "old_journals",
 ]
