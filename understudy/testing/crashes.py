@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -307,16 +307,12 @@ def _play(
                 return ForkedHost(setting, notes)
             return InProcessHost(setting)
 
-        def standby(setting: Setting) -> StoryHost:
-            # It is not killed where the first one is, but where the second one is to be.
-            return ForkedHost(replace(setting, watch=Watch(kills=watch.kills[1:])), notes)
-
         careless = _Careless() if is_careless else None
         ends = None if baseline is None else baseline.ends
         story = Story(
             setting,
             start,
-            standby=standby if options.two_hosts else None,
+            hosts=2 if options.two_hosts else 1,
             baseline=ends,
             prepare=None if careless is None else careless.change,
         )
@@ -475,4 +471,4 @@ def _shown(entries: Sequence[Entry]) -> Iterator[str]:
             case "host":
                 yield f"  the host {entry.text}"
             case verb:
-                yield f"  {verb} {entry.agent}: {entry.text}".rstrip(": ")
+                yield f"  {' '.join(filter(None, (verb, entry.agent)))}: {entry.text}".rstrip(": ")

@@ -48,6 +48,7 @@ class Effects:
         self._is_careless = False
         self._requests: list[tuple[int, Effect]] = []
         self._remotes = 0
+        self._refresh: Callable[[], None] = lambda: None
         self._on_effect: Callable[[Effect], None] | None = None
         self._on_request: Callable[[int, Effect], None] | None = None
         self._excused: Callable[[], str] | None = None
@@ -63,6 +64,7 @@ class Effects:
             Whether it is noted.
 
         """
+        self._refresh()
         with self._lock:
             is_known = any(effect.key == key for effect in self._effects)
         if is_known and not self._is_careless:
@@ -116,10 +118,12 @@ class Effects:
             raise AssertionError(f"{missing[0]!r} has not happened. What has: {happened}")
 
     def __iter__(self) -> Iterator[Effect]:
+        self._refresh()
         with self._lock:
             return iter(tuple(self._effects))
 
     def __len__(self) -> int:
+        self._refresh()
         return len(self._effects)
 
     # ------------------------------------------------------------- for services and for stories
@@ -131,11 +135,13 @@ class Effects:
 
     def requests_of(self, remote: int) -> list[Effect]:
         """The requests that this service has had, oldest first."""
+        self._refresh()
         with self._lock:
             return [request for number, request in self._requests if number == remote]
 
     def add_request(self, remote: int, request: Effect) -> int:
         """Note a request to a service; how many the service had before."""
+        self._refresh()
         with self._lock:
             before = sum(number == remote for number, _ in self._requests)
             self._requests.append((remote, request))
@@ -161,6 +167,10 @@ class Effects:
         """
         self._is_careless, self._excused = is_careless, excused
         return self
+
+    def refreshed_by(self, refresh: Callable[[], None]) -> None:
+        """Call this before each look at what has happened: it has other hosts' effects counted."""
+        self._refresh = refresh
 
     def take(self, effects: Iterable[Effect], requests: Iterable[tuple[int, Effect]]) -> None:
         """Count what a host in another process has counted."""

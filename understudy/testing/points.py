@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
-from understudy.state.records import ChildRecord, Record
+from understudy.state.records import ChildRecord, Record, Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Entry:
     call: str = ""
     """Of an effect: the key of the call that had it, where it is known; of a doubt: of its call."""
     is_doubt: bool = False
-    """Whether a record says that nobody knows what a call did."""
+    """Whether a record says that a call was in doubt: that nobody knew what it did."""
 
     @property
     def name(self) -> str:
@@ -57,6 +58,8 @@ class Watch:
     """The points that were passed, by name."""
     file: IO[str] | None = None
     """Where a host in another process notes everything."""
+    refresh: Callable[[], None] | None = None
+    """Takes over what other hosts have noted: the point may have been the end of one of them."""
     _open_calls: set[str] = field(default_factory=set)
     """The keys of the calls that are under way."""
     _effects: dict[str, int] = field(default_factory=dict)
@@ -67,14 +70,16 @@ class Watch:
         with self._lock:
             self.entries.append(entry)
             if self.file is not None:
-                print(json.dumps({"entry": asdict(entry)}), file=self.file, flush=True)
+                self._write("entry", asdict(entry))
 
     def is_due(self, name: str) -> bool:
         """A point is passed: whether the host is killed there."""
+        if self.kills and self.refresh is not None:
+            self.refresh()
         with self._lock:
             self.passed.append(name)
             if self.file is not None:
-                print(json.dumps({"passed": name}), file=self.file, flush=True)
+                self._write("passed", name)
             if not self.kills or self.kills[0] != name:
                 return False
             del self.kills[0]
@@ -85,21 +90,34 @@ class Watch:
         """Note a request to a service."""
         self.note(Entry(what="request", first=remote, text=what, key=key))
 
-    def take(self, lines: Iterable[str]) -> list[Entry]:
-        """Take over what a host in another process has noted; the entries among it."""
-        taken = len(self.entries)
-        for line in lines:
-            noted = json.loads(line)
-            if "passed" in noted:
-                self.passed.append(noted["passed"])
-                continue
-            entry = Entry(**noted["entry"])
-            self.entries.append(entry)
-            if entry.what == "effect":
-                self._effects[entry.text] = self._effects.get(entry.text, 0) + 1
-            elif entry.what == "killed":
-                self.kills.remove(entry.text)
-        return self.entries[taken:]
+    def take(self, lines: Iterable[str], *, but_of: int = 0) -> list[Entry]:
+        """Take over what hosts in other processes have noted.
+
+        Args:
+            lines: of their file.
+            but_of: the id of the process whose own notes are left out.
+
+        Returns:
+            The entries among it.
+
+        """
+        found = [json.loads(line) for line in lines]
+        taken: list[Entry] = []
+        with self._lock:
+            for noted in found:
+                if noted["of"] == but_of:
+                    continue
+                if "passed" in noted:
+                    self.passed.append(noted["passed"])
+                    continue
+                entry = Entry(**noted["entry"])
+                taken.append(entry)
+                self.entries.append(entry)
+                if entry.what == "effect":
+                    self._effects[entry.text] = self._effects.get(entry.text, 0) + 1
+                elif entry.what == "killed" and entry.text in self.kills:
+                    self.kills.remove(entry.text)
+        return taken
 
     def before(self, agent: str, first: int, records: Sequence[Record]) -> bool:
         """Whether the host is killed before these records are written."""
@@ -139,9 +157,12 @@ class Watch:
             return [each.text for each in self.entries if each.what == "effect" and not each.call]
 
     def doubts(self) -> list[Entry]:
-        """The records that say that nobody knows what a call did."""
+        """The records that say that a call was in doubt."""
         with self._lock:
             return [each for each in self.entries if each.is_doubt]
+
+    def _write(self, what: str, noted: Any) -> None:
+        print(json.dumps({"of": os.getpid(), what: noted}), file=self.file, flush=True)
 
     def _only_call(self) -> str:
         return next(iter(self._open_calls)) if len(self._open_calls) == 1 else ""
@@ -163,7 +184,7 @@ def _innermost(record: Any) -> Any:
 def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
     said = [_said(record) for record in records]
     last = first + len(records) - 1
-    doubt = [each for each in map(_innermost, records) if getattr(each, "doubt", None)]
+    doubt = [each for each in map(_innermost, records) if _was_in_doubt(each)]
     return Entry(
         what="records",
         agent=agent,
@@ -173,6 +194,11 @@ def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
         call=doubt[0].call_key if doubt else "",
         is_doubt=bool(doubt),
     )
+
+
+def _was_in_doubt(record: Any) -> bool:
+    """Whether a result says that nobody knows what its call did, or has known for a time."""
+    return isinstance(record, Result) and (record.doubt is not None or record.settled is not None)
 
 
 def _said(record: Any) -> str:

@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from understudy._base.json_values import shown
 from understudy.agent.agent import Agent
 from understudy.errors import NotInterrupted, Quarantined, UnknownAgent, UsageError
 from understudy.interrupts import Decision, Request, approve, respond
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Stopped
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Stopped, Waiting
+from understudy.state.next_due import next_due
 from understudy.testing.effects import Effects
 from understudy.testing.people import FakePeople
 from understudy.testing.points import Entry, Watch
@@ -50,18 +51,16 @@ class Story:
         setting: Setting,
         start: Callable[[Setting], StoryHost],
         *,
-        standby: Callable[[Setting], StoryHost] | None = None,
+        hosts: int = 1,
         baseline: Mapping[str, tuple[str, str]] | None = None,
         prepare: Callable[[Agent], None] | None = None,
     ) -> None:
         self.effects = setting.effects
         self._setting = setting
         self._start = start
-        self._start_standby = standby
-        """Starts a host that is there beside the first one, and takes over where that is killed."""
-        self._standby: StoryHost | None = None
-        self._host: StoryHost | None = None
-        self._has_started = False
+        self._hosts_wanted = hosts
+        self._hosts: list[StoryHost] = []
+        self._has_started = self._turn = 0
         self._baseline = baseline
         self._prepare = prepare
         """Changes the agents of a control; None in the plays of the test itself."""
@@ -71,7 +70,7 @@ class Story:
         self._messages = self._kills = 0
         self._doubts: DoubtAnswer = "truthfully" if prepare is None else "run it again"
         self._ends: dict[str, Outcome] = {}
-        self.is_finished = False
+        self.is_finished = self._is_finishing = False
 
     # ------------------------------------------------------------------- what a test calls
 
@@ -104,7 +103,7 @@ class Story:
             raise UsageError(f"story.spawn: an agent {id!r} is in the story already")
         self._definitions[id] = name
         self._ids.append(id)
-        self._end_host()  # the next one knows the definition
+        self._end_hosts()  # the next one knows the definition
         return id
 
     def remote(
@@ -266,15 +265,7 @@ class Story:
         """
         seconds = _seconds(span)
         self._note("wait", text=shown(span))
-        clock = self._setting.clock
-        end = clock.now() + timedelta(seconds=seconds)
-
-        def advance(host: StoryHost) -> None:
-            left = (end - clock.now()).total_seconds()
-            if left > 0:
-                host.do("advance", left)
-
-        self._do(advance)
+        self._advance(self._setting.clock.now() + timedelta(seconds=seconds))
         self._rest()
 
     def deploy(self, *agents: Agent[Any, Any]) -> None:
@@ -291,22 +282,17 @@ class Story:
                 self._prepare(agent)
             self._setting.agents[agent.name] = agent
         self._note("deploy", text=", ".join(agent.name for agent in agents))
-        self._end_host()
+        self._end_hosts()
         self._rest()
 
-    def finish(self) -> Outcome | dict[str, Outcome]:
-        """Wait until no run is under way, and end the hosts.
-
-        Returns:
-            The outcome of the only agent; or the outcomes, by the ids of the agents.
-
-        """
+    def finish(self) -> None:
+        """Wait until no run is under way, and end the hosts. Time passes for runs that sleep."""
+        self._is_finishing = True
         self._rest()
         # Race: the point at which the host is killed may be behind the answer to the last call.
-        while self._end_host():
+        while self._end_hosts():
             self._rest()
         self.is_finished = True
-        return next(iter(self._ends.values())) if len(self._ends) == 1 else dict(self._ends)
 
     def outcome(self, *, of: str | None = None) -> Outcome | None:
         """The outcome of the run of an agent, as it is now."""
@@ -342,7 +328,7 @@ class Story:
     def destroy(self) -> None:
         """End what is still there. Raises nothing."""
         with suppress(Hangs):
-            self._end_host()
+            self._end_hosts()
 
     # ------------------------------------------------------------------- how it is done
 
@@ -369,37 +355,35 @@ class Story:
         return id
 
     def _there(self) -> StoryHost:
-        """The host that is there; started, if there is none."""
-        while self._host is None:
-            self._note("host", text="starts again" if self._has_started else "starts")
-            self._has_started = True
-            try:
-                host, self._standby = self._standby or self._start(self._setting), None
+        """A host that is there: each in turn. Those that are not there yet are started."""
+        while True:
+            self._hosts = [host for host in self._hosts if host.is_there()]
+            if len(self._hosts) == self._hosts_wanted:
+                self._turn += 1
+                return self._hosts[self._turn % len(self._hosts)]
+            again = " again" if self._has_started >= self._hosts_wanted else ""
+            self._note("host", text=f"starts{again}")
+            self._has_started += 1
+            with suppress(Killed):
+                host = self._start(self._setting)
                 host.do("recover")
-                if self._start_standby is not None:
-                    self._standby = self._start_standby(self._setting)
-            except Killed:
-                self._kills += 1
-            else:
-                self._host = host
-        return self._host
+                self._hosts.append(host)
 
-    def _end_host(self) -> bool:
-        """End the host that is there, if there is one; whether it was killed before that."""
-        (host, standby), self._host, self._standby = (self._host, self._standby), None, None
-        was_killed = host is not None and host.end()
-        if standby is not None:
-            standby.end()
-        return was_killed
+    def _end_hosts(self) -> bool:
+        """End the hosts that are there; whether one of them was killed before it had ended."""
+        hosts, self._hosts = self._hosts, []
+        ended = [host.end() for host in hosts if host.is_there()]
+        return any(ended)
 
     def _do(self, ask: Callable[[StoryHost], Any]) -> Any:
         """Ask a host, and the next one if that is killed before it has answered."""
         while True:
+            host = self._there()
             try:
-                return ask(self._there())
+                return ask(host)
             except Killed:
-                self._host = None
                 self._kills += 1
+                self._hosts.remove(host)
 
     def _outcome(self, id: str, ask: Callable[[StoryHost], Any]) -> Outcome:
         """The outcome of a run, once the doubts are answered that a kill leaves."""
@@ -407,6 +391,9 @@ class Story:
         for _ in range(MOST_STEPS):
             if isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined):
                 outcome = self._do_once(lambda host: host.do("retry", id), id)
+                continue
+            if isinstance(outcome, Waiting) and self._passes(outcome):
+                outcome = self._do_once(lambda host: host.do("outcome", id), id)
                 continue
             doubts = self._doubtful(outcome)
             if not doubts:
@@ -417,6 +404,29 @@ class Story:
             self._note("doubt", id, said)
             outcome = self._do_once(lambda host: host.do("resume", id, decisions), id)  # noqa: B023
         raise AssertionError(f"{id} comes to no end: its outcome is {_told(outcome)} again")
+
+    def _passes(self, outcome: Waiting) -> bool:
+        """Let the time pass until the run continues, if it is to; whether it has.
+
+        A call in doubt is checked after a minute. The callers of a story do not wait for that.
+        """
+        due = next_due(outcome.state)
+        if due is None or not (
+            self._is_finishing or all(wait.kind == "check" for wait in outcome.waits)
+        ):
+            return False
+        self._advance(due)
+        return True
+
+    def _advance(self, to: datetime) -> None:
+        clock = self._setting.clock
+
+        def advance(host: StoryHost) -> None:
+            left = (to - clock.now()).total_seconds()
+            if left > 0:
+                host.do("advance", left)
+
+        self._do(advance)
 
     def _do_once(self, ask: Callable[[StoryHost], Any], id: str) -> Any:
         """Ask. Made again after a kill, it may find that it was done before."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pickle
 import signal
 import threading
+import time
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +26,14 @@ from understudy.actors import Runtime, SimulatedClock
 from understudy.agent.agent import Agent
 from understudy.errors import Fenced
 from understudy.journal import Store
+from understudy.journal.contracts import IndexStatus
+from understudy.journal.index_status import WAITING, index_entry_of, index_status_of
 from understudy.models.scripted_model import counts_by_conversation
+from understudy.outcomes import Waiting
+from understudy.state.agent_state import AgentState
+from understudy.state.next_due import next_due
 from understudy.state.records import Record
+from understudy.state.waits import is_woken, waits_of
 from understudy.testing.effects import Effect, Effects, current_host
 from understudy.testing.points import Watch
 
@@ -34,6 +44,10 @@ PATIENCE = 30.0
 _CHANGES = ("claim", "claim_to_keep", "compact", "delete", "add_trust")
 WATCHED = ("journal", "release", *_CHANGES)
 """The methods of a store through which a host of a story writes."""
+
+
+LOOK = 0.02
+"""Seconds between two looks at an agent whose outcome is not there."""
 
 
 class Killed(Exception):
@@ -74,6 +88,10 @@ class StoryHost(ABC):
         """
 
     @abstractmethod
+    def is_there(self) -> bool:
+        """Whether it is there still."""
+
+    @abstractmethod
     def end(self) -> bool:
         """End as a host that stops; whether it was killed before it had ended."""
 
@@ -90,7 +108,7 @@ class _Verbs:
         self, agent: str, id: str, prompt: Any, message_id: str, options: dict[str, Any]
     ) -> Any:
         ref = self._runtime.spawn(agent, id=id)
-        return _answer(ref.run(prompt, message_id=message_id, **options))
+        return self._outcome(id, ref.run(prompt, message_id=message_id, **options))
 
     def send(
         self, agent: str, id: str, prompt: Any, message_id: str, options: dict[str, Any]
@@ -99,7 +117,7 @@ class _Verbs:
         return _answer(ref.send(prompt, message_id=message_id, **options))
 
     def resume(self, id: str, decisions: Any) -> Any:
-        return _answer(self._runtime.get(id).resume(decisions))
+        return self._outcome(id, self._runtime.get(id).resume(decisions))
 
     def decide(self, id: str, decisions: Any) -> None:
         _answer(self._runtime.get(id).decide(decisions))
@@ -111,13 +129,13 @@ class _Verbs:
         getattr(self._people, method)(name, role)
 
     def cancel(self, id: str) -> Any:
-        return _answer(self._runtime.get(id).cancel())
+        return self._outcome(id, self._runtime.get(id).cancel())
 
     def retry(self, id: str) -> Any:
-        return _answer(self._runtime.get(id).retry())
+        return self._outcome(id, self._runtime.get(id).retry())
 
     def outcome(self, id: str) -> Any:
-        return _answer(self._runtime.get(id).outcome())
+        return self._outcome(id, self._runtime.get(id).outcome())
 
     def recover(self) -> None:
         recovery = _answer(self._runtime.recover())
@@ -125,6 +143,33 @@ class _Verbs:
 
     def advance(self, seconds: float) -> None:
         _answer(self._clock.advance(seconds))
+
+    def _outcome(self, id: str, future: Any) -> Any:
+        """The outcome of a run; `Waiting` where it sleeps, or waits for the outside.
+
+        Callers of a runtime wait on then. A story lets the time pass.
+        """
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with suppress(TimeoutError):
+                return future.get(timeout=LOOK)
+            state = _answer(self._runtime.get(id).state())
+            if state.run is not None and self._waits(state):
+                return Waiting(
+                    waits=waits_of(state, id),
+                    run_id=state.run.run_id,
+                    state=state,
+                    usage=state.usage,
+                )
+        raise Hangs
+
+    def _waits(self, state: AgentState) -> bool:
+        """Whether nothing is done before more time has passed, or something is said."""
+        due = next_due(state)
+        is_due = due is not None and due <= self._clock.now()
+        word = index_entry_of(state).agent_status
+        is_asleep = word == WAITING and index_status_of(state) is IndexStatus.WAITS
+        return is_asleep and not is_due and not is_woken(state)
 
 
 def _answer(future: Any) -> Any:
@@ -155,6 +200,7 @@ class InProcessHost(StoryHost):
         self.on_killed: Callable[[], None] | None = None
         """Called on the loop once everything is durable; None where this process stays."""
         setting.effects.watched(self._had_effect, self._had_request)
+        self._caller = ThreadPoolExecutor(1, thread_name_prefix="understudy-story-caller")
         self._thread = threading.Thread(target=self._live, name="understudy-story", daemon=True)
         self._thread.start()
         self._started.wait(PATIENCE)
@@ -172,7 +218,8 @@ class InProcessHost(StoryHost):
             raise Killed
         assert self._verbs is not None, "it has started"
         try:
-            answer = getattr(self._verbs, verb)(*given)
+            # In a thread of its own: the story may be a coroutine, whose loop must not be blocked.
+            answer = self._caller.submit(getattr(self._verbs, verb), *given).result()
         except Hangs:
             if self.is_dead:
                 self._join()
@@ -185,6 +232,11 @@ class InProcessHost(StoryHost):
             raise
         return answer
 
+    def is_there(self) -> bool:
+        if self.is_dead:
+            self._join()  # the next host opens the same file
+        return not self.is_dead
+
     def end(self) -> bool:
         if self._loop is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # the loop is closed by now
@@ -194,6 +246,7 @@ class InProcessHost(StoryHost):
 
     def _join(self) -> None:
         self._thread.join(PATIENCE)
+        self._caller.shutdown(wait=False)
         if self._thread.is_alive():
             raise Hangs
 
@@ -218,7 +271,7 @@ class InProcessHost(StoryHost):
             clock=setting.clock,
             **{"sweep": None, "idle_timeout": None, "stop_timeout": 0.001, **setting.options},
         )
-        async with runtime:
+        async with self._says_nothing_once_dead(), runtime:
             self._verbs = _Verbs(runtime, setting)
             self._started.set()
             await self._over.wait()
@@ -241,6 +294,21 @@ class InProcessHost(StoryHost):
         context.run(current_host.set, self)
         context.run(counts_by_conversation.set, True)
         return asyncio.Task(work, loop=loop, context=context, **options)
+
+    @asynccontextmanager
+    async def _says_nothing_once_dead(self) -> AsyncIterator[None]:
+        """Keep out of the log what a runtime says that finds itself cut off: it is meant to be."""
+        thread = threading.get_ident()
+
+        def is_said(record: logging.LogRecord) -> bool:
+            return not (self.is_dead and record.thread == thread)
+
+        logger = logging.getLogger("understudy.actors.agent.actor")
+        logger.addFilter(is_said)
+        try:
+            yield
+        finally:
+            logger.removeFilter(is_said)
 
     # ------------------------------------------------------------------- what is written
 
@@ -326,29 +394,29 @@ def _watched_class(base: Any, host: InProcessHost) -> type[Any]:
     return Watched
 
 
-@dataclass(slots=True)
 class Notes:
     """A file in which hosts in other processes note what happens."""
 
-    path: Path
-    _read: int = 0
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+        self._lock = threading.Lock()
 
-    def take(self, setting: Setting) -> None:
-        """Take over what was noted since the last look."""
-        if not self.path.exists():
-            return
-        with self.path.open() as file:
-            file.seek(self._read)
-            lines = [line for line in file if line.endswith("\n")]
-        self._read += sum(len(line.encode()) for line in lines)
-        entries = setting.watch.take(lines)
+    def take(self, setting: Setting, *, but_of: int = 0) -> None:
+        """Take over what was noted since the last look, but by the process `but_of`."""
+        with self._lock:
+            if not self.path.exists():
+                return
+            with self.path.open() as file:
+                file.seek(self._read)
+                lines = [line for line in file if line.endswith("\n")]
+            self._read += sum(len(line.encode()) for line in lines)
+            entries = setting.watch.take(lines, but_of=but_of)
+        effects = [each for each in entries if each.what == "effect"]
+        requests = [each for each in entries if each.what == "request"]
         setting.effects.take(
-            [Effect(each.text, each.key) for each in entries if each.what == "effect"],
-            [
-                (each.first, Effect(each.text, each.key))
-                for each in entries
-                if each.what == "request"
-            ],
+            [Effect(each.text, each.key) for each in effects],
+            [(each.first, Effect(each.text, each.key)) for each in requests],
         )
 
 
@@ -365,7 +433,7 @@ class ForkedHost(StoryHost):
             self._pid = os.fork()
         if self._pid == 0:
             ours.close()
-            _serve(setting, notes.path, theirs)
+            _serve(setting, notes, theirs)
         theirs.close()
         self._pipe = ours
         self._receive()
@@ -383,6 +451,12 @@ class ForkedHost(StoryHost):
             self._reap()
             raise Killed from None
         return self._receive()
+
+    def is_there(self) -> bool:
+        # It says nothing unasked: where there is something to read, that is the end of the pipe.
+        if not self._pipe.closed and self._pipe.poll(0):
+            self._reap()
+        return not self._pipe.closed
 
     def end(self) -> bool:
         with suppress(OSError):
@@ -414,12 +488,16 @@ class ForkedHost(StoryHost):
         return os.WIFSIGNALED(status)
 
 
-def _serve(setting: Setting, notes: Path, pipe: Connection) -> None:
+def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
     """Live as a host, in a fork, until the story ends it or it is killed."""
     status = 1
     try:
-        with notes.open("a") as file:
+        with notes.path.open("a") as file:
             setting.watch.file = file
+            # Another host may be there, too: what it does is in the same file.
+            refresh = partial(notes.take, setting, but_of=os.getpid())
+            setting.watch.refresh = refresh
+            setting.effects.refreshed_by(refresh)
             host = InProcessHost(setting)
             host.on_killed = lambda: os.kill(os.getpid(), signal.SIGKILL)
             pipe.send((False, None))
