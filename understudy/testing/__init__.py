@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     )
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
+    from understudy.testing.machine import AgentMachine
     from understudy.testing.old_journals import OldJournal, old_journals
     from understudy.testing.people import FakePeople
     from understudy.testing.remote import FakeRemote, Fault, StatusError
@@ -32,6 +33,7 @@ else:  # a test loads what it uses
                 *("BackendContract", "MiddlewareContract", "StoreContract", "judge"),
             ],
             "understudy.testing.effects": ["Effect", "Effects"],
+            "understudy.testing.machine": ["AgentMachine"],
             "understudy.testing.old_journals": ["OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
@@ -46,6 +48,7 @@ else:  # a test loads what it uses
     )
 
 __all__ = [
+    "AgentMachine",
     "BackendContract",
     "Effect",
     "Effects",
