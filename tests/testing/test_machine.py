@@ -242,7 +242,7 @@ class Differs(Careful):
 
 def test_a_state_that_is_not_what_is_stored_is_found() -> None:
     text, _ = found(Differs)
-    assert "and stored" in text
+    assert "the state is not what is stored" in text
 
 
 @pytest.mark.postgres
