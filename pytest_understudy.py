@@ -6,10 +6,11 @@ It imports nothing of the package until a test uses it. `-p no:understudy` turns
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+
+# What a contract asserts is shown as what a test asserts.
+pytest.register_assert_rewrite("understudy.testing.contracts")
 
 _OPTIONS = {
     "--understudy-crash-at": "stop at this one point of the stories alone, as a failure names it",

@@ -25,7 +25,7 @@ from understudy.middleware import Middleware
 from understudy.models.scripted_model import ScriptedRequest
 from understudy.modes import Sequential
 from understudy.testing import old_journals
-from understudy.testing.old_journals import Finding
+from understudy.testing.stored_runs import Finding
 
 did: list[str] = []
 

@@ -1,10 +1,10 @@
 """For tests of your agents: hosts that are killed at every point, services that fail, people."""
 
-from typing import TYPE_CHECKING
+import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from understudy.testing.contracts import (
         BackendContract,
         MiddlewareContract,
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
     from understudy.testing.machine import AgentMachine
-    from understudy.testing.old_journals import OldJournal, old_journals
     from understudy.testing.people import FakePeople
     from understudy.testing.remote import FakeRemote, Fault, StatusError
+    from understudy.testing.stored_runs import OldJournal, old_journals
     from understudy.testing.story import Story, StoryFailed
     from understudy.testing.verdicts import (
         assert_asked,
@@ -34,7 +34,7 @@ else:  # a test loads what it uses
             ],
             "understudy.testing.effects": ["Effect", "Effects"],
             "understudy.testing.machine": ["AgentMachine"],
-            "understudy.testing.old_journals": ["OldJournal", "old_journals"],
+            "understudy.testing.stored_runs": ["OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
             "understudy.testing.story": ["Story", "StoryFailed"],

@@ -40,7 +40,7 @@ class Contract:
     knows. Whoever overrides `setup_method` or `teardown_method` calls that of this class, too.
     """
 
-    required: ClassVar[tuple[str, ...]] = ()
+    _required: ClassVar[tuple[str, ...]] = ()
     """The factory methods that a subclass must override."""
 
     @cached_property
@@ -60,7 +60,7 @@ class Contract:
         """End this test: it does not apply to what is judged."""
         raise unittest.SkipTest(why)
 
-    def missing(self, method: str) -> UsageError:
+    def _missing(self, method: str) -> UsageError:
         """The error of a factory method that is not overridden."""
         name = type(self).__name__
         return UsageError(f"{name} does not say what it judges: override `{method}`")
@@ -254,10 +254,10 @@ def judge(contract: type[Contract], *, only: Collection[str] = ()) -> Judgement:
     """
     if not __debug__:
         raise UsageError("`judge` needs assertions: run it without `python -O`")
-    for method in contract.required:
+    for method in contract._required:
         owner = next(each for each in contract.__mro__ if method in vars(each))
-        if "required" in vars(owner):
-            raise contract().missing(method)
+        if "_required" in vars(owner):
+            raise contract()._missing(method)
     names = [name for name in dir(contract) if name.startswith("test_")]
     unknown = sorted(set(only) - set(names))
     if unknown:

@@ -13,7 +13,7 @@ from understudy.testing.contracts.contract import Contract
 class BackendTests(Contract):
     """Tests of backends on the database of one test, which is empty at first."""
 
-    required: ClassVar[tuple[str, ...]] = ("new_backend",)
+    _required: ClassVar[tuple[str, ...]] = ("new_backend",)
 
     def new_backend(self, host: str) -> Backend:
         """A backend of this test's database, which is not open yet. Override it.
@@ -25,14 +25,14 @@ class BackendTests(Contract):
             host: the name of the runtime, as `Backend.host` says it.
 
         """
-        raise self.missing("new_backend")
+        raise self._missing("new_backend")
 
     @cached_property
-    def _opened(self) -> list[Backend]:
+    def _backends(self) -> list[Backend]:
         return []
 
     @cached_property
-    def many_hosts(self) -> bool:
+    def _many_hosts(self) -> bool:
         """Whether several runtimes may have the database open at once."""
         return isinstance(self.new_backend("here"), SharedBackend)
 
@@ -40,16 +40,16 @@ class BackendTests(Contract):
         """A backend that is open; it is closed when the test ends."""
         backend = self.new_backend(host)
         backend.open()
-        self._opened.append(backend)
+        self._backends.append(backend)
         return backend
 
-    def two(self) -> tuple[Backend, Backend]:
+    def _two(self) -> tuple[Backend, Backend]:
         """Two hosts that have the database open."""
-        if not self.many_hosts:
+        if not self._many_hosts:
             self.skip("one runtime at a time has the database")
         return self.open("first"), self.open("second")
 
     def teardown_method(self) -> None:
-        for backend in self._opened:
+        for backend in self._backends:
             backend.close()
         super().teardown_method()

@@ -21,7 +21,7 @@ class Hosts(BackendTests):
     """Two runtimes on one database."""
 
     def test_a_database_for_one_runtime_refuses_a_second_one(self) -> None:
-        if self.many_hosts:
+        if self._many_hosts:
             self.skip("many runtimes")
         first = self.open("mill-7")
         second = self.new_backend("second")
@@ -35,7 +35,7 @@ class Hosts(BackendTests):
 
     def test_an_agent_that_another_host_owns_cannot_be_claimed(self) -> None:
         # J6
-        first, second = self.two()
+        first, second = self._two()
         owned = agent_with(first, "a", "one")
         second.begin()
         with raised(OwnedElsewhere) as caught:
@@ -52,7 +52,7 @@ class Hosts(BackendTests):
         )
 
     def test_an_agent_that_another_host_owns_cannot_be_deleted(self) -> None:
-        first, second = self.two()
+        first, second = self._two()
         agent_with(first, "a", "one")
         second.begin()
         with raised(OwnedElsewhere):
@@ -62,7 +62,7 @@ class Hosts(BackendTests):
 
     def test_a_released_agent_is_claimed_by_another_host_and_its_last_owner_is_fenced(self) -> None:
         # J6, J7
-        first, second = self.two()
+        first, second = self._two()
         owned = agent_with(first, "a", "one")
         with commit(first):
             first.release(owned)

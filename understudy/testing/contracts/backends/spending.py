@@ -20,7 +20,7 @@ class Spendings(BackendTests):
     """What calls reserve and spend."""
 
     @asynccontextmanager
-    async def purse(self) -> AsyncIterator[Purse]:
+    async def _purse(self) -> AsyncIterator[Purse]:
         """Counters of a store; without any the test is skipped."""
         backend = self.new_backend("here")
         if "spending" not in backend.keeps:
@@ -37,7 +37,7 @@ class Spendings(BackendTests):
     @on_a_loop
     async def test_what_an_agent_reserves_and_spends_counts_for_all(self) -> None:
         # J97
-        async with self.purse() as spending:
+        async with self._purse() as spending:
             assert await spending.makes("a", "one", line(60), line(1, budget="calls"))
             assert not await spending.makes("b", "two", line(50), line(1, budget="calls"))
             await spending.settle("a", "one", 40)
@@ -48,7 +48,7 @@ class Spendings(BackendTests):
     @on_a_loop
     async def test_what_is_reserved_and_spent_outlives_the_store_being_closed(self) -> None:
         # J97
-        async with self.purse() as spending:
+        async with self._purse() as spending:
             await spending.reserve("a", "one", line(60, ref="17"))
             await spending.reserve("b", "two", line(20))
             await spending.settle("a", "one", 50)
@@ -62,7 +62,7 @@ class Spendings(BackendTests):
     @on_a_loop
     async def test_a_batch_that_is_refused_settles_nothing(self) -> None:
         # J97
-        async with self.purse() as spending:
+        async with self._purse() as spending:
             await spending.reserve("a", "one", line(60))
             stale = spending.journals["a"]
             await spending.begin("a")
@@ -76,7 +76,7 @@ class Spendings(BackendTests):
     @on_a_loop
     async def test_a_compaction_leaves_what_calls_spend(self) -> None:
         # J97
-        async with self.purse() as spending:
+        async with self._purse() as spending:
             await spending.reserve("a", "one", line(60))
             await spending.reserve("a", "two", line(20, ref="17"))
             await spending.settle("a", "two")
@@ -90,7 +90,7 @@ class Spendings(BackendTests):
     @on_a_loop
     async def test_a_deletion_counts_what_was_open_in_full(self) -> None:
         # J97
-        async with self.purse() as spending:
+        async with self._purse() as spending:
             await spending.reserve("a", "one", line(60))
             await spending.delete("a")
             await spending.begin("a")

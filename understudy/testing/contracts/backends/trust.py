@@ -26,7 +26,7 @@ def add(backend: Backend, added: TrustFact) -> bool:
 class TrustFacts(BackendTests):
     """The log of trust."""
 
-    def trusting(self) -> Backend:
+    def _trusting(self) -> Backend:
         """A backend that is open, and keeps the log of trust; without one the test is skipped."""
         backend = self.open()
         if "trust" not in backend.keeps:
@@ -36,16 +36,16 @@ class TrustFacts(BackendTests):
             self.skip("it keeps no log of trust")
         return backend
 
-    def two_trusting(self) -> tuple[Backend, Backend]:
+    def _two_trusting(self) -> tuple[Backend, Backend]:
         """Two hosts that have the log of trust open; without one the test is skipped."""
-        here, there = self.two()
+        here, there = self._two()
         if "trust" not in here.keeps:
             self.skip("it keeps no log of trust")
         return here, there
 
     def test_facts_of_the_log_of_trust_come_back_in_their_order(self) -> None:
         # V8
-        backend = self.trusting()
+        backend = self._trusting()
         facts = [fact(1, "é \U0001f465 '; --"), fact(2, by="ann"), fact(3)]
         assert [add(backend, each) for each in facts] == [True, True, True]
         assert backend.trust_after(0) == facts
@@ -55,7 +55,7 @@ class TrustFacts(BackendTests):
     def test_a_fact_that_was_decided_by_an_older_log_is_refused(self) -> None:
         """What another one has added meanwhile counts first."""
         # V8
-        backend = self.trusting()
+        backend = self._trusting()
         assert add(backend, fact(1, "first"))
         assert not add(backend, fact(1, "second"))
         assert not add(backend, fact(3, "there is no second one"))
@@ -64,7 +64,7 @@ class TrustFacts(BackendTests):
     def test_a_fact_that_is_added_once_more_is_there_once(self) -> None:
         """The answer to the first attempt was lost."""
         # V8
-        backend = self.trusting()
+        backend = self._trusting()
         assert add(backend, fact(1))
         assert add(backend, fact(1))
         assert add(backend, fact(2))
@@ -88,7 +88,7 @@ class TrustFacts(BackendTests):
     def test_a_commit_brings_the_last_number_of_the_log_of_trust(self) -> None:
         """Of a host that asks for it, with the records of any agent."""
         # V8
-        here, there = self.two_trusting()
+        here, there = self._two_trusting()
         assert isinstance(here, SharedBackend)
         owned = claim(here)
         append(here, owned, "one")
@@ -108,7 +108,7 @@ class TrustFacts(BackendTests):
 
     def test_a_renewal_of_the_lease_brings_the_last_number_of_the_log_of_trust(self) -> None:
         # V8
-        here, there = self.two_trusting()
+        here, there = self._two_trusting()
         assert add(there, fact(1))
         here.renew()
         assert here.trust_seen == 1
@@ -116,7 +116,7 @@ class TrustFacts(BackendTests):
     def test_a_fact_is_added_while_another_host_has_a_transaction_open(self) -> None:
         """A host that is suspended in the middle of one keeps no other from adding."""
         # V8
-        here, there = self.two_trusting()
+        here, there = self._two_trusting()
         here.begin()
         assert here.claim("a", "support") is not None
         assert here.add_trust(fact(1))

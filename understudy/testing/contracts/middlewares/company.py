@@ -38,9 +38,9 @@ class Company(MiddlewareTests):
     @on_a_loop
     async def test_one_object_serves_runs_at_the_same_time(self) -> None:
         """What belongs to a run is not kept on the object."""
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         agent = self.new_agent([self.new_middleware()], Outside())
-        lives = await asyncio.gather(*(self.live(agent) for _ in range(3)))
+        lives = await asyncio.gather(*(self._live(agent) for _ in range(3)))
         for life in lives:
             assert life.end == whole.end
             assert life.conversation == whole.conversation
@@ -48,24 +48,24 @@ class Company(MiddlewareTests):
 
     @on_a_loop
     async def test_one_object_serves_runs_one_after_the_other(self) -> None:
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         agent = self.new_agent([self.new_middleware()], Outside())
         for _ in range(3):
-            life = await self.live(agent)
+            life = await self._live(agent)
             assert life.end == whole.end
             assert life.conversation == whole.conversation
             assert dict(life.state.values) == dict(whole.state.values)
 
     @on_a_loop
     async def test_an_agent_with_it_runs_inside_another_agent(self) -> None:
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         outside = Outside()
         child = self.new_agent([self.new_middleware()], outside)
         disk = Disk()
-        life = await self.live(self._parent(child), disk)
+        life = await self._live(self._parent(child), disk)
         assert isinstance(life.outcome, Completed), life.end
         assert life.outcome.text == f"The child says: {whole.end}"
-        _, alone, _ = await self.undisturbed()
+        _, alone, _ = await self._undisturbed()
         assert sorted(each for each, _ in outside.entered) == sorted(n for n, _ in alone.entered)
         assert life.state.to_dict() == disk.load().to_dict()
 
@@ -88,7 +88,7 @@ class Company(MiddlewareTests):
     @on_a_loop
     async def test_a_streamed_run_is_the_same_run(self) -> None:
         """The pieces of text that subscribers get make up the reply that is stored."""
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         agent = self.new_agent([self.new_middleware()], Outside())
         pieces: dict[int, str] = {}
         replies: dict[int, str] = {}
@@ -101,7 +101,7 @@ class Company(MiddlewareTests):
 
         clock = self.clock()
         outcome = await agent.execute(self.prompt, clock=clock, on_event=hear)
-        life = await self.to_the_end(agent, outcome, clock, on_event=hear)
+        life = await self._to_the_end(agent, outcome, clock, on_event=hear)
         assert (life.end, life.conversation) == (whole.end, whole.conversation)
         for turn, text in pieces.items():
             if turn in replies:
@@ -114,7 +114,7 @@ class Company(MiddlewareTests):
     @on_a_loop
     async def test_a_cancelled_run_ends_at_once_and_can_be_continued(self, case: str) -> None:
         """The cancellation reaches what the run waits for, and who cancelled it."""
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         waits, disk, outside = asyncio.Event(), Disk(), Outside()
         reached: list[str] = []
 
@@ -142,7 +142,7 @@ class Company(MiddlewareTests):
 
         async def run() -> None:
             outcome = await agent.execute(self.prompt, journal=disk, clock=clock)
-            await self.to_the_end(agent, outcome, clock, disk)
+            await self._to_the_end(agent, outcome, clock, disk)
 
         task = asyncio.ensure_future(run())
         heard = asyncio.ensure_future(waits.wait())
@@ -160,7 +160,7 @@ class Company(MiddlewareTests):
         assert state.run is not None
         assert not state.run.over, "a run that is cut off can be continued"
         if case == "model":
-            life = await self.live_on(self.new_agent([self.new_middleware()], outside), state)
+            life = await self._live_on(self.new_agent([self.new_middleware()], outside), state)
             assert life.end == whole.end
 
     @cases(

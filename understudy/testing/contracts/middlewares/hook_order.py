@@ -58,7 +58,7 @@ class HookOrder(MiddlewareTests):
     async def _seen(self) -> list[tuple[str, str]]:
         seen: list[tuple[str, str]] = []
         stack = [Probe("before it", seen), self.new_middleware(), Probe("behind it", seen)]
-        await self.live(self.new_agent(stack, Outside()))
+        await self._live(self.new_agent(stack, Outside()))
         return seen
 
     @on_a_loop
@@ -83,11 +83,11 @@ class HookOrder(MiddlewareTests):
             ]
             if call == "model":
                 times = len(order) // 4
-                self.refuse_unless(
+                self._refuse_unless(
                     "requests", order == nested * times, f"a model call went by {order}"
                 )
             else:
-                self.refuse_unless("calls", order == nested, f"a tool call went by {order}")
+                self._refuse_unless("calls", order == nested, f"a tool call went by {order}")
 
     @on_a_loop
     async def test_each_model_call_is_seen_by_all_before_and_in_reverse_after(self) -> None:
@@ -99,4 +99,4 @@ class HookOrder(MiddlewareTests):
             ("before it", "after model"),
         ]
         told = f"the hooks around the model were called as {seen}"
-        self.refuse_unless("requests", seen == turn * (len(seen) // 4), told)
+        self._refuse_unless("requests", seen == turn * (len(seen) // 4), told)

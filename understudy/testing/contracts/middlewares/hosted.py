@@ -38,7 +38,7 @@ class Hosted(MiddlewareTests):
                     await runtime.recover()
                 while isinstance(outcome, Interrupted):
                     asked += outcome.requests
-                    decisions = self.decided(outcome.requests)
+                    decisions = self._decided(outcome.requests)
                     outcome = await runtime.get("a").resume(decisions)
                     if restarts:
                         break
@@ -48,7 +48,7 @@ class Hosted(MiddlewareTests):
 
     @on_a_loop
     async def test_a_run_under_a_runtime_is_the_same_run(self) -> None:
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         for restarts in (False, True):
             outside = Outside()
             with _errors() as errors:
@@ -70,7 +70,7 @@ class Hosted(MiddlewareTests):
 
     @on_a_loop
     async def test_people_are_shown_the_conversation_and_it_stays_as_it_was(self) -> None:
-        life, _, _ = await self.undisturbed()
+        life, _, _ = await self._undisturbed()
         agent = self.new_agent([self.new_middleware()], Outside())
         before = json.dumps(shown(life.state.messages))
         with _errors() as errors:

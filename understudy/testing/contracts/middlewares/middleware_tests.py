@@ -90,7 +90,7 @@ class Life:
 class MiddlewareTests(Contract):
     """Tests of a middleware in an agent that looks, notes and pays."""
 
-    required: ClassVar[tuple[str, ...]] = ("new_middleware",)
+    _required: ClassVar[tuple[str, ...]] = ("new_middleware",)
     changes: ClassVar[Collection[str]] = ()
     """What the middleware is there to change: each a `Change`. All else is the same with it as
     without it."""
@@ -107,7 +107,7 @@ class MiddlewareTests(Contract):
 
     def new_middleware(self) -> Middleware:
         """A middleware with its options, as each process makes it anew. Override it."""
-        raise self.missing("new_middleware")
+        raise self._missing("new_middleware")
 
     def reply(self, request: ScriptedRequest) -> object:
         """What the model says: a reply as `ScriptedModel` takes it.
@@ -160,7 +160,7 @@ class MiddlewareTests(Contract):
         """A clock that stands until a wait is over."""
         return SimulatedClock(datetime(2030, 1, 1, 12, tzinfo=timezone.utc))
 
-    def decided(self, requests: Sequence[Request]) -> dict[str, Decision]:
+    def _decided(self, requests: Sequence[Request]) -> dict[str, Decision]:
         """What a person says to each request. A call in doubt is not made again."""
         return {
             each.id: reject("it may be done")
@@ -189,7 +189,7 @@ class MiddlewareTests(Contract):
         tools = [*self.tools(outside), *more]
         return Agent("judged", ScriptedModel(noted), tools=tools, middleware=list(stack))
 
-    async def live(
+    async def _live(
         self, agent: Agent, disk: Disk | None = None, *, prompt: str | None = None
     ) -> Life:
         """A run with a message, until it is over."""
@@ -200,15 +200,15 @@ class MiddlewareTests(Contract):
             clock=clock,
             new_id=lambda: f"id{next(numbers)}",
         )
-        return await self.to_the_end(agent, outcome, clock, disk)
+        return await self._to_the_end(agent, outcome, clock, disk)
 
-    async def live_on(self, agent: Agent, state: AgentState, disk: Disk | None = None) -> Life:
+    async def _live_on(self, agent: Agent, state: AgentState, disk: Disk | None = None) -> Life:
         """A run that was cut off, until it is over."""
         clock = self.clock()
         outcome = await agent.resume(state, journal=disk, clock=clock)
-        return await self.to_the_end(agent, outcome, clock, disk)
+        return await self._to_the_end(agent, outcome, clock, disk)
 
-    async def to_the_end(
+    async def _to_the_end(
         self,
         agent: Agent,
         outcome: Outcome,
@@ -225,7 +225,7 @@ class MiddlewareTests(Contract):
                 return Life(outcome=outcome, asked=asked)
             if isinstance(outcome, Interrupted):
                 asked += outcome.requests
-                decisions = self.decided(outcome.requests)
+                decisions = self._decided(outcome.requests)
             elif isinstance(outcome, Waiting) and outcome.due is not None:
                 await clock.advance(max(0.0, (outcome.due - clock.now()).total_seconds()))
             outcome = await agent.resume(
@@ -233,18 +233,18 @@ class MiddlewareTests(Contract):
             )
         raise AssertionError(f"the run does not come to its end: {outcome.explain()}")
 
-    async def alone(self) -> tuple[Life, Outside]:
+    async def _alone(self) -> tuple[Life, Outside]:
         """The same run without the middleware."""
         outside = Outside()
-        return await self.live(self.new_agent([], outside)), outside
+        return await self._live(self.new_agent([], outside)), outside
 
-    async def undisturbed(self) -> tuple[Life, Outside, Disk]:
+    async def _undisturbed(self) -> tuple[Life, Outside, Disk]:
         """The run with the middleware."""
         outside, disk = Outside(), Disk()
         agent = self.new_agent([self.new_middleware()], outside)
-        return await self.live(agent, disk), outside, disk
+        return await self._live(agent, disk), outside, disk
 
-    def results_of(self, life: Life) -> Counter[str]:
+    def _results_of(self, life: Life) -> Counter[str]:
         """The results of the calls of a life, in any order."""
         return Counter(
             json.dumps([part.tool_name, part.content, part.outcome], default=str)
@@ -253,7 +253,7 @@ class MiddlewareTests(Contract):
             if part.part_kind == "tool-return"
         )
 
-    def refuse_unless(self, what: Change, same: bool, told: str) -> None:
+    def _refuse_unless(self, what: Change, same: bool, told: str) -> None:
         """Fail where something is not the same, unless the middleware is there to change it."""
         assert same or what in self.changes, (
             f"{told}: what it changes on purpose is in `changes`, such as {what!r}"

@@ -22,20 +22,20 @@ class Restarts(MiddlewareTests):
 
     @on_a_loop
     async def test_a_run_that_is_cut_off_after_any_record_ends_the_same_way(self) -> None:
-        whole, _, disk = await self.undisturbed()
+        whole, _, disk = await self._undisturbed()
         for limit in range(1, len(disk.lines)):
             rest, _, unknown = await self._cut_off(limit)
             if rest is None or unknown:
                 continue
             where = f"cut off after record {limit} of {len(disk.lines)}"
             assert rest.end == whole.end, where
-            assert self.results_of(rest) == self.results_of(whole), where
+            assert self._results_of(rest) == self._results_of(whole), where
             assert rest.conversation == whole.conversation, where
             assert dict(rest.state.values) == dict(whole.state.values), where
 
     @on_a_loop
     async def test_no_call_runs_twice_wherever_a_run_is_cut_off(self) -> None:
-        _, _, disk = await self.undisturbed()
+        _, _, disk = await self._undisturbed()
         for limit in range(1, len(disk.lines)):
             await self._cut_off(limit)
 
@@ -50,7 +50,7 @@ class Restarts(MiddlewareTests):
         disk, before = Disk(limit), Outside()
         effects = len(self.effects())
         try:
-            await self.live(self.new_agent([self.new_middleware()], before), disk)
+            await self._live(self.new_agent([self.new_middleware()], before), disk)
         except Crash:
             pass
         else:
@@ -59,7 +59,7 @@ class Restarts(MiddlewareTests):
         if state.run is None or state.run.over:
             return None, before, False
         after = Outside()
-        rest = await self.live_on(self.new_agent([self.new_middleware()], after), state, Disk())
+        rest = await self._live_on(self.new_agent([self.new_middleware()], after), state, Disk())
         done = disk.finished_calls()
         where = f"cut off after record {limit}"
         repeated = done & {key for _, key in after.entered}
@@ -76,19 +76,19 @@ class Restarts(MiddlewareTests):
     @on_a_loop
     async def test_the_state_in_memory_is_what_the_records_add_up_to(self) -> None:
         """A hook that changes messages in place changes what no record says."""
-        life, _, disk = await self.undisturbed()
+        life, _, disk = await self._undisturbed()
         stored = disk.load()
         assert life.state.to_dict() == stored.to_dict()
 
     @on_a_loop
     async def test_the_state_goes_through_json_without_loss(self) -> None:
-        life, _, _ = await self.undisturbed()
+        life, _, _ = await self._undisturbed()
         data = json.loads(json.dumps(life.state.to_dict()))
         assert AgentState.from_dict(data).to_dict() == life.state.to_dict()
 
     @on_a_loop
     async def test_a_second_run_leaves_the_state_of_the_first_as_it_was(self) -> None:
-        life, _, _ = await self.undisturbed()
+        life, _, _ = await self._undisturbed()
         before = json.dumps(life.state.to_dict())
         agent = self.new_agent([self.new_middleware()], Outside())
         outcome = await agent.execute("And again.", state=life.state)
@@ -98,7 +98,7 @@ class Restarts(MiddlewareTests):
     @on_a_loop
     async def test_its_questions_are_answered_in_another_process(self) -> None:
         """Each request goes through JSON before a person answers it."""
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         if not whole.asked:
             self.skip("it asks nothing")
         outside = Outside()
@@ -108,7 +108,7 @@ class Restarts(MiddlewareTests):
             state = AgentState.from_dict(json.loads(json.dumps(outcome.state.to_dict())))
             if not state.requests:
                 break
-            decisions = self.decided(state.requests)
+            decisions = self._decided(state.requests)
             agent = self.new_agent([self.new_middleware()], outside)
             outcome = await agent.resume(state, decisions)
         rest = Life(outcome=outcome, asked=[])
@@ -118,7 +118,7 @@ class Restarts(MiddlewareTests):
     async def test_it_can_be_pickled(self) -> None:
         if not self.picklable:
             self.skip("it is not to be pickled")
-        whole, _, _ = await self.undisturbed()
+        whole, _, _ = await self._undisturbed()
         again = pickle.loads(pickle.dumps(self.new_middleware()))  # noqa: S301
-        life = await self.live(self.new_agent([again], Outside()))
+        life = await self._live(self.new_agent([again], Outside()))
         assert (life.end, life.conversation) == (whole.end, whole.conversation)

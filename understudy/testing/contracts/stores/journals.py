@@ -30,7 +30,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_an_agent_begins_with_its_first_claim(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             owned = await claim(store, "a", "desk")
             assert (owned.agent_id, owned.agent, owned.last_seq) == ("a", "desk", 0)
             agent = await stored(store)
@@ -43,20 +43,20 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_an_unknown_agent_is_not_claimed_without_the_name_of_a_definition(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert await store.claim("a", None) is None
             assert await store.load("a") is None
             assert await ids(store) == []
 
     @on_a_loop
     async def test_an_agent_keeps_the_name_of_its_first_definition(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             await claim(store, "a", "desk")
             assert (await claim(store, "a", "sales")).agent == "desk"
 
     @on_a_loop
     async def test_each_claim_of_an_agent_has_a_higher_epoch(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             first = await begin(store, "a", "one", "two")
             again = await claim(store, "a", None)
             assert again.epoch > first.owned.epoch
@@ -65,7 +65,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_records_come_back_in_order_and_numbered(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one", "two")
             await write(journal, "three")
             found = await loaded(store)
@@ -75,7 +75,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_what_was_waited_for_is_durable(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one")
             for number in range(20):
                 journal.append([record(f"{number}")])
@@ -85,10 +85,10 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_what_is_durable_is_there_for_the_next_process(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             await begin(store, "a", "one", "two")
             await begin(store, "b", "of b")
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert await ids(store) == ["a", "b"]
             assert (await values(store, "a"), await values(store, "b")) == (
                 ["one", "two"],
@@ -101,14 +101,14 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_an_epoch_is_higher_in_the_next_process(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             first = (await begin(store, "a", "one")).owned
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert (await claim(store)).epoch > first.epoch
 
     @on_a_loop
     async def test_who_claimed_an_agent_before_writes_nothing_more(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             first = await begin(store, "a", "one")
             second = await begin(store, "a")
             with raised(Fenced):
@@ -119,7 +119,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_journal_that_is_fenced_writes_nothing_more(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one")
             journal.fence("the test says so")
             with raised(Fenced):
@@ -129,7 +129,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_agents_have_records_of_their_own(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             a, b = await begin(store, "a"), await begin(store, "b")
             a.append([record("of a")])
             b.append([record("of b")])
@@ -139,7 +139,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_released_agent_can_be_claimed_by_anybody(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one")
             assert await store.release(journal.owned)
             if store.shared is not None:
@@ -149,7 +149,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_release_in_an_older_epoch_lets_nothing_go(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             first = await begin(store, "a", "one")
             standing = Standing()
             second = await begin(store, "a", standing=standing)
@@ -163,7 +163,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_snapshot_takes_the_place_of_the_records_before_it(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one", "two")
             owned = await store.compact(journal.owned, snapshot(), IndexEntry(IndexStatus.REST))
             assert owned.last_seq == 3
@@ -176,7 +176,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_snapshot_of_an_older_epoch_deletes_nothing(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             first = await begin(store, "a", "one", "two")
             await claim(store)
             with raised(Fenced):
@@ -185,7 +185,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_snapshot_that_is_not_the_next_record_deletes_nothing(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             owned = await claim(store)
             await write(store.journal(owned, Standing()), "one")
             with raised(StoreConflict):
@@ -196,7 +196,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_deleted_agent_is_gone(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one")
             await begin(store, "b", "of b")
             await store.release(journal.owned)
@@ -208,7 +208,7 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_the_next_agent_of_a_deleted_id_begins_anew(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             before = await begin(store, "a", "one")
             assert await store.delete("a")
             after = await begin(store, "a", "new")
@@ -222,10 +222,10 @@ class Journals(StoreTests):
 
     @on_a_loop
     async def test_a_deletion_is_remembered_by_the_next_process(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             before = (await begin(store, "a", "one")).owned
             assert await store.delete("a")
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert await store.load("a") is None
             after = await claim(store)
             assert after.incarnation > before.incarnation

@@ -36,15 +36,15 @@ def taking(call_key: str, key_hash: str) -> KeyTaking:
 class KeptBesides(StoreTests):
     """What a store keeps besides records, as far as its `keeps` names it."""
 
-    def need(self, store: Store, what: str) -> None:
+    def _need(self, store: Store, what: str) -> None:
         """Skip the test where the store does not keep that."""
         if what not in store.keeps:
             self.skip(f"it keeps no {what}")
 
     @on_a_loop
     async def test_bytes_of_files_are_kept_by_their_hashes(self) -> None:
-        async with self.opened() as store:
-            self.need(store, "files")
+        async with self._opened() as store:
+            self._need(store, "files")
             blobs = {sha256(data).hexdigest(): data for data in (b"one", b"\x00\xff two")}
             journal = await begin(store, "a", "one")
             await begin(store, "b", "of b")
@@ -56,7 +56,7 @@ class KeptBesides(StoreTests):
             assert dict(await store.load_blobs("a", [wanted, "00" * 32])) == {wanted: blobs[wanted]}
             assert dict(await journal.load_blobs([wanted])) == {wanted: blobs[wanted]}
             assert dict(await store.load_blobs("b")) == {}
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert dict(await store.load_blobs("a")) == blobs
             assert await store.delete("a")
             await begin(store, "a", "new")
@@ -64,13 +64,13 @@ class KeptBesides(StoreTests):
 
     @on_a_loop
     async def test_ids_of_old_messages_are_kept(self) -> None:
-        async with self.opened() as store:
-            self.need(store, "messages")
+        async with self._opened() as store:
+            self._need(store, "messages")
             journal = await begin(store, "a", "one")
             journal.append([MessagesArchived(at=NOON, runs={"mail-1": "run-1", "mail-2": "run-2"})])
             await journal.durable()
             assert dict(await store.message_runs("a", ["mail-2", "mail-3"])) == {"mail-2": "run-2"}
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert dict(await store.message_runs("a")) == {"mail-1": "run-1", "mail-2": "run-2"}
             assert await store.delete("a")
             await begin(store, "a", "new")
@@ -78,8 +78,8 @@ class KeptBesides(StoreTests):
 
     @on_a_loop
     async def test_a_key_is_one_calls_alone(self) -> None:
-        async with self.opened() as store:
-            self.need(store, "keys")
+        async with self._opened() as store:
+            self._need(store, "keys")
             one, other = await begin(store, "a", "one"), await begin(store, "b", "one")
             keys, others = one.call_keys, other.call_keys
             assert keys is not None
@@ -98,8 +98,8 @@ class KeptBesides(StoreTests):
 
     @on_a_loop
     async def test_the_feed_has_each_record_of_each_agent_once(self) -> None:
-        async with self.opened() as store:
-            self.need(store, "feed")
+        async with self._opened() as store:
+            self._need(store, "feed")
             await store.turn_feed(True)
             assert store.keeps_feed
             start = await store.read_feed(None, 100)
@@ -119,7 +119,7 @@ class KeptBesides(StoreTests):
 
     @on_a_loop
     async def test_the_log_of_trust_has_its_facts_in_one_order(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             if "trust" not in store.keeps:
                 with raised(UsageError):
                     await store.add_trust(fact(1))
@@ -132,7 +132,7 @@ class KeptBesides(StoreTests):
             assert list(await store.trust_after(0)) == [fact(1, "first"), fact(2)]
             assert list(await store.trust_after(1)) == [fact(2)]
             assert store.trust_seen == 2
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert store.trust_seen == 2
             assert list(await store.trust_after(0)) == [fact(1, "first"), fact(2)]
 

@@ -53,17 +53,17 @@ class Shop:
 class Lives(StoreTests):
     """Whole agents on a store: they are asked, cut off, compacted, deleted and continued."""
 
-    def runtime(self, store: Store, shop: Shop, *, gated: bool = True) -> Runtime:
+    def _runtime(self, store: Store, shop: Shop, *, gated: bool = True) -> Runtime:
         """A runtime on this store, which continues nothing by itself."""
         return Runtime([shop.agent(gated=gated)], store=store, sweep=None)
 
     @on_a_loop
     async def test_a_person_answers_in_the_next_process(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop) as runtime:
+        async with self._runtime(self.new_store(), shop) as runtime:
             outcome = await runtime.spawn("desk", id="a").run("17", message_id="mail-1")
             assert isinstance(outcome, Interrupted), outcome.explain()
-        async with self.runtime(self.new_store(), shop) as runtime:
+        async with self._runtime(self.new_store(), shop) as runtime:
             await runtime.recover()
             pending = [each async for each in runtime.pending()]
             assert [(each.agent_id, each.request.tool_name) for each in pending] == [
@@ -77,9 +77,9 @@ class Lives(StoreTests):
     @on_a_loop
     async def test_a_message_that_comes_again_is_the_same_message(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             first = await runtime.spawn("desk", id="a").run("17", message_id="mail-1")
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             again = await runtime.get("a").run("17", message_id="mail-1")
             assert again == first
             assert await runtime.outcome("a", message_id="mail-1") == first
@@ -103,7 +103,7 @@ class Lives(StoreTests):
         finally:
             await store.close()
         shop = Shop()
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             recovery = await runtime.recover()
             await recovery.settled
             assert not recovery.left, recovery.left
@@ -115,37 +115,37 @@ class Lives(StoreTests):
         assert set(shop.paid.values()) <= {1}, "no call runs again that is done"
 
     async def _records_of_a_run(self) -> list[Record]:
-        async with self.runtime(self.new_store(), Shop(), gated=False) as runtime:
+        async with self._runtime(self.new_store(), Shop(), gated=False) as runtime:
             _is_done(await runtime.spawn("desk", id="whole").run("17"), "17")
-        async with self.opened() as store:
+        async with self._opened() as store:
             return list((await loaded(store, "whole")).records)
 
     @on_a_loop
     async def test_the_state_is_what_the_records_add_up_to(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             ref = runtime.spawn("desk", id="a")
             for order in ("17", "18", "19"):
                 _is_done(await ref.run(order), order)
             state = await ref.state()
-        async with self.opened() as store:
+        async with self._opened() as store:
             found, latest = await loaded(store, "a"), await store.load_latest("a")
             assert latest is not None
             assert replay(found.records).to_dict() == latest.folded().to_dict()
             assert found.folded().messages == state.messages
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             assert (await runtime.get("a").state()).messages == state.messages
 
     @on_a_loop
     async def test_a_compacted_agent_continues_where_it_was(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             ref = runtime.spawn("desk", id="a")
             _is_done(await ref.run("17", message_id="mail-1"), "17")
             before = await ref.state()
             await runtime.compact("a")
             assert (await runtime.get("a").state()).messages == before.messages
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             ref = runtime.get("a")
             assert (await ref.state()).messages == before.messages
             _is_done(await ref.run("17", message_id="mail-1"), "17")
@@ -155,7 +155,7 @@ class Lives(StoreTests):
     @on_a_loop
     async def test_an_agent_that_was_deleted_is_unknown(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             _is_done(await runtime.spawn("desk", id="a").run("17"), "17")
             assert await runtime.delete("a")
             with raised(UnknownAgent):
@@ -163,13 +163,13 @@ class Lives(StoreTests):
             ref: AgentRef = runtime.spawn("desk", id="a")
             assert len((await ref.state()).messages) == 0
             _is_done(await ref.run("18"), "18")
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             assert len((await runtime.get("a").state()).messages) == 4
 
     @on_a_loop
     async def test_an_exported_agent_is_imported_with_all_that_it_was(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop, gated=False) as runtime:
+        async with self._runtime(self.new_store(), shop, gated=False) as runtime:
             ref = runtime.spawn("desk", id="a")
             _is_done(await ref.run("17"), "17")
             data = await runtime.export("a")
@@ -180,7 +180,7 @@ class Lives(StoreTests):
     @on_a_loop
     async def test_many_agents_are_listed_by_how_they_stand(self) -> None:
         shop = Shop()
-        async with self.runtime(self.new_store(), shop) as runtime:
+        async with self._runtime(self.new_store(), shop) as runtime:
             names = [f"agent-{number:02}" for number in range(20)]
             for name in names:
                 outcome = await runtime.spawn("desk", id=name).run(name)
@@ -190,7 +190,7 @@ class Lives(StoreTests):
             pending = [each async for each in runtime.pending()]
             assert sorted(each.agent_id for each in pending) == names
             assert sum((await runtime.count()).values()) == len(names)
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert await ids(store) == names
 
 

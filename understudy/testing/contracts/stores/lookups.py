@@ -28,7 +28,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_records_are_read_after_a_number(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             await begin(store, "a", "one", "two", "three")
             assert await values(store, after=1) == ["two", "three"]
             assert (await loaded(store, after=1)).first_seq == 2
@@ -38,7 +38,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_a_part_of_the_records_is_read_by_their_numbers(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             await begin(store, "a", *"1234567")
             for after in range(8):
                 for limit in (1, 3, 7, 100):
@@ -50,7 +50,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_what_is_read_last_adds_up_to_all_records(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a")
             for number in range(40):
                 status = "idle" if number % 2 else "running"
@@ -64,7 +64,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_a_thousand_records_come_back_in_order(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             wanted = [f"{number}" for number in range(1_000)]
             journal = await begin(store, "a")
             for start in range(0, 1_000, 100):
@@ -73,7 +73,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_a_record_that_was_read_is_not_changed_by_what_follows(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             journal = await begin(store, "a", "one")
             before: tuple[Record, ...] = (await loaded(store)).records
             await write(journal, "two")
@@ -81,7 +81,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_agents_come_by_their_ids(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             names = ["b", "a", "B", "ä", "10", "9", "a-b", "ab"]
             for name in names:
                 await begin(store, name, "one")
@@ -89,7 +89,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_agents_are_found_by_how_they_stand(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             for status in IndexStatus:
                 await begin(store, status.value, "one", standing=Standing(status))
             for status in IndexStatus:
@@ -102,7 +102,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_the_index_says_how_an_agent_stands_after_its_last_records(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             standing = Standing(IndexStatus.OPEN)
             journal = await begin(store, "a", "one", standing=standing)
             standing.entry = IndexEntry(IndexStatus.WAITS)
@@ -113,12 +113,12 @@ class Lookups(StoreTests):
             )
             await store.release(journal.owned)
             assert await ids(store, IndexStatus.WAITS) == ["a"]
-        async with self.opened() as store:
+        async with self._opened() as store:
             assert await ids(store, IndexStatus.WAITS) == ["a"]
 
     @on_a_loop
     async def test_agents_are_found_by_their_ids(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             for name in "abc":
                 await begin(store, name, "one")
             found = await store.find_agents(["c", "nobody", "a"])
@@ -129,7 +129,7 @@ class Lookups(StoreTests):
 
     @on_a_loop
     async def test_agents_that_are_due_come_by_their_due_times(self) -> None:
-        async with self.opened() as store:
+        async with self._opened() as store:
             for name, after in (("a", 3), ("b", 1), ("c", 2)):
                 standing = Standing(IndexStatus.WAITS, NOON + timedelta(seconds=after))
                 await begin(store, name, "one", standing=standing)

@@ -38,7 +38,7 @@ class Standing(JournalledAgent):
 class StoreTests(Contract):
     """Tests of stores on what one test keeps, which is nothing at first."""
 
-    required: ClassVar[tuple[str, ...]] = ("new_store",)
+    _required: ClassVar[tuple[str, ...]] = ("new_store",)
 
     def new_store(self) -> Store:
         """A store of this test, which is not open yet. Override it.
@@ -47,10 +47,10 @@ class StoreTests(Contract):
         the same agents. A store that keeps them in this process returns the same object.
         `self.folder` is an empty folder of this test.
         """
-        raise self.missing("new_store")
+        raise self._missing("new_store")
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Store]:
+    async def _opened(self) -> AsyncIterator[Store]:
         """A store that is open."""
         store = self.new_store()
         await store.open(lambda: None)
