@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+# What a contract asserts is shown as what a test asserts.
+pytest.register_assert_rewrite("understudy.testing.contracts")
+
 _OPTIONS = {
     "--understudy-crash-at": "stop at this one point of the stories alone, as a failure names it",
     "--understudy-postgresql": "the URL of a server for stories with store='postgresql'",

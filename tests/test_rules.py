@@ -28,7 +28,7 @@ def existing() -> set[str]:
     """The names of all test functions, read without importing them."""
     return {
         name
-        for path in sources("tests")
+        for path in sources("tests", "understudy/testing/contracts")
         for name in DEFINED.findall(path.read_text(encoding="utf-8"))
     }
 

@@ -5,15 +5,23 @@ import typing
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
 if typing.TYPE_CHECKING:
+    from understudy.testing.contracts import (
+        BackendContract,
+        MiddlewareContract,
+        StoreContract,
+        judge,
+    )
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
     from understudy.testing.faulty_backend import FaultyBackend
+    from understudy.testing.machine import AgentMachine
     from understudy.testing.model_block import ModelBlock, block_models
     from understudy.testing.model_faults import ModelFault
     from understudy.testing.people import FakePeople
     from understudy.testing.planned_faults import PlannedFaults, faults
     from understudy.testing.remote import FakeRemote, Fault, StatusError
     from understudy.testing.store_faults import StoreFault
+    from understudy.testing.stored_runs import OldJournal, old_journals
     from understudy.testing.story import Story, StoryFailed
     from understudy.testing.tool_faults import ToolFault
     from understudy.testing.verdicts import (
@@ -27,10 +35,15 @@ else:  # a test loads what it uses
         __name__,
         {
             "understudy.testing.crashes": ["crash_points"],
+            "understudy.testing.contracts": [
+                *("BackendContract", "MiddlewareContract", "StoreContract", "judge"),
+            ],
             "understudy.testing.effects": ["Effect", "Effects"],
             "understudy.testing.faulty_backend": ["FaultyBackend"],
             "understudy.testing.model_block": ["ModelBlock", "block_models"],
             "understudy.testing.model_faults": ["ModelFault"],
+            "understudy.testing.machine": ["AgentMachine"],
+            "understudy.testing.stored_runs": ["OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.planned_faults": ["PlannedFaults", "faults"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
@@ -47,16 +60,21 @@ else:  # a test loads what it uses
     )
 
 __all__ = [
+    "AgentMachine",
+    "BackendContract",
     "Effect",
     "Effects",
     "FakePeople",
     "FakeRemote",
     "Fault",
     "FaultyBackend",
+    "MiddlewareContract",
     "ModelBlock",
     "ModelFault",
+    "OldJournal",
     "PlannedFaults",
     "StatusError",
+    "StoreContract",
     "StoreFault",
     "Story",
     "StoryFailed",
@@ -68,4 +86,6 @@ __all__ = [
     "block_models",
     "crash_points",
     "faults",
+    "judge",
+    "old_journals",
 ]
