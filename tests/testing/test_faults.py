@@ -595,9 +595,22 @@ def test_what_never_happens_fails_the_block_and_says_what_there_was() -> None:
         "  store: a database that stays away, at write 1; writes of 'result' in the block: 0",
         "  agents that asked a model: 'desk'",
         "  tools that were called: 'pay'",
-        "  A store in memory writes to no database: give the runtime one, such as "
-        "store='sqlite:///...'",
+        "  nothing was written to a database, as a store in memory has none: give the runtime one, "
+        "such as store='sqlite:///...'",
     ]
+
+
+def test_a_fault_of_a_record_that_never_comes_says_which_records_came(tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError) as raised,
+        faults(store=StoreFault.broken(of="requested")),
+        Runtime([Agent("a", ScriptedModel(["Hello."]))], store=store(tmp_path)) as runtime,
+    ):
+        runtime.spawn("a", "x").run("Hi").get(timeout=SECONDS)
+    last = str(raised.value).splitlines()[-1]
+    assert last.startswith("  records that were written: ")
+    assert "'reply', 'run_ended', 'run_started'" in last
+    assert "in memory" not in str(raised.value)
 
 
 def test_a_fault_that_happens_less_often_than_planned_is_not_complete() -> None:

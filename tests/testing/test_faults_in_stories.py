@@ -52,7 +52,8 @@ def test_the_first_call_of_a_story_fails_once_whichever_host_makes_it(kill: Any)
     assert missing[0] == 0, "undisturbed both happen, which this process sees of a fork, too"
     assert missing.count(0) > 5
     # A host that is killed before the body is entered leaves a doubt: there is no first call then.
-    assert 1 in missing
+    # A process that is to be killed may still enter it.
+    assert kill == "process" or 1 in missing
 
 
 def test_a_story_fails_at_a_write_too() -> None:

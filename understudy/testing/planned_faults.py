@@ -287,13 +287,14 @@ class PlannedFaults(Block):
         for names, asked in (
             (self._models.names, "agents that asked a model"),
             (self._tools.names, "tools that were called"),
+            (self._stores.names, "records that were written"),
         ):
             if names:
                 lines.append(f"  {asked}: {', '.join(map(repr, sorted(names)))}")
-        if any(placed.planned.seen == 0 for placed in self._stores):
+        if self._given["stores"] and not self._stores.names:
             lines.append(
-                "  A store in memory writes to no database: give the runtime one, such as "
-                "store='sqlite:///...'"
+                "  nothing was written to a database, as a store in memory has none: give the "
+                "runtime one, such as store='sqlite:///...'"
             )
         return "\n".join(lines)
 
@@ -352,4 +353,5 @@ class PlannedFaults(Block):
         return inner(run, replace(ready, tool=body.as_tool()))
 
     def _next_write(self, kinds: frozenset[str]) -> StoreFault | None:
+        self._stores.names.update(kinds)
         return self._stores.next(ANY, counts=lambda fault: fault.of is None or fault.of in kinds)
