@@ -20,7 +20,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import UsageError
-from understudy.middleware import SubAgent
+from understudy.middleware import Middleware, SubAgent
 from understudy.testing import (
     FakePeople,
     FakeRemote,
@@ -226,10 +226,13 @@ def test_a_story_without_an_effect_is_refused_with_a_hint() -> None:
 
 def test_an_effect_that_no_record_follows_is_refused() -> None:
     def test(story: Story) -> None:
-        story.spawn(Agent("clerk", ScriptedModel(["done"])))
+        class Leaves(Middleware):
+            async def on_passivated(self, actor: Any, reason: Any) -> None:
+                story.effects.add("17")
+
+        story.spawn(Agent("clerk", ScriptedModel(["done"]), middleware=[Leaves()]))
         story.say("pay")
         story.finish()
-        story.effects.add("17")
 
     assert played(test).startswith("No point lies between an effect and a record")
 
