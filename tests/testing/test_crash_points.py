@@ -9,6 +9,7 @@ import random
 import shlex
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from understudy.middleware import Middleware, SubAgent
 from understudy.testing import (
     FakePeople,
     FakeRemote,
+    Fault,
     Story,
     StoryFailed,
     crash_points,
@@ -443,7 +445,7 @@ def test_a_control_leaves_the_tools_as_they_are_and_reaches_each_agent_that_a_to
 
         @tool(read_only=True)
         async def ask(ctx: ToolContext) -> Any:
-            return (await ctx.run_agent(inner, "pay")).text
+            return (await ctx.run_agent(inner, "pay")).usage.requests
 
         story.spawn(Agent("boss", ScriptedModel([call("ask"), "done"]), tools=[ask]))
         story.say("pay")
@@ -490,6 +492,39 @@ def test_what_a_thread_of_an_executor_does_is_of_its_host(story: Story) -> None:
     story.say("pay")
     story.finish()
     story.effects.once("17")
+
+
+@crash_points(store="memory")
+def test_a_thread_that_a_tool_starts_ends_in_silence_with_its_host(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+
+    @tool(idempotent=True)
+    def pay(ctx: ToolContext) -> str:
+        thread = threading.Thread(target=bank.send, args=("17",), kwargs={"key": ctx.call_key})
+        thread.start()
+        thread.join()
+        return "paid"
+
+    story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+    story.say("pay")
+    story.finish()
+    story.effects.once("17")
+
+
+def test_a_call_that_is_repeated_by_itself_costs_a_play_no_time() -> None:
+    begun = time.monotonic()
+
+    @crash_points(store="memory")
+    def test(story: Story) -> None:
+        bank = story.remote(dedupe=True, fails=[Fault.no_answer()])
+        story.spawn(clerk(bank, idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+        story.same_outcome()
+
+    test()
+    assert time.monotonic() - begun < 30 * 0.5, "in each of 30 plays the bank is asked once more"
 
 
 class TestInAClass:

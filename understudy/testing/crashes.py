@@ -11,6 +11,7 @@ import random
 import shlex
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -24,7 +25,7 @@ from understudy.errors import UsageError
 from understudy.journal import MemoryStore, Store
 from understudy.journal.opening import open_store
 from understudy.testing import seams
-from understudy.testing.effects import Effects, current_host
+from understudy.testing.effects import Effects, Gone, current_host
 from understudy.testing.points import Entry, Watch
 from understudy.testing.story import Story, StoryFailed
 from understudy.testing.story_hosts import (
@@ -399,7 +400,7 @@ def _play(
             is_careless=is_careless,
         )
         try:
-            with careless:
+            with careless, seams.REST.between(_rest_not), _gone_without_a_word():
                 result = test(story)
                 if inspect.isawaitable(result):
                     asyncio.run(_awaited(result))
@@ -419,6 +420,28 @@ def _play(
             story.destroy()
         play.ends, play.effects = story.ends(), len(effects)
     return play
+
+
+def _rest_not(rest: Callable[[float], Any], seconds: float) -> Any:
+    """Have a host of a story wait no time before it calls a tool again: a play is quick."""
+    return rest(0 if isinstance(current_host.get(), InProcessHost) else seconds)
+
+
+@contextmanager
+def _gone_without_a_word() -> Iterator[None]:
+    """Have a thread of a tool end in silence where its host is killed, as a process does."""
+    before = threading.excepthook
+
+    def said(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, Gone):
+            before(args)
+
+    threading.excepthook = said
+    try:
+        yield
+    finally:
+        if threading.excepthook is said:  # else another play has begun meanwhile, in a thread
+            threading.excepthook = before
 
 
 async def _awaited(work: Any) -> None:
