@@ -49,12 +49,6 @@ WATCHED = ("journal", "release", *_CHANGES)
 """The methods of a store through which a host of a story writes."""
 
 
-SAY_THAT_A_RUN_CRASHED = (
-    "understudy.actors.agent.actor",
-    "understudy.actors.agent.task",
-    "pykka",
-)
-"""The loggers of a runtime that finds that code of its own was cut off."""
 LOOK = 0.02
 """Seconds between two looks at an agent whose outcome is not there."""
 
@@ -325,7 +319,9 @@ class InProcessHost(StoryHost):
         def is_said(record: logging.LogRecord) -> bool:
             return not (self.is_dead and record.thread == thread)
 
-        loggers = [logging.getLogger(name) for name in SAY_THAT_A_RUN_CRASHED]
+        known = list(logging.root.manager.loggerDict)
+        names = [name for name in known if name.startswith(("understudy.", "pykka"))]
+        loggers = [logging.getLogger(name) for name in names]
         for logger in loggers:
             logger.addFilter(is_said)
         try:
