@@ -88,7 +88,7 @@ async def import_(
         SchemaVersionError: if it has another format.
 
     """
-    version, now = _checked_version(data), clock.now()
+    version, now = checked_version(data), clock.now()
     # It may be large: agents go on meanwhile.
     before, name, records, blobs = await asyncio.to_thread(_decoded, data, version, by, now)
     id = checked_id(before if agent_id is None else agent_id)
@@ -172,7 +172,7 @@ def _number(given: object) -> int:
     return given
 
 
-def _checked_version(data: Mapping[str, Any]) -> int:
+def checked_version(data: Mapping[str, Any]) -> int:
     """The version of the format of an export that can be read here."""
     version = data.get("export_version") if isinstance(data, Mapping) else None
     if version is None:
