@@ -93,7 +93,7 @@ class StandIn(Model):
         return given.system if isinstance(given, Model) else given.partition(":")[0]
 
     @property
-    def profile(self) -> ModelProfile:  # type: ignore[override]  # as of Pydantic AI's own wrapper
+    def profile(self) -> ModelProfile:
         if isinstance(self.given, Model):
             return self.given.profile
         return merge_profile(super().profile, {"supports_json_schema_output": True})

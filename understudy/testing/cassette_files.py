@@ -154,9 +154,7 @@ def difference(recorded: Exchange, lines: Sequence[str]) -> str:
     before = recorded.lines
     if recorded.context is None:  # what is not known cannot differ
         lines = [line for line in lines if not line.startswith(CONTEXT_LINES)]
-    found = list(
-        difflib.unified_diff(before, lines, "recorded", "asked now", n=2, lineterm="")
-    )
+    found = list(difflib.unified_diff(before, lines, "recorded", "asked now", n=2, lineterm=""))
     shown = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in found]
     left = len(shown) - MOST_LINES
     more = [f"… and {left} more lines"] if left > 0 else []

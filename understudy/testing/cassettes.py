@@ -41,8 +41,8 @@ from understudy.testing.cassette_files import (
 )
 
 RecordMode = Literal["none", "once", "new", "all"]
-"""What a cassette records. `none`: nothing, and each request must be in it. `once`: all, where there
-is no file. `new`: what is missing. `all`: all, anew."""
+"""What a cassette records. `none`: nothing, and each request must be in it. `once`: all, where
+there is no file yet. `new`: what is missing. `all`: all, anew."""
 Redactor = Callable[[tuple[str | int, ...], Any], Any]
 """Gets where a value stands in what is kept, and the value; returns what is kept in its place."""
 VARIABLE = "UNDERSTUDY_RECORD"
@@ -54,7 +54,7 @@ _OUT_OF_NAMES = re.compile(r"[^\w.-]+")
 
 
 class CassetteMiss(AssertionError):
-    """A request to a model is not in the cassette. The text has the difference to the nearest one."""
+    """A request to a model is not in the cassette. The text has what the nearest one has else."""
 
 
 class Cassette:
@@ -136,7 +136,9 @@ class Cassette:
         """Hide what must not be kept, as the option `redact` of the class."""
         self._redaction = Redaction(redact, what="cassette.redact(...)")
 
-    def keep_out(self, *values: str | pydantic.SecretStr, name: str = "a value to be kept out") -> None:
+    def keep_out(
+        self, *values: str | pydantic.SecretStr, name: str = "a value to be kept out"
+    ) -> None:
         """Refuse to write the file if one of these values is in it.
 
         The values of environment variables whose names say that they are secret (`KEY`, `TOKEN`,
@@ -285,9 +287,7 @@ class Cassette:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UsageError(
-                f"the cassette {self.path} cannot be read: {reason(error)}"
-            ) from error
+            raise UsageError(f"the cassette {self.path} cannot be read: {reason(error)}") from error
 
     def _refuse_secrets(self, data: Mapping[str, Any]) -> None:
         texts = list(_texts(data, ()))

@@ -85,7 +85,12 @@ class CallOfRun:
         if not self.decisions:
             return "nobody had decided yet"
         _, last = self.decisions[-1]
-        said = {"approve": "approved", "edit": "edited", "reject": "REJECTED", "respond": "answered"}
+        said = {
+            "approve": "approved",
+            "edit": "edited",
+            "reject": "REJECTED",
+            "respond": "answered",
+        }
         by = "" if last.by is None else f" by {last.by}"
         if last.by_grant is not None:
             by = " by an earlier decision"
@@ -139,6 +144,19 @@ class Story:
         self._requests: dict[str, Request] = {}
         self._turns: dict[str, int] = {}
 
+    def take_over(self, run: RecordedRun) -> None:
+        """Know the calls that a run has of the failed run that it continues."""
+        if run.started.continues is None:
+            return
+        for state in run.before.whole_tree:
+            left = None if state.run is None else state.run.left
+            for call in left.turn.calls.values() if left is not None and left.turn else ():
+                assert state.run is not None, "it is what is left of it"
+                path = (self._agent,) if state is run.before else (self._agent, state.run.agent)
+                self.calls[call.key] = CallOfRun(
+                    call.key, path, call.part, call.arguments, started=call.entered
+                )
+
     def add(self, record: Record, run_id: str) -> None:
         """The next record.
 
@@ -155,18 +173,21 @@ class Story:
         elif isinstance(record, ReplyHeld):
             self.replies[run_id, str(record.turn)] = record.response
         elif isinstance(record, InterruptsChecked):
+            for key, made in (record.arguments or {}).items():
+                if key in self.calls:
+                    self.calls[key].arguments = made
             for request in record.requests:
                 self._add_request(request)
             for decided in record.decided:
                 self._add_decision(decided)
-            for key, made in (record.arguments or {}).items():
-                self.calls[key].arguments = made
         elif isinstance(record, Requested):
             self._add_request(record.request)
         elif isinstance(record, Decided):
             self._add_decision(record)
         elif isinstance(record, Started):
-            call = self.calls[record.call_key]
+            call = self.calls.get(record.call_key)
+            if call is None:  # of a run that was compacted
+                return
             call.started = True
             if record.arguments is not None:
                 call.arguments = record.arguments
@@ -199,9 +220,7 @@ class Story:
             said.append((part.tool_name, digest(call.given)))
         called = ", ".join(part.tool_name for part in response.tool_calls)
         text = f"calls {called}" if called else f"says {_short(response.text or '')}"
-        self.happened["reply", f"{run_id}.{record.turn}"] = Happened(
-            said, f"{path[-1]} {text}"
-        )
+        self.happened["reply", f"{run_id}.{record.turn}"] = Happened(said, f"{path[-1]} {text}")
 
     def _add_request(self, request: Request) -> None:
         self._requests[request.id] = request
@@ -271,6 +290,7 @@ def recorded_runs(export: Exported, since: datetime | None) -> Iterator[Recorded
             run = None
             if since is None or record.at >= since:
                 run = RecordedRun(record, state.copied(), Story(export.agent))
+                run.story.take_over(run)
         elif run is not None:
             if record.at is not None:
                 run.ended_at = record.at
@@ -302,7 +322,7 @@ def _end_value(end: End) -> Any:
 
 
 def _end_text(path: Iterable[str], end: End) -> str:
-    said = end.outcome
+    said: str = end.outcome
     if end.error is not None:
         said += f": {_short(end.error.get('message', ''))}"
     signals = [str(each.get("reason")) for each in (end.signals or {}).get("signals", ())]

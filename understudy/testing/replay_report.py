@@ -1,4 +1,4 @@
-"""What a replay has found: calls that are asked about otherwise, the first differences, the rest."""
+"""What a replay has found: calls that are asked about otherwise, first differences, costs."""
 
 from __future__ import annotations
 
@@ -161,6 +161,10 @@ class Replay:
         found = [each for each in self.changes if each.change == change]
         return sorted(found, key=lambda each: not each.was_rejected)
 
+    def note_unread(self, agent_id: str, why: str) -> None:
+        """Note an agent whose records could not be read."""
+        self.not_replayed.append(NotReplayed(agent_id=agent_id, run_id=None, why=why))
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -203,7 +207,11 @@ class Replay:
 
     def _lines(self) -> Iterator[str]:
         yield from _wrapped(self.headline, "", "  ")
-        model = "the model was asked" if self.asked_model else "the model's replies are the recorded ones"
+        model = (
+            "the model was asked"
+            if self.asked_model
+            else "the model's replies are the recorded ones"
+        )
         yield from _wrapped(
             f"agent {self.agent!r}: {_count(self.runs, 'run')} of "
             f"{_count(self.conversations, 'conversation')}, {_count(self.calls, 'call')} of tools; "
@@ -216,7 +224,9 @@ class Replay:
             if not found:
                 continue
             yield ""
-            yield from _wrapped(f"{change.replace('_', ' ')}: {len(found)} ({_SAID[change]})", "", "  ")
+            yield from _wrapped(
+                f"{change.replace('_', ' ')}: {len(found)} ({_SAID[change]})", "", "  "
+            )
             for each in found[:SHOWN]:
                 at = "" if each.at is None else f", {each.at:%Y-%m-%d}"
                 yield from _wrapped(each.text, "  ", "    ")
@@ -238,7 +248,9 @@ class Replay:
                 yield from _wrapped(f"{count}: {why}", "  ", "     ")
             yield from _more(len(reasons))
         yield ""
-        yield from _wrapped(f"cost: {self.cost_before} then; {self.cost_now} for this replay", "", "  ")
+        yield from _wrapped(
+            f"cost: {self.cost_before} then; {self.cost_now} for this replay", "", "  "
+        )
 
 
 def _count(number: int, what: str) -> str:

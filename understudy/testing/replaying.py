@@ -1,10 +1,10 @@
-"""`replay`: what really happened, run once more on another definition. Nothing reaches the world."""
+"""`replay`: what really happened, run once more on another definition, in a closed world."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
@@ -22,6 +22,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.run_environment import RunOptions
 from understudy.agent.run_sync import run_sync
 from understudy.agent.runner import Runner, unpause
+from understudy.approvals import Caller
 from understudy.errors import UnderstudyError, UsageError
 from understudy.interrupts import Decision, Halt, Request
 from understudy.models.prices import Prices, Pricing
@@ -36,7 +37,14 @@ from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.model_input import ModelInput
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Decided, Record, Result, UserMessage
+from understudy.state.records import (
+    Decided,
+    ModelAsked,
+    Once,
+    Record,
+    Result,
+    UserMessage,
+)
 from understudy.state.run_state import is_child_of
 from understudy.stopping import StopAgent, StopSignal
 from understudy.testing.altered import AlteredRuns, StandIn
@@ -53,7 +61,7 @@ from understudy.testing.sealed import Seal, Sealed, sealed, unsealed
 from understudy.tools import InvalidArguments, OutcomeUnknown, Tool, ToolFailed
 from understudy.tools.result import ToolResult
 from understudy.trust.budgets import Budget, Measure
-from understudy.trust.people import Caller, GivenPeople, People, Person
+from understudy.trust.people import GivenPeople, People, Person
 from understudy.trust.rules import Rules
 from understudy.trust.trial import change_of
 from understudy.trust.trust import Trust
@@ -113,8 +121,7 @@ def replay(
         exports = [exports]
     if isinstance(exports, (str, bytes)) or not isinstance(exports, Iterable):
         raise UsageError(
-            "replay(...) takes exports, such as [runtime.export(id).get()], got "
-            f"{shown(exports)}"
+            f"replay(...) takes exports, such as [runtime.export(id).get()], got {shown(exports)}"
         )
     if rules is not None and not isinstance(rules, Rules):
         raise UsageError(f"replay(rules=...) takes Rules(...), got {shown(rules)}")
@@ -182,21 +189,19 @@ class _Tape(Ledger):
 class _ReplayedRun(Run):
     """A run whose hooks do nothing once more, and ask no model beside the conversation."""
 
-    async def recorded(self, key: str, make: Callable[[], Any]) -> Any:
+    async def recorded(self, key: str, make: Callable[[], Awaitable[Once | ModelAsked]]) -> Any:
         playing = _playing.get()
         known = playing.then.once
-        if key not in self.current.once:
+
+        async def made() -> Once:
             if (self.run_id, key) not in known:
-                playing.stop(f"a hook does {key!r} once, or asks a model: that is not in the record")
+                playing.stop(
+                    f"a hook does {key!r} once, or asks a model: that is not in the record"
+                )
                 raise AttemptEnded
-            value = known[self.run_id, key]
+            return Once(key=key, value=known[self.run_id, key])
 
-            async def make() -> Any:
-                from understudy.state.records import Once
-
-                return Once(key=key, value=value)
-
-        return await super().recorded(key, make)
+        return await super().recorded(key, made)
 
 
 class _ClosedRuns(AlteredRuns):
@@ -232,6 +237,7 @@ class _Playing:
         self.recorded = recorded
         self.then = recorded.story
         self.now = Story(recorded.started.agent)
+        self.now.take_over(recorded)
         self.replayer = replayer
         self.clock = _RecordedClock(recorded.started.at)
         self.seal = Seal()
@@ -308,8 +314,8 @@ class _Playing:
 
         What is not in the record ends the replay of the run.
         """
-        call = self.now.calls[ctx.call_key]
-        then = self.pair(call, tool)
+        call = self.now.calls.get(ctx.call_key)
+        then = None if call is None else self.pair(call, tool)
         if then is None:
             self.stop(f"the tool {tool.name!r} was not called so: its result is not in the record")
             raise CallSuspended
@@ -411,7 +417,7 @@ class _Playing:
                 decision = replace(decision, by_grant=None, grant=None)
             return decision
         if then.fate == "unasked" and then.started:
-            return Decision("approve", by=REPLAYER)
+            return Decision(type="approve", by=REPLAYER)
         return None
 
     # ------------------------------------------------------------------------ what came of it
@@ -433,7 +439,7 @@ class _Playing:
         if self.is_stopped or self.is_suspended:
             return None
         for key, happened in then.items():
-            if key not in now and not self._is_left_out(key[1]):
+            if key not in now and not self._is_left_out(key):
                 return happened.text, ""
         return None
 
@@ -448,9 +454,12 @@ class _Playing:
     is_suspended = False
     """The run waits now for what never comes in the record."""
 
-    def _is_left_out(self, id: str) -> bool:
-        return any(id.startswith((f"{key}.", f"{key}+")) or id == key for key in self.left_out) and (
-            id not in self.then.calls or id not in self.left_out
+    def _is_left_out(self, key: Key) -> bool:
+        """Whether it happened in an agent that is not replayed: a tool has run it itself."""
+        what, of = key
+        return any(
+            of.startswith((f"{call}.", f"{call}+")) or (what == "end" and of == call)
+            for call in self.left_out
         )
 
 
@@ -461,10 +470,8 @@ def _arguments(call: CallOfRun, tool: Tool[Any] | None) -> str:
     """The digest of the arguments of a call, as its tool of today reads them."""
     given = call.given
     if tool is not None:
-        try:
+        with suppress(InvalidArguments):  # else as they are
             given = tool.canonical(tool.validate(given))
-        except InvalidArguments:
-            pass  # as they are
     return digest(given)
 
 
@@ -523,9 +530,15 @@ class _Replayer:
             why = await self._run(playing)
             self.found.runs += 1
             self._compare(export, playing)
-            reason = f"code of the agent tried to {playing.seal.tried[0]}" if playing.seal.tried else why
+            reason = (
+                f"code of the agent tried to {playing.seal.tried[0]}" if playing.seal.tried else why
+            )
             if reason is not None:
                 self._note(export, recorded.started.run_id, reason)
+            for key in sorted(playing.left_out):
+                name = playing.then.calls[key].part.tool_name
+                why = f"the agent that {name!r} ran itself, by ctx.run_agent: no tool is entered"
+                self._note(export, recorded.started.run_id, why)
             # What a closed world has broken is no difference of the definitions.
             difference = None if playing.seal.tried else playing.difference()
             if difference is not None and not has_difference:
@@ -714,7 +727,9 @@ class _Replayer:
         async def answered(run: Run, request: ModelInput, next: Any) -> ModelResponse:
             return await _playing.get().reply(run, request, next)
 
-        innermost = Hook(middleware="replay", name="wrap_model_call", function=answered, is_async=True)
+        innermost = Hook(
+            middleware="replay", name="wrap_model_call", function=answered, is_async=True
+        )
         hooks = definition.hooks
         return replace(
             definition,
