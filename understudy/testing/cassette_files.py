@@ -52,6 +52,8 @@ provider, metadata and ids of runs are not among it."""
 LONGEST_LINE = 200
 MOST_LINES = 60
 """Of a difference that is shown."""
+LAST_CHARACTERS = 500
+"""Of a request, by which two are told apart that have as many lines in common with another one."""
 MOST_COMPARED = 200
 """Exchanges among which the nearest is looked for."""
 
@@ -167,16 +169,23 @@ CONTEXT_LINES = ("model: ", "settings: ", "instructions: ", "tool ", "output: ",
 
 def nearest(exchanges: Sequence[Exchange], lines: Sequence[str]) -> int | None:
     """The index of the exchange whose request is most like this one; None without any."""
-    matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(autojunk=False)
-    matcher.set_seq2(lines)
-    best, found = -1.0, None
-    for index, each in enumerate(exchanges[:MOST_COMPARED]):
-        matcher.set_seq1(each.lines)
-        # Of two that are equally like it, the one that was not played.
-        ratio = matcher.ratio() - (0.001 if each.played else 0.0)
-        if ratio > best:
-            best, found = ratio, index
-    return found
+    found = exchanges[:MOST_COMPARED]
+    if not found:
+        return None
+    likeness = [_likeness(each.lines, lines) for each in found]
+    best = max(likeness)
+    text = "\n".join(lines)[-LAST_CHARACTERS:]
+
+    def rank(at: int) -> tuple[float, bool]:
+        # Of those with as many equal lines, the one with the likest text; if not played.
+        other = "\n".join(found[at].lines)[-LAST_CHARACTERS:]
+        return _likeness(other, text), not found[at].played
+
+    return max((at for at, each in enumerate(likeness) if each == best), key=rank)
+
+
+def _likeness(one: Sequence[str], other: Sequence[str]) -> float:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 # -------------------------------------------------------------------------------- the file
