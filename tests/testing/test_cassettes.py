@@ -440,7 +440,7 @@ def test_the_agents_inside_play_too(path: Path) -> None:
         return Agent("desk", mode=Sequential([outer, last]))
 
     task = call("task", {"task_name": "inner", "instructions": "go"})
-    replies = {
+    replies: dict[str, list[Any]] = {
         "inner": [call("look", {"order": "A1"}), "Inner."],
         "other": ["Other."],
         "outer": [[task, call("ask_other")], "Outer."],

@@ -93,6 +93,7 @@ def replay(
                 budget=measure,
                 rules=None if runtime is None else runtime.rules,
                 people=people,
+                pricing=True if runtime is None else runtime.prices or True,
             )
             for id, why in unread:
                 report.note_unread(id, why)

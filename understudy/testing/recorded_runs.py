@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
@@ -53,6 +54,8 @@ class CallOfRun:
     asked: set[str] = field(default_factory=set)
     """Who had to agree, in words: "" for a single person."""
     decisions: list[tuple[Request, Decision]] = field(default_factory=list)
+    is_judged: bool = False
+    """Whether gates and rules were asked about it, or it ran without that."""
     started: bool = False
     result: Result | None = None
     at: datetime | None = None
@@ -176,6 +179,11 @@ class Story:
             for key, made in (record.arguments or {}).items():
                 if key in self.calls:
                     self.calls[key].arguments = made
+            for index in count():
+                judged = self.calls.get(f"{run_id}.{record.turn}.{index}")
+                if judged is None:
+                    break
+                judged.is_judged = True
             for request in record.requests:
                 self._add_request(request)
             for decided in record.decided:
@@ -188,7 +196,7 @@ class Story:
             call = self.calls.get(record.call_key)
             if call is None:  # of a run that was compacted
                 return
-            call.started = True
+            call.started = call.is_judged = True
             if record.arguments is not None:
                 call.arguments = record.arguments
             self.happened.setdefault(("runs", call.key), Happened(True, f"{call.text} runs"))
@@ -227,6 +235,7 @@ class Story:
         call = self.calls.get(request.call_key)
         if call is None or request.kind != "approval":
             return
+        call.is_judged = True
         call.asked.add("" if request.approval is None else str(request.approval.text))
         who = ", ".join(sorted(each or "a person" for each in call.asked))
         self.happened["asked", call.key] = Happened(
@@ -247,7 +256,7 @@ class Story:
         call = self.calls.get(record.call_key)
         if call is None:
             return
-        call.result = record
+        call.result, call.is_judged = record, True
         part = record.part
         said = part.content if isinstance(part.content, str) else digest(_plain(part.content))
         self.happened["result", call.key] = Happened(

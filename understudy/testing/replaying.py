@@ -363,6 +363,8 @@ class _Playing:
         found = self.pairs.get(call.key)
         if found is not None:
             return found
+        if tool is None and len(call.path) == 1:
+            tool = self.replayer.tool_of(call.part.tool_name)
         names = {call.part.tool_name} if tool is None else set(tool.names)
         same = self.then.calls.get(call.key)
         candidates = [same] if same is not None else []
@@ -434,6 +436,10 @@ class _Playing:
                 return "", happened.text
             if before.value != happened.value:
                 return before.text, happened.text
+        for call in self.now.calls.values():
+            unasked = self._skipped(("runs", call.key)) if call.is_judged else None
+            if unasked is not None:  # it waits for its siblings
+                return unasked
         if self.goes_on is not None:
             return "the run had ended", self.goes_on
         if self.is_stopped or self.is_suspended:
@@ -501,7 +507,23 @@ class _Replayer:
         runs = _ClosedRuns(self._closed)
         self._definition = runs.altered(agent.definition)
         self._runner = Runner(self._definition, runs)
+        if budget is not None and budget.unit == "usd":
+            self._check_prices()
         self.found = Replay(agent.name, ask_model)
+
+    def tool_of(self, name: str) -> Tool[Any] | None:
+        """The tool of this name of the outermost agent."""
+        return self._definition.tool_of(name)
+
+    def _check_prices(self) -> None:
+        """Refuse to pay what is not known. Agents that only a tool runs are not known yet."""
+        for model in self._runner.all_models:
+            if self._prices is None or not self._prices.knows(model):
+                raise UsageError(
+                    f"a replay that asks the model {model.model_name!r} needs to know what it "
+                    "costs: give replay(pricing={name: Price(input='0.25', output=2)}), or a "
+                    "budget in tokens(...)"
+                )
 
     async def replay(self, exports: Iterable[Mapping[str, Any]]) -> Replay:
         """Replay all of them."""
@@ -582,7 +604,9 @@ class _Replayer:
             new_id=new_random_id,
             agent_id=started.agent_id or None,
             is_to_end_attempt=playing.before_step,
-            prices=self._prices,
+            # A recorded reply keeps the cost that is recorded: to price each anew takes as long as
+            # all the rest of its step.
+            prices=self._prices if self.ask_model else None,
             trust=self._trust(playing),
             doubt_ends=started.doubt_ends,
         )
@@ -597,6 +621,7 @@ class _Replayer:
                         options=options,
                         environment=environment,
                         run_id=started.run_id,
+                        context=started.context,
                         go_on=started.continues is not None,
                         by=started.by,
                         also_unnamed=started.also_unnamed,
@@ -649,10 +674,10 @@ class _Replayer:
     def _compare(self, export: Exported, playing: _Playing) -> None:
         found = self.found
         for call in playing.now.calls.values():
-            if not (call.asked or call.started or call.result is not None):
+            if not call.is_judged:
                 continue  # the replay has ended before
-            then = playing.pair(call, _tool_of(self._definition, call))
-            if then is None or not (then.asked or then.started or then.result is not None):
+            then = playing.pair(call)
+            if then is None or not then.is_judged:
                 continue
             found.calls += 1
             change = change_of(then.fate, call.fate, then.asked, call.asked)
@@ -682,6 +707,21 @@ class _Replayer:
                 self._add_cost(found.cost_now, reply)
 
     def _cost_of(self, reply: ModelResponse) -> Decimal | None:
+        """What a reply has cost, with those before it that were no answer."""
+        found = self._own_cost_of(reply)
+        for attempt in reply.failed_attempts or ():
+            if attempt.usage is not None and found is not None:
+                rejected = ModelResponse(
+                    parts=[],
+                    usage=attempt.usage,
+                    model_name=attempt.model_name,
+                    provider_name=attempt.provider_name,
+                )
+                more = self._own_cost_of(rejected)
+                found = None if more is None else found + more
+        return found
+
+    def _own_cost_of(self, reply: ModelResponse) -> Decimal | None:
         cost = reply.usage.cost
         if cost is not None:
             return Decimal(str(cost))
@@ -758,10 +798,6 @@ def _closed_tool(tool: Tool[Any]) -> Tool[Any]:
     twin.check, twin.timeout, twin.retry = None, None, None
     twin.on_unknown = "tell"
     return twin
-
-
-def _tool_of(definition: AgentDefinition, call: CallOfRun) -> Tool[Any] | None:
-    return definition.tool_of(call.part.tool_name) if len(call.path) == 1 else None
 
 
 async def _nobody_is_asked(caller: Caller) -> Person | None:
