@@ -13,6 +13,7 @@ import pytest
 
 _OPTIONS = {
     "--understudy-crash-at": "stop at this one point of the stories alone, as a failure names it",
+    "--understudy-postgresql": "the URL of a server for stories with store='postgresql'",
     "--understudy-seed": "draw what is random from this number, as a failure names it",
     "--understudy-record": "none, once, new or all: which replies of models cassettes record",
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -477,13 +479,13 @@ def decide(
             before = votes_of(ledger.state).get(request.id, ())
             voted = voted_on(request, before, decision)
             place.check(voted)
-            records.append((place, voted))
             completed = decision_by_votes(request, (*before, decision), now)
-            if completed is None:
-                continue
-            if completed.break_glass:
+            if completed is not None and completed.break_glass:
                 # By the outermost agent: an agent inside may be gone before anybody reviews it.
                 records.append((ledger, GlassBroken(review=Review.of(request, decision))))
+            records.append((place, voted))
+            if completed is None:
+                continue
             decision = completed
         known = login if login is not None and decision.by == login.shown else None
         made = Decided(
@@ -498,5 +500,8 @@ def decide(
                 request_id=request.id,
             ) from refused
         records.append((place, made))
-    for place, record in records:
-        place.record(record)
+    # A vote and the decision that it completes are one fact: else a crash between them would leave
+    # a request that enough have agreed to, and that nobody can answer
+    # (test_two_votes_are_two_votes_whoever_is_killed_between_them).
+    for place, of_place in groupby(records, key=itemgetter(0)):
+        place.record(*(record for _, record in of_place))

@@ -25,7 +25,7 @@ def reachable_tools(agents: Iterable[Agent]) -> Iterator[ReachableTool]:
 
     What a tool runs by `ctx.run_agent` alone is in no definition, and not here either.
     """
-    for path, definition in _definitions(agents):
+    for path, definition in all_definitions(agents):
         for tool in definition.tools.values():
             unseen = OUTPUT if tool is definition.output_tool else ""
             yield ReachableTool(agent_path=path, names=tuple(tool.names), unseen=unseen)
@@ -33,7 +33,7 @@ def reachable_tools(agents: Iterable[Agent]) -> Iterator[ReachableTool]:
             yield ReachableTool(agent_path=path, names=(name,), unseen=NATIVE)
 
 
-def _definitions(agents: Iterable[Agent]) -> Iterator[tuple[tuple[str, ...], AgentDefinition]]:
+def all_definitions(agents: Iterable[Agent]) -> Iterator[tuple[tuple[str, ...], AgentDefinition]]:
     """All definitions, each behind the names of the agents above it, and its own."""
 
     def of(
@@ -55,7 +55,7 @@ def known_tools(agents: Iterable[Agent]) -> Known:
         agents: the definitions of today.
 
     """
-    definitions = dict(_definitions(agents))
+    definitions = dict(all_definitions(agents))
 
     def known(path: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> KnownTool | str:
         definition = definitions.get(path)
@@ -91,7 +91,7 @@ def check_approvals(agents: Iterable[Agent], rules: Rules | None, people: People
         (f"the rule {rule.name!r}", rule.approval)
         for rule in (rules.rules if rules is not None else ())
     ]
-    for path, definition in _definitions(agents):
+    for path, definition in all_definitions(agents):
         for gate in definition.gates:
             for tool, of_gate in gate.approvals().items():
                 asked.append((f"the gate of {tool!r} of agent {'/'.join(path)!r}", of_gate))

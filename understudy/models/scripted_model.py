@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -81,6 +82,11 @@ class ScriptedRequest:
                 break
             found[:0] = results
         return tuple(found)
+
+
+counts_by_conversation: ContextVar[bool] = ContextVar("counts_by_conversation", default=False)
+"""Whether the n-th reply of a list is the n-th of each conversation, and not of the model: so a
+host that is started again continues where the conversation stands."""
 
 
 class ScriptExhausted(Exception):
@@ -186,6 +192,8 @@ class ScriptedModel(Model):
             parameters=parameters,
         )
         index = len(self.requests)
+        if counts_by_conversation.get():
+            index = sum(isinstance(message, ModelResponse) for message in messages)
         self.requests.append(request)
         if self._answer_all is not None:
             reply: Any = self._answer_all

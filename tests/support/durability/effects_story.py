@@ -36,7 +36,7 @@ from understudy import (
 from understudy.events import Event, ToolEnded, ToolStarted
 from understudy.history import HistoryEntry
 from understudy.models import ScriptedRequest
-from understudy.testing import Bank, Fault
+from understudy.testing import FakeRemote, Fault
 
 __all__ = [
     "CELLS",
@@ -129,7 +129,7 @@ class Story:
     """What is intended, each once."""
 
     def __post_init__(self) -> None:
-        self.bank = Bank(knows_keys=self.cell.keys)
+        self.bank = FakeRemote(dedupe=self.cell.keys, verb="paid")
         self.clock = FakeClock()
         self.lives = 0
         self.what_of: Callable[[str], str] = str
@@ -137,7 +137,7 @@ class Story:
 
     def fails_by(self, *faults: Fault | None) -> None:
         """The first requests to the bank fail so."""
-        self.bank = Bank(*faults, knows_keys=self.cell.keys)
+        self.bank = FakeRemote(fails=faults, dedupe=self.cell.keys, verb="paid")
 
     def anew(self, *faults: Fault | None) -> Story:
         """Another story of the same cell, whose first requests to the bank fail so."""
@@ -171,7 +171,7 @@ class Story:
             return self.bank.look_up(order, key=call_key)
         before = len(self.bank.effects)
         try:
-            return self.bank.pay(order, key=call_key)
+            return self.bank.send(order, key=call_key)
         finally:
             self.did[call_key] += len(self.bank.effects) - before
 

@@ -73,6 +73,9 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
     activation = slot.current
     if isinstance(outcome, Waiting):
         slot.set_status(Status.WAITING)  # the callers of its outcome go on waiting
+        # A recovery is over: nothing that was cut off is to be done before the time has come
+        # (test_what_is_due_in_days_happens_once_whoever_is_killed_meanwhile).
+        slot.tell_of_progress()
         decisions.go_on_if_woken(slot)
         return
     status = status_after(outcome)

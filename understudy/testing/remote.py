@@ -1,9 +1,8 @@
-"""`Bank`: a remote service whose requests fail as a test says, and that counts its payments."""
+"""`FakeRemote`: a service whose requests fail as a test says, and that counts its effects."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from understudy.testing.effects import Effect, Effects
@@ -60,41 +59,57 @@ class Fault:
         return cls(lambda: StatusError(code), happened)
 
 
-class Bank:
-    """A fake service that pays, and whose requests fail as they are told.
+class FakeRemote:
+    """A fake service with effects, whose requests fail as they are told.
 
     Its methods are plain and quick: async tools may call them, too.
 
     ```python
-    bank = Bank(Fault.no_answer())
+    bank = FakeRemote(fails=[Fault.no_answer()])
 
 
     @tool
     async def pay(ctx: ToolContext, order: str) -> str:
-        return bank.pay(order, key=ctx.call_key)
+        return bank.send(order, key=ctx.call_key)
     ```
 
     Args:
-        faults: how the requests fail, in their order; None for one that succeeds, as all do that
+        dedupe: whether a second request with the same key has no effect of its own.
+        lookup: whether it can be asked what has happened. If not, `find` and `look_up` fail.
+        fails: how the requests fail, in their order; None for one that succeeds, as all do that
             come after these.
-        knows_keys: whether a second request with the same key has no effect of its own.
+        verb: what it does, in its answers: "paid 17".
+        effects: where its effects are counted: `story.effects` in a story, whose hosts are killed.
 
     """
 
-    def __init__(self, *faults: Fault | None, knows_keys: bool = False) -> None:
-        self.effects: Effects = Effects()
-        """What it has paid."""
-        self.requests: list[Effect] = []
-        """Each request that a client has made, also those that failed or did not arrive."""
-        self.knows_keys: bool = knows_keys
-        self._faults = list(faults)
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        *,
+        dedupe: bool = False,
+        lookup: bool = True,
+        fails: Iterable[Fault | None] = (),
+        verb: str = "done",
+        effects: Effects | None = None,
+    ) -> None:
+        self.effects: Effects = Effects() if effects is None else effects
+        """What it has done."""
+        self.dedupe: bool = dedupe
+        self.lookup: bool = lookup
+        self._verb = verb
+        self._fails = list(fails)
+        self._number = self.effects.new_remote()
 
-    def pay(self, what: str, *, key: str = "") -> str:
-        """Pay for something, once more if it is paid already and no key says so.
+    @property
+    def requests(self) -> list[Effect]:
+        """Each request that a client has made, also those that failed or did not arrive."""
+        return self.effects.requests_of(self._number)
+
+    def send(self, what: str, *, key: str = "") -> str:
+        """Do something, once more if it is done already and no key says so.
 
         Args:
-            what: for what.
+            what: says what it is.
             key: the idempotency key, such as `ctx.call_key`.
 
         Raises:
@@ -103,16 +118,16 @@ class Bank:
         """
         fault = self._next_fault(what, key)
         if fault is None or fault.happened:
-            if self.knows_keys and key:
+            if self.dedupe and key:
                 self.effects.add_once(what, key)
             else:
                 self.effects.add(what, key)
         if fault is not None:
             raise fault.error()
-        return f"paid {what}"
+        return f"{self._verb} {what}"
 
     def look_up(self, what: str, *, key: str = "") -> str:
-        """Say whether something is paid. It has no effect, and fails as `pay` does.
+        """Say whether something is done. It has no effect, and fails as `send` does.
 
         Raises:
             BaseException: the error of the next fault.
@@ -121,22 +136,28 @@ class Bank:
         fault = self._next_fault(what, key)
         if fault is not None:
             raise fault.error()
-        return f"{what} is {'paid' if self.effects.of(what) else 'not paid'}"
+        found = self._find(what, "")
+        return f"{what} is {self._verb if found is not None else f'not {self._verb}'}"
 
     def find(self, what: str = "", *, key: str = "") -> Happened | DidNotHappen:
-        """What a `check` of a tool returns: whether it has paid. It never fails.
+        """What a `check` of a tool returns: whether it is done. No fault is for it.
 
         Args:
-            what: for what; empty for anything.
+            what: says what; empty for anything.
             key: by a request with this key; empty for any.
 
+        Raises:
+            StatusError: 501, if it has no look-up.
+
         """
-        for effect in self.effects:
-            if what in ("", effect.what) and key in ("", effect.key):
-                return Happened(f"paid {effect.what}")
-        return DidNotHappen()
+        found = self._find(what, key)
+        return DidNotHappen() if found is None else Happened(f"{self._verb} {found.what}")
+
+    def _find(self, what: str, key: str) -> Effect | None:
+        if not self.lookup:
+            raise StatusError(501)
+        return self.effects.find(what, key=key)
 
     def _next_fault(self, what: str, key: str) -> Fault | None:
-        with self._lock:
-            self.requests.append(Effect(what, key))
-            return self._faults.pop(0) if self._faults else None
+        before = self.effects.add_request(self._number, Effect(what, key))
+        return self._fails[before] if before < len(self._fails) else None

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.agents import by_turn, completed, contents
 from understudy import Agent, ToolContext, call, tool
-from understudy.testing import Bank, Effect, Effects, Fault, StatusError
+from understudy.testing import Effect, Effects, FakeRemote, Fault, StatusError
 from understudy.tools import DidNotHappen, Happened
 
 
@@ -28,53 +28,53 @@ from understudy.tools import DidNotHappen, Happened
 def test_a_request_fails_as_it_is_told_before_or_after_its_effect(
     fault: Fault, error: type[Exception], times: int
 ) -> None:
-    bank = Bank(fault)
+    bank = FakeRemote(fails=[fault], verb="paid")
     with pytest.raises(error):
-        bank.pay("a kettle", key="k1")
+        bank.send("a kettle", key="k1")
     assert len(bank.effects.of("a kettle")) == times
     assert bank.requests == [Effect("a kettle", "k1")]
-    assert bank.pay("a kettle", key="k1") == "paid a kettle", "the faults are over"
+    assert bank.send("a kettle", key="k1") == "paid a kettle", "the faults are over"
     assert len(bank.effects) == times + 1
 
 
 def test_none_among_the_faults_is_a_request_that_succeeds() -> None:
-    bank = Bank(None, Fault.refused())
-    bank.pay("one")
+    bank = FakeRemote(fails=[None, Fault.refused()])
+    bank.send("one")
     with pytest.raises(ConnectionRefusedError):
-        bank.pay("two")
+        bank.send("two")
     assert [effect.what for effect in bank.effects] == ["one"]
 
 
 def test_a_service_that_knows_keys_pays_once_for_each() -> None:
-    bank = Bank(Fault.reset(), knows_keys=True)
+    bank = FakeRemote(fails=[Fault.reset()], dedupe=True, verb="paid")
     with pytest.raises(ConnectionResetError):
-        bank.pay("a kettle", key="k1")
-    bank.pay("a kettle", key="k1")
+        bank.send("a kettle", key="k1")
+    bank.send("a kettle", key="k1")
     assert bank.effects.repeated() == {}
-    bank.pay("a kettle", key="k2")
-    bank.pay("a kettle")
+    bank.send("a kettle", key="k2")
+    bank.send("a kettle")
     assert bank.effects.repeated() == {"a kettle": 3}
     assert len(bank.requests) == 4
 
 
 def test_what_is_paid_is_found_by_what_it_is_for_or_by_its_key() -> None:
-    bank = Bank(Fault.no_answer(), Fault.no_answer(happened=False))
+    bank = FakeRemote(fails=[Fault.no_answer(), Fault.no_answer(happened=False)], verb="paid")
     for order in ("one", "two"):
         with pytest.raises(TimeoutError):
-            bank.pay(order, key=f"key of {order}")
+            bank.send(order, key=f"key of {order}")
     assert bank.find("one") == Happened("paid one")
     assert bank.find(key="key of one") == Happened("paid one")
     assert bank.find("one", key="another one") == DidNotHappen()
     assert bank.find("two") == DidNotHappen()
-    assert Bank().find() == DidNotHappen()
+    assert FakeRemote().find() == DidNotHappen()
 
 
 def test_a_look_up_has_no_effect_and_fails_likewise() -> None:
-    bank = Bank(Fault.reset())
+    bank = FakeRemote(fails=[Fault.reset()], verb="paid")
     with pytest.raises(ConnectionResetError):
         bank.look_up("a kettle")
     assert bank.look_up("a kettle") == "a kettle is not paid"
-    bank.pay("a kettle")
+    bank.send("a kettle")
     assert bank.look_up("a kettle") == "a kettle is paid"
     assert len(bank.effects) == 1
 
@@ -110,11 +110,11 @@ def test_an_agent_judges_its_faults_as_those_of_a_real_service(
     fault: Callable[[], Fault], outcome: str
 ) -> None:
     """J4, T2."""
-    bank = Bank(fault())
+    bank = FakeRemote(fails=[fault()], verb="paid")
 
     @tool
     async def pay(ctx: ToolContext, order: str) -> str:
-        return bank.pay(order, key=ctx.call_key)
+        return bank.send(order, key=ctx.call_key)
 
     agent = Agent("desk", by_turn(call("pay", {"order": "17"})), tools=[pay])
     ((how, _),) = contents(completed(agent.execute_sync("go")).state)

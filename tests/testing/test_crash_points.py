@@ -1,0 +1,329 @@
+"""A test is played at every point at which its host may be killed, and can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from typing import Any
+
+import pytest
+
+from understudy import (
+    Agent,
+    Completed,
+    ScriptedModel,
+    ToolContext,
+    approve,
+    call,
+    reject,
+    tool,
+)
+from understudy.errors import UsageError
+from understudy.middleware import SubAgent
+from understudy.testing import (
+    FakePeople,
+    FakeRemote,
+    Story,
+    StoryFailed,
+    crash_points,
+)
+from understudy.trust import approval
+
+MEMORY = {"store": "memory"}
+
+
+def clerk(bank: FakeRemote, *turns: Any, gated: bool = False, **options: Any) -> Agent:
+    """An agent that pays, and that says "done" then."""
+
+    @tool(**options)
+    async def pay(ctx: ToolContext, order: str) -> str:
+        return bank.send(order, key=ctx.call_key)
+
+    gates = {"pay": True} if gated else None
+    script = turns or (call("pay", {"order": "17"}), "done")
+    return Agent("clerk", ScriptedModel(script), tools=[pay], interrupt_on=gates)
+
+
+def played(test: Any, **options: Any) -> str:
+    """Play the test; what it says where it fails."""
+    with pytest.raises(StoryFailed) as failed:
+        crash_points(**{**MEMORY, **options})(test)()
+    return str(failed.value)
+
+
+@crash_points()
+def test_a_payment_under_its_key_is_made_once_at_every_point(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+    story.spawn(clerk(bank, idempotent=True))
+    assert isinstance(story.say("pay"), Completed)
+    story.finish()
+    story.effects.once("17")
+    story.same_outcome()
+
+
+@crash_points(store=["memory", "sqlite"])
+def test_a_call_in_doubt_is_not_repeated_by_itself(story: Story) -> None:
+    story.spawn(clerk(story.remote(), gated=True))
+    story.say("pay")
+    story.answer(approve())
+    story.finish()
+    story.effects.once("17")
+    story.same_outcome()
+
+
+@pytest.mark.slow
+@crash_points(store="memory", twice=True)
+def test_a_check_settles_what_two_crashes_in_a_row_have_left(story: Story) -> None:
+    bank = story.remote()
+    story.spawn(clerk(bank, check=lambda ctx, arguments: bank.find(key=ctx.call_key)))
+    story.say("pay")
+    story.finish()
+    story.effects.once("17")
+
+
+@pytest.mark.slow
+@crash_points(store="sqlite", kill="process")
+def test_a_process_that_is_killed_leaves_nothing_that_happens_twice(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+    story.spawn(clerk(bank, idempotent=True))
+    story.say("pay")
+    story.finish()
+    story.effects.once("17")
+    assert bank.requests, "what was asked of it in the process that is gone is known"
+
+
+@pytest.mark.slow
+def test_another_host_takes_over_where_the_first_one_is_killed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNDERSTUDY_POSTGRESQL", postgres_url)
+
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(dedupe=True), idempotent=True, gated=True))
+        story.say("pay")
+        story.answer(approve())
+        story.finish()
+        story.effects.once("17")
+        story.same_outcome()
+
+    crash_points(store="postgresql")(test)()
+    crash_points(store="postgresql", two_hosts=True)(test)()
+
+
+@crash_points(store="memory")
+async def test_an_async_story_with_an_agent_inside_an_agent(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+    inner = clerk(bank, idempotent=True, gated=True)
+    script = [call("task", {"task_name": "clerk", "instructions": "pay"}), "all is paid"]
+    team = SubAgent([inner], general_purpose=False)
+    boss = Agent("boss", ScriptedModel(script), middleware=[team])
+    story.spawn(boss)
+    story.say("see that it is paid")
+    story.answer(approve())
+    story.finish()
+    story.effects.once("17")
+    story.same_outcome()
+
+
+@crash_points(store="memory")
+def test_what_is_due_in_days_happens_once_whoever_is_killed_meanwhile(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+
+    @tool(idempotent=True)
+    async def pay_later(ctx: ToolContext) -> str:
+        await ctx.sleep("a while", 2 * 86_400)
+        return bank.send("17", key=ctx.call_key)
+
+    story.spawn(Agent("clerk", ScriptedModel([call("pay_later"), "done"]), tools=[pay_later]))
+    story.say("pay")
+    story.wait("3 days")
+    story.finish()
+    story.effects.once("17")
+    story.same_outcome()
+
+
+@crash_points(store="memory")
+def test_another_version_is_deployed_while_a_person_is_asked(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+    story.spawn(clerk(bank, gated=True, idempotent=True))
+    story.say("pay")
+    story.deploy(clerk(bank, gated=True, idempotent=True))
+    story.answer(approve())
+    story.finish()
+    story.effects.once("17")
+
+
+@crash_points(store="memory", people=FakePeople({"ann": ["boss"], "bob": ["boss"]}))
+def test_two_votes_are_two_votes_whoever_is_killed_between_them(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+    story.spawn(clerk(bank, ask={"approval": approval({"boss": 2})}, idempotent=True))
+    story.say("pay")
+    story.vote("ann")
+    assert not story.effects
+    story.vote("bob")
+    story.finish()
+    story.effects.once("17")
+
+
+def test_an_agent_that_pays_twice_is_found_at_the_point_where_it_does() -> None:
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(), idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+    said = played(test)
+    assert said.startswith("'17' has happened 2 times")
+    assert ">>> killed         after effect '17'" in said
+    assert "--understudy-crash-at \"after effect '17'\"" in said
+
+
+def test_one_point_alone_is_played_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    plays = 0
+
+    @crash_points(store="memory")
+    def test(story: Story) -> None:
+        nonlocal plays
+        plays += 1
+        story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
+        story.say("pay")
+        story.effects.once("17")
+
+    monkeypatch.setenv("UNDERSTUDY_CRASH_AT", "before clerk#3")
+    test()
+    assert plays == 2, "undisturbed, and at the point"
+    monkeypatch.setenv("UNDERSTUDY_CRASH_AT", "before clerk#333")
+    with pytest.raises(UsageError, match=r"passes no point 'before clerk#333'. Its points are: "):
+        test()
+
+
+def test_a_test_that_asserts_nothing_cannot_fail_and_fails_for_that() -> None:
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
+        story.say("pay")
+
+    assert "cannot fail" in played(test)
+    crash_points(store="memory", control=False)(test)()
+
+
+def test_a_story_without_an_effect_is_refused_with_a_hint() -> None:
+    elsewhere: list[str] = []
+
+    @tool
+    async def pay() -> str:
+        elsewhere.append("17")
+        return "paid"
+
+    def test(story: Story) -> None:
+        story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+        story.say("pay")
+
+    said = played(test)
+    assert said.startswith("No effect was reached")
+    assert "is not seen" in said
+
+
+def test_an_effect_that_no_record_follows_is_refused() -> None:
+    def test(story: Story) -> None:
+        story.spawn(Agent("clerk", ScriptedModel(["done"])))
+        story.say("pay")
+        story.finish()
+        story.effects.add("17")
+
+    assert played(test).startswith("No point lies between an effect and a record")
+
+
+def test_a_story_that_is_another_one_each_time_is_named_with_the_first_difference() -> None:
+    chance = random.Random(1)
+
+    def test(story: Story) -> None:
+        turns = [call("pay", {"order": str(n)}) for n in range(chance.randrange(1, 9))]
+        story.spawn(clerk(story.remote(dedupe=True), *turns, "done", idempotent=True))
+        story.say("pay")
+
+    assert "The story is not the same each time" in played(test)
+
+
+def test_a_story_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy.testing.story_hosts.PATIENCE", 0.3)
+
+    @tool
+    async def wait_for_ever() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    def test(story: Story) -> None:
+        script = ScriptedModel([call("wait_for_ever"), "done"])
+        story.spawn(Agent("clerk", script, tools=[wait_for_ever]))
+        story.say("pay")
+
+    said = played(test)
+    assert said.startswith("The story hangs")
+    assert "started wait_for_ever" in said
+
+
+def test_a_person_says_what_becomes_of_a_doubt_where_the_test_says_how() -> None:
+    asked: list[str] = []
+
+    @crash_points(store="memory", control=False)
+    def test(story: Story) -> None:
+        def say(request: Any) -> Any:
+            asked.append(request.kind)
+            return reject("it is paid") if story.effects.of("17") else approve()
+
+        story.answer_doubts(say)
+        story.spawn(clerk(story.remote(), on_unknown="ask"))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+    test()
+    assert set(asked) == {"doubt"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"store": "memory", "kill": "process"}, "lost with its process"),
+        ({"store": "sqlite", "two_hosts": True}, "two_hosts needs store='postgresql'"),
+        ({"store": "postgresql", "two_hosts": True, "kill": "in-process"}, "needs kill='process'"),
+        ({"store": "mysql"}, "'memory', 'sqlite' or 'postgresql'"),
+        ({"kill": "gently"}, "'in-process' or 'process'"),
+    ],
+)
+def test_options_that_cannot_go_together_are_refused_with_the_reason(
+    options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        crash_points(**options)
+
+
+def test_what_a_story_is_asked_that_it_cannot_do_names_the_remedy() -> None:
+    @crash_points(store="memory", control=False)
+    def test(story: Story) -> None:
+        with pytest.raises(UsageError, match="which agent"):
+            story.say("pay")
+        agent = clerk(story.remote(dedupe=True), idempotent=True)
+        story.spawn(agent)
+        with pytest.raises(UsageError, match=r"put the new one in its place by story\.deploy"):
+            story.spawn(clerk(story.remote()))
+        with pytest.raises(UsageError, match="no agent 'other' is in the story: clerk"):
+            story.say("pay", to="other")
+        with pytest.raises(UsageError, match="takes a span as '3 days'"):
+            story.wait("soon")
+        with pytest.raises(UsageError, match="needs persons whose roles can change"):
+            story.lose_role("ann", "boss")
+        story.say("pay")
+        with pytest.raises(AssertionError, match="no request is pending"):
+            story.answer(approve())
+
+    test()
+
+
+def test_fixtures_come_behind_the_story_and_each_store_is_a_test_of_its_own() -> None:
+    @crash_points(store=["memory", "sqlite"])
+    def test(story: Story, tmp_path: object) -> None: ...
+
+    assert list(inspect.signature(test).parameters) == ["tmp_path", "on_store"]
+    assert [mark.args[1] for mark in test.pytestmark] == [["memory", "sqlite"]]  # type: ignore[attr-defined]

@@ -1,0 +1,474 @@
+"""`crash_points`: a test is played once for each point at which its host may be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from understudy._base.json_values import shown
+from understudy.actors import SimulatedClock
+from understudy.agent.agent import Agent
+from understudy.agent.rule_checks import all_definitions
+from understudy.errors import UsageError
+from understudy.journal import MemoryStore, Store
+from understudy.journal.opening import open_store
+from understudy.testing.effects import Effects
+from understudy.testing.points import Entry, Watch
+from understudy.testing.story import Story, StoryFailed
+from understudy.testing.story_hosts import (
+    WATCHED,
+    ForkedHost,
+    Hangs,
+    InProcessHost,
+    Notes,
+    Setting,
+    StoryHost,
+)
+from understudy.tools.function_tool import Tool
+
+Kill = Literal["in-process", "process"]
+CRASH_AT = "UNDERSTUDY_CRASH_AT"
+SEED = "UNDERSTUDY_SEED"
+POSTGRESQL = "UNDERSTUDY_POSTGRESQL"
+SHOWN_BEFORE, SHOWN_AFTER = 30, 40
+"""So many lines of a story are shown before and after the point at which its host was killed."""
+MOST_PAIRS = 200
+"""Of pairs of points, as many are played: drawn by the seed, where there are more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a story is played."""
+
+    store: str
+    kill: Kill = "in-process"
+    twice: bool = False
+    two_hosts: bool = False
+    control: bool = True
+    seed: int = 1
+    runtime: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Play:
+    """One play of a story: what happened in it."""
+
+    watch: Watch
+    ends: dict[str, tuple[str, str]] = field(default_factory=dict)
+    error: BaseException | None = None
+    effects: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What came of all plays of a story on one store."""
+
+    store: str
+    points: int
+    """At how many points the host was killed."""
+    plays: int
+    control: str
+    """At which point the careless build was found; empty where no control was played."""
+
+
+def crash_points(
+    *,
+    store: str | Sequence[str] = ("memory", "sqlite"),
+    kill: Kill | None = None,
+    twice: bool = False,
+    two_hosts: bool = False,
+    control: bool = True,
+    **runtime: Any,
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Play a test once undisturbed, and once for each point at which its host may be killed.
+
+    ```python
+    @crash_points()
+    def test_a_refund_is_paid_once(story):
+        bank = story.remote(dedupe=True)
+        story.spawn(make_desk(bank))
+        story.say("Refund order 17")
+        story.answer(approve())
+        story.finish()
+        story.effects.once("17")
+        story.same_outcome()
+    ```
+
+    A point is before and after each record, or records that are always written together, becomes
+    durable, and behind each effect. Its name has the number of the record, so it is the same in
+    each play. After that a *control* is played: the same test in a world where keys and look-ups
+    are ignored, and each call that was cut off is repeated. The test must fail there; if it does
+    not, it can never fail, and that is the failure.
+
+    The first parameter of the test is the `Story`; what follows are fixtures of pytest. The test is
+    a plain function, or an async one.
+
+    Args:
+        store: `"memory"`, `"sqlite"`, `"postgresql"` (the URL of a server in the environment, as
+            `UNDERSTUDY_POSTGRESQL`), or several: each is a test of its own under pytest.
+        kill: `"in-process"`: the host is cut off, which takes milliseconds. `"process"`: it is a
+            process, and gets `SIGKILL`. By default the former; with `two_hosts` the latter.
+        two_hosts: another host is there, and takes over where the first one is killed. That needs
+            `store="postgresql"`.
+        twice: the next host is killed, too, at each point that comes after the first one.
+        control: whether the control is played.
+        runtime: options of the runtimes, such as `rules` or `people`.
+
+    Raises:
+        UsageError: if the options do not fit together.
+
+    """
+    stores = [store] if isinstance(store, str) else list(store)
+    how = kill or ("process" if two_hosts else "in-process")
+    for each in stores:
+        _check(each, how, two_hosts=two_hosts)
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., None]:
+        _, *fixtures = inspect.signature(test).parameters.values()
+
+        @functools.wraps(test)
+        def played(*args: Any, **given: Any) -> None:
+            __tracebackhide__ = True
+            chosen = given.pop("on_store", None)
+            for each in stores if chosen is None else [chosen]:
+                options = Options(
+                    store=each,
+                    kill=how,
+                    twice=twice,
+                    two_hosts=two_hosts,
+                    control=control,
+                    seed=int(os.environ.get(SEED, "1")),
+                    runtime=runtime,
+                )
+                play_all(functools.partial(test, *args, **given), options, name=test.__qualname__)
+
+        del played.__wrapped__  # its signature is not that of the test
+        parameters = list(fixtures)
+        pytest = sys.modules.get("pytest")
+        if pytest is not None and len(stores) > 1:
+            parameters.append(inspect.Parameter("on_store", inspect.Parameter.KEYWORD_ONLY))
+            played = pytest.mark.parametrize("on_store", stores)(played)
+        played.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return played
+
+    return decorate
+
+
+def _check(store: str, kill: str, *, two_hosts: bool) -> None:
+    if store not in ("memory", "sqlite", "postgresql"):
+        raise UsageError(
+            f"crash_points: `store` is 'memory', 'sqlite' or 'postgresql', got {shown(store)}"
+        )
+    if kill not in ("in-process", "process"):
+        raise UsageError(f"crash_points: `kill` is 'in-process' or 'process', got {shown(kill)}")
+    if kill == "process" and store == "memory":
+        raise UsageError(
+            "crash_points: what is in memory is lost with its process, so kill='process' needs "
+            "store='sqlite' or 'postgresql'"
+        )
+    if two_hosts and store != "postgresql":
+        raise UsageError(
+            f"crash_points: two_hosts needs store='postgresql', got {store!r}: no other store "
+            "is for several hosts"
+        )
+    if two_hosts and kill != "process":
+        raise UsageError(
+            "crash_points: two_hosts needs kill='process': a host that is cut off in-process gives "
+            "its lease up, and so would be no test of a takeover"
+        )
+    if kill == "process" and not hasattr(os, "fork"):
+        raise UsageError("crash_points: kill='process' needs os.fork, which this system lacks")
+
+
+def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the story") -> Played:
+    """Play a story undisturbed, at each point, and its control.
+
+    Raises:
+        StoryFailed: if a play fails, or the control does not.
+
+    """
+    __tracebackhide__ = True
+    baseline = _play(test, options, ())
+    if isinstance(baseline.error, StoryFailed):
+        raise _failure(name, options, (), baseline) from baseline.error
+    if baseline.error is not None:
+        raise baseline.error
+    wanted = os.environ.get(CRASH_AT)
+    points = list(dict.fromkeys(baseline.watch.passed))
+    if wanted:
+        chosen = [tuple(wanted.split(" then "))]
+        if unknown := [each for each in chosen[0][:1] if each not in points]:
+            raise UsageError(
+                f"{name} passes no point {unknown[0]!r}. Its points are: {'; '.join(points)}"
+            )
+    else:
+        _check_health(baseline)
+        chosen = [(point,) for point in points]
+    plays = 1
+    for kills in chosen:
+        play = _play(test, options, kills, baseline)
+        plays += 1
+        if play.error is not None:
+            raise _failure(name, options, kills, play) from play.error
+        if options.twice and not wanted:
+            for pair in _pairs(kills[0], play, options):
+                second = _play(test, options, pair, baseline)
+                plays += 1
+                if second.error is not None:
+                    raise _failure(name, options, pair, second) from second.error
+    found = ""
+    if options.control and not wanted:
+        found = _control(test, options, points, baseline, name)
+    return Played(store=options.store, points=len(points), plays=plays, control=found)
+
+
+def _pairs(first: str, play: Play, options: Options) -> list[tuple[str, str]]:
+    """This point, and each one that the next host passes, as far as they are not too many."""
+    at = play.watch.passed.index(first) if first in play.watch.passed else 0
+    later = [point for point in dict.fromkeys(play.watch.passed[at + 1 :]) if point != first]
+    if len(later) > MOST_PAIRS:
+        later = random.Random(f"{options.seed} {first}").sample(later, MOST_PAIRS)  # noqa: S311
+    return [(first, second) for second in later]
+
+
+def _check_health(baseline: Play) -> None:
+    entries = baseline.watch.entries
+    effects = [at for at, entry in enumerate(entries) if entry.what == "effect"]
+    if not effects:
+        raise StoryFailed(
+            "No effect was reached: this test proves nothing about what happens once. Effects are "
+            "those of story.effects, and of services that story.remote() makes; what a tool does "
+            "elsewhere, as into a list of its own, is not seen."
+        )
+    last = max(at for at, entry in enumerate(entries) if entry.what == "records")
+    if min(effects) > last:
+        raise StoryFailed(
+            "No point lies between an effect and a record: the effects come after all records, so "
+            "no crash can repeat them. Have a tool make them."
+        )
+
+
+def _control(
+    test: Callable[[Story], Any], options: Options, points: list[str], baseline: Play, name: str
+) -> str:
+    """The point at which the careless build is found out."""
+    # An effect that is repeated was there before the kill: those points come first.
+    at_effects = [point for point in points if point.startswith("after effect")]
+    others = [point for point in points if not point.startswith("after effect")]
+    for point in (*at_effects, *others):
+        play = _play(test, options, (point,), baseline, is_careless=True)
+        if isinstance(play.error, AssertionError):
+            return point
+    raise StoryFailed(
+        f"{name} cannot fail: in a world where keys and look-ups are ignored, and each call that "
+        f"was cut off is repeated, it passes at all of its {len(points)} points. Assert what must "
+        "hold: story.effects.once(...)"
+    )
+
+
+def _play(
+    test: Callable[[Story], Any],
+    options: Options,
+    kills: tuple[str, ...],
+    baseline: Play | None = None,
+    *,
+    is_careless: bool = False,
+) -> Play:
+    """Play a story, and kill its host at these points."""
+    watch = Watch(kills=list(kills))
+    effects = Effects().in_story(
+        is_careless=is_careless, excused=lambda: "in doubt" if watch.doubts() else ""
+    )
+    play = Play(watch)
+    with _stores(options) as (open_next, folder):
+        setting = Setting(
+            open_store=open_next,
+            watch=watch,
+            effects=effects,
+            clock=SimulatedClock(),
+            options=options.runtime,
+        )
+
+        notes = Notes(folder / "notes")
+
+        def start(setting: Setting) -> StoryHost:
+            if options.kill == "process":
+                return ForkedHost(setting, notes)
+            return InProcessHost(setting)
+
+        careless = _Careless() if is_careless else None
+        ends = None if baseline is None else baseline.ends
+        story = Story(
+            setting,
+            start,
+            hosts=2 if options.two_hosts else 1,
+            baseline=ends,
+            prepare=None if careless is None else careless.change,
+        )
+        try:
+            result = test(story)
+            if inspect.isawaitable(result):
+                asyncio.run(_awaited(result))
+            if not story.is_finished:
+                story.finish()
+            if kills and watch.kills:
+                raise StoryFailed(_not_reached(watch, baseline))
+        except Hangs as hang:
+            play.error = StoryFailed("The story hangs: a call has no answer, and all is still.")
+            play.error.__cause__ = hang
+        except Exception as error:
+            play.error = error
+        finally:
+            story.destroy()
+            if careless is not None:
+                careless.restore()
+        play.ends, play.effects = story.ends(), len(effects)
+    return play
+
+
+async def _awaited(work: Any) -> None:
+    await work
+
+
+def _not_reached(watch: Watch, baseline: Play | None) -> str:
+    """Why a point was not passed: the story is not the same each time."""
+    before = [] if baseline is None else baseline.watch.passed
+    for number, (was, now) in enumerate(zip(before, watch.passed, strict=False)):
+        if was != now:
+            return (
+                f"The story is not the same each time: its point {number + 1} was {was!r}, and is "
+                f"{now!r}. Take away what differs: random numbers, times of the machine, the order "
+                "of threads."
+            )
+    return (
+        f"The story is not the same each time: it has passed {len(watch.passed)} points and not "
+        f"{watch.kills[0]!r}, which it has passed before."
+    )
+
+
+class _Careless:
+    """Has the tools of agents repeated after each crash, and asks no service what they did."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def change(self, agent: Agent) -> None:
+        """Change the tools of an agent and of the agents inside it, for now."""
+        for _, definition in all_definitions([agent]):
+            for tool in definition.tools.values():
+                if isinstance(tool, Tool) and tool.effect != "read_only":
+                    self._set(tool, "effect", "idempotent")
+                    self._set(tool, "check", None)
+
+    def restore(self) -> None:
+        """Make the tools again what they were."""
+        for tool, name, value in reversed(self._before):
+            setattr(tool, name, value)
+
+    def _set(self, tool: Tool, name: str, value: Any) -> None:
+        self._before.append((tool, name, getattr(tool, name)))
+        setattr(tool, name, value)
+
+
+# ------------------------------------------------------------------------------ stores
+
+_postgres_numbers = iter(range(1, 1_000_000))
+
+
+@contextmanager
+def _stores(options: Options) -> Iterator[tuple[Callable[[], Store], Path]]:
+    """What opens the store of a play as each of its hosts does, and a folder of the play."""
+    # In memory, where there is room for it: no story is about the disk.
+    memory = Path("/dev/shm")  # noqa: S108
+    room = memory if memory.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="understudy-", dir=room) as name:
+        folder = Path(name)
+        if options.store == "memory":
+            last = MemoryStore()
+
+            def next_one() -> Store:
+                nonlocal last
+                last = copy(last)  # it keeps the same records, and is not the one of a dead host
+                for name in WATCHED:
+                    vars(last).pop(name, None)
+                return last
+
+            yield next_one, folder
+        elif options.store == "sqlite":
+            yield lambda: open_store(f"sqlite:///{folder}/store.db", durability="off"), folder
+        else:
+            yield from _postgres_store(folder)
+
+
+def _postgres_store(folder: Path) -> Iterator[tuple[Callable[[], Store], Path]]:
+    from understudy.journal.database_store import DatabaseStore
+    from understudy.journal.postgres.backend import PostgresBackend
+
+    url = os.environ.get(POSTGRESQL)
+    if not url:
+        raise UsageError(
+            "crash_points: store='postgresql' needs a server: --understudy-postgresql=URL, or "
+            f"{POSTGRESQL} in the environment"
+        )
+    schema = f"story_{os.getpid()}_{next(_postgres_numbers)}"
+    numbers = iter(range(1, 1_000_000))
+
+    def next_one() -> Store:
+        host = f"host {next(numbers)}"
+        backend = PostgresBackend(url, host=host, schema=schema, durability="off", lease=1.0)
+        return DatabaseStore(backend)
+
+    try:
+        yield next_one, folder
+    finally:
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+# ------------------------------------------------------------------------------ what a failure says
+
+
+def _failure(name: str, options: Options, kills: Sequence[str], play: Play) -> StoryFailed:
+    at = " then ".join(kills)
+    killed = f"The host was killed {at}" if kills else "No host was killed"
+    lines = [f"{play.error}", "", f"{killed} (store: {options.store}):", ""]
+    lines += list(_shown(play.watch.entries))
+    if kills:
+        again = f'pytest -k {name.rpartition(".")[2]} --understudy-crash-at "{at}"'
+        lines += ["", f"Once more: {again}"]
+    return StoryFailed("\n".join(lines))
+
+
+def _shown(entries: Sequence[Entry]) -> Iterator[str]:
+    """The story, a line for each entry. Long before the point it is left out."""
+    at = next((n for n, entry in enumerate(entries) if entry.what == "killed"), len(entries))
+    first = max(0, at - SHOWN_BEFORE)
+    if first:
+        yield f"  ... {first} lines before"
+    for entry in entries[first : at + SHOWN_AFTER]:
+        match entry.what:
+            case "records":
+                yield f"    {entry.name:<14} {entry.text}"
+            case "effect":
+                yield f"    effect         {entry.text!r}"
+            case "request":
+                pass
+            case "killed":
+                yield f">>> killed         {entry.text}"
+            case "host":
+                yield f"  the host {entry.text}"
+            case verb:
+                yield f"  {' '.join(filter(None, (verb, entry.agent)))}: {entry.text}".rstrip(": ")

@@ -1,0 +1,502 @@
+"""`Story`: what callers and persons do with agents, while the hosts of these agents are killed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from understudy._base.json_values import shown
+from understudy.agent.agent import Agent
+from understudy.errors import NotInterrupted, Quarantined, UnknownAgent, UsageError
+from understudy.interrupts import Decision, Request, approve, respond
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Stopped, Waiting
+from understudy.state.next_due import next_due
+from understudy.testing.effects import Effects
+from understudy.testing.people import FakePeople
+from understudy.testing.points import Entry, Watch
+from understudy.testing.remote import FakeRemote, Fault
+from understudy.testing.story_hosts import Hangs, Killed, Setting, StoryHost
+
+DoubtAnswer = Literal["truthfully", "run it again"] | Callable[[Request], Decision]
+"""How the persons of a story answer a request about a call in doubt."""
+
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?) (second|minute|hour|day|week)s?")
+KNOWN_FOR = 61.0
+"""Seconds after which a runtime asks anew who a person is."""
+MOST_STEPS = 50
+"""How often a call is continued before the story counts as one that never ends."""
+
+
+class StoryFailed(AssertionError):
+    """A play of a story has failed. Its text is the story, with the point marked."""
+
+
+class Story:
+    """What a test does with agents. Each call waits until its answer is there.
+
+    A call whose host is killed is made again at the next host, under the same id, as a caller does
+    that retries. `crash_points` makes stories.
+    """
+
+    effects: Effects
+    """What has happened in the world. Effects that are counted elsewhere are not seen."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        start: Callable[[Setting], StoryHost],
+        *,
+        hosts: int = 1,
+        baseline: Mapping[str, tuple[str, str]] | None = None,
+        prepare: Callable[[Agent], None] | None = None,
+    ) -> None:
+        self.effects = setting.effects
+        self._setting = setting
+        self._start = start
+        self._hosts_wanted = hosts
+        self._hosts: list[StoryHost] = []
+        self._has_started = self._turn = 0
+        self._baseline = baseline
+        self._prepare = prepare
+        """Changes the agents of a control; None in the plays of the test itself."""
+        self._ids: list[str] = []
+        """The agents of the story, in the order in which they were spawned."""
+        self._definitions: dict[str, str] = {}
+        self._messages = self._kills = 0
+        self._doubts: DoubtAnswer = "truthfully" if prepare is None else "run it again"
+        self._ends: dict[str, Outcome] = {}
+        self.is_finished = self._is_finishing = False
+
+    # ------------------------------------------------------------------- what a test calls
+
+    def spawn(self, agent: Agent[Any, Any], *, id: str | None = None) -> str:
+        """Spawn an agent.
+
+        Args:
+            agent: its definition.
+            id: its id; by default the name of the definition, from the second agent of it on with a
+                number.
+
+        Returns:
+            The id.
+
+        Raises:
+            UsageError: if another definition of this name is in the story: `deploy` it.
+
+        """
+        name = agent.name
+        if self._setting.agents.setdefault(name, agent) is not agent:
+            raise UsageError(
+                f"story.spawn: the story has another agent {name!r} already: spawn the same object "
+                "again, or put the new one in its place by story.deploy(agent)"
+            )
+        if self._prepare is not None:
+            self._prepare(agent)
+        number = 1 + sum(each == name for each in self._definitions.values())
+        id = id or (name if number == 1 else f"{name}-{number}")
+        if id in self._definitions:
+            raise UsageError(f"story.spawn: an agent {id!r} is in the story already")
+        self._definitions[id] = name
+        self._ids.append(id)
+        self._end_hosts()  # the next one knows the definition
+        return id
+
+    def remote(
+        self, *, dedupe: bool = False, lookup: bool = True, fails: Any = (), verb: str = "done"
+    ) -> FakeRemote:
+        """A remote service whose effects are those of the story. See `FakeRemote`."""
+        given: list[Fault | None] = list(fails)
+        return FakeRemote(
+            dedupe=dedupe, lookup=lookup, fails=given, verb=verb, effects=self.effects
+        )
+
+    def say(self, prompt: Any, *, to: str | None = None, **options: Any) -> Outcome:
+        """Send a message to an agent, and wait for the outcome of its run.
+
+        Args:
+            prompt: the message.
+            to: the id of the agent; by default the only one.
+            options: as of `AgentRef.run`.
+
+        """
+        id, message_id = self._only(to), self._next_message()
+        self._note("say", id, shown(prompt))
+        return self._outcome(
+            id, lambda host: host.do("run", self._definitions[id], id, prompt, message_id, options)
+        )
+
+    def send(self, prompt: Any, *, to: str | None = None, **options: Any) -> str:
+        """Send a message to an agent, and wait until it is recorded; its id.
+
+        Args:
+            prompt: the message.
+            to: the id of the agent; by default the only one.
+            options: as of `AgentRef.send`.
+
+        """
+        id, message_id = self._only(to), self._next_message()
+        self._note("send", id, shown(prompt))
+        answer: str = self._do(
+            lambda host: host.do("send", self._definitions[id], id, prompt, message_id, options)
+        )
+        return answer
+
+    def steer(self, prompt: Any, *, to: str | None = None) -> str:
+        """Add a message to the run that is under way; its id."""
+        return self.send(prompt, to=to, steer=True)
+
+    def answer(
+        self,
+        decision: Decision | Callable[[Request], Decision],
+        *,
+        to: str | None = None,
+        tool: str | None = None,
+    ) -> Outcome:
+        """Decide the requests that are pending, and wait for the outcome of the run.
+
+        Args:
+            decision: for each of them; or a function of the request.
+            to: the id of the agent; by default the only one.
+            tool: only the requests about this tool.
+
+        Raises:
+            AssertionError: if no such request is pending, and none was answered before a host of
+                the story was killed.
+
+        """
+        id = self._only(to)
+        outcome = self._outcome(id, lambda host: host.do("outcome", id))
+        requests = outcome.requests if isinstance(outcome, Interrupted) else ()
+        wanted = [each for each in requests if tool in (None, each.tool_name)]
+        if not wanted:
+            raise AssertionError(
+                f"story.answer: no request {f'about {tool!r} ' if tool else ''}is pending: the "
+                f"outcome is {_told(outcome)}"
+            )
+        decisions = {each.id: decision(each) if callable(decision) else decision for each in wanted}
+        said = ", ".join(f"{decisions[each.id].type} {each.tool_name}" for each in wanted)
+        self._note("answer", id, said)
+        return self._outcome(id, lambda host: host.do("resume", id, decisions))
+
+    def vote(
+        self, by: str, decision: Decision | None = None, *, to: str | None = None
+    ) -> Outcome | None:
+        """Have a person vote on the requests of an agent that need the votes of several.
+
+        Args:
+            by: the name by which the person logs in.
+            decision: the vote; by default to approve.
+            to: the id of the agent; by default the only one.
+
+        Returns:
+            The outcome of the run.
+
+        """
+        id = self._only(to)
+        vote = replace(decision or approve(), by=by)
+        outcome = self._outcome(id, lambda host: host.do("outcome", id))
+        requests = outcome.requests if isinstance(outcome, Interrupted) else ()
+        decisions = {each.id: vote for each in requests}
+        if not decisions:
+            raise AssertionError(f"story.vote: nothing is pending: the outcome is {_told(outcome)}")
+        self._note("vote", id, f"{by}: {vote.type}")
+        self._do_once(lambda host: host.do("decide", id, decisions), id)
+        return self._outcome(id, lambda host: host.do("outcome", id))
+
+    def lose_role(self, name: str, role: str) -> None:
+        """Take a role from a person of `people`, and wait until the runtime sees it.
+
+        Raises:
+            UsageError: if the story has no `FakePeople`.
+
+        """
+        if not isinstance(self._setting.options.get("people"), FakePeople):
+            raise UsageError(
+                "story.lose_role needs persons whose roles can change: "
+                "@crash_points(people=FakePeople({...}))"
+            )
+        self._note("lose_role", text=f"{name}: {role}")
+        is_done = False
+
+        def lose(host: StoryHost) -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                host.do("people", "lose_role", name, role)
+
+        self._do(lose)
+        self.wait(KNOWN_FOR)
+
+    def answer_doubts(self, how: DoubtAnswer) -> None:
+        """Say how persons answer requests about calls in doubt, from now on.
+
+        Args:
+            how: `"truthfully"`: they look into `effects`, and respond with what has happened, or
+                let the call run if nothing has. So they do by default. `"run it again"`: they let
+                it run. Or a function of the request that returns the decision.
+
+        """
+        if not callable(how) and how not in ("truthfully", "run it again"):
+            raise UsageError(
+                "story.answer_doubts takes 'truthfully', 'run it again', or a function of the "
+                f"request, got {shown(how)}"
+            )
+        if self._prepare is None:
+            self._doubts = how
+
+    def cancel(self, *, to: str | None = None) -> Outcome | None:
+        """Cancel the run of an agent."""
+        id = self._only(to)
+        self._note("cancel", id)
+        outcome: Outcome | None = self._do(lambda host: host.do("cancel", id))
+        return outcome
+
+    def wait(self, span: str | timedelta | float) -> None:
+        """Let time pass, by the clock of the story, and what is due by then be done.
+
+        Args:
+            span: as `"3 days"`, a timedelta, or seconds.
+
+        """
+        seconds = _seconds(span)
+        self._note("wait", text=shown(span))
+        self._advance(self._setting.clock.now() + timedelta(seconds=seconds))
+        self._rest()
+
+    def deploy(self, *agents: Agent[Any, Any]) -> None:
+        """Stop the host in order, and start one that has these definitions in the place of the old.
+
+        Args:
+            agents: the new versions, by the names of the old ones; none for a mere restart.
+
+        """
+        for agent in agents:
+            if agent.name not in self._setting.agents:
+                raise UsageError(f"story.deploy: no agent {agent.name!r} is in the story: spawn it")
+            if self._prepare is not None:
+                self._prepare(agent)
+            self._setting.agents[agent.name] = agent
+        self._note("deploy", text=", ".join(agent.name for agent in agents))
+        self._end_hosts()
+        self._rest()
+
+    def finish(self) -> None:
+        """Wait until no run is under way, and end the hosts. Time passes for runs that sleep."""
+        self._is_finishing = True
+        self._rest()
+        # Race: the point at which the host is killed may be behind the answer to the last call.
+        while self._end_hosts():
+            self._rest()
+        self.is_finished = True
+
+    def outcome(self, *, of: str | None = None) -> Outcome | None:
+        """The outcome of the run of an agent, as it is now."""
+        id = self._only(of)
+        return self._outcome(id, lambda host: host.do("outcome", id))
+
+    def same_outcome(self) -> None:
+        """Assert that each agent has the outcome that it has where no host is killed.
+
+        Of a call that must not be repeated, and that was cut off, the model is told that nobody
+        knows what it did: outcomes of agents with such a doubt may differ.
+
+        Raises:
+            AssertionError: if an outcome differs.
+
+        """
+        __tracebackhide__ = True
+        if not self.is_finished:
+            self.finish()
+        if self._baseline is None or self._setting.watch.doubts():
+            return
+        for id, outcome in self._ends.items():
+            told, wanted = _told(outcome), self._baseline.get(id)
+            if told != wanted:
+                raise AssertionError(f"{id} ends as {told}, and undisturbed as {wanted}")
+
+    # ------------------------------------------------------------------- for the plays
+
+    def ends(self) -> dict[str, tuple[str, str]]:
+        """By the ids of the agents, the outcomes of their last runs, as they are compared."""
+        return {id: _told(outcome) for id, outcome in self._ends.items()}
+
+    def destroy(self) -> None:
+        """End what is still there. Raises nothing."""
+        with suppress(Hangs):
+            self._end_hosts()
+
+    # ------------------------------------------------------------------- how it is done
+
+    @property
+    def _watch(self) -> Watch:
+        return self._setting.watch
+
+    def _note(self, verb: str, agent: str = "", text: str = "") -> None:
+        self._watch.note(Entry(what=verb, agent=agent, text=text))
+
+    def _next_message(self) -> str:
+        self._messages += 1
+        return f"story-{self._messages}"
+
+    def _only(self, id: str | None) -> str:
+        if id is None:
+            if len(self._ids) != 1:
+                raise UsageError(
+                    f"which agent? The story has {', '.join(self._ids) or 'none'}: name it by `to=`"
+                )
+            return self._ids[0]
+        if id not in self._definitions:
+            raise UsageError(f"no agent {id!r} is in the story: {', '.join(self._ids) or 'none'}")
+        return id
+
+    def _there(self) -> StoryHost:
+        """A host that is there: each in turn. Those that are not there yet are started."""
+        while True:
+            self._hosts = [host for host in self._hosts if host.is_there()]
+            if len(self._hosts) == self._hosts_wanted:
+                self._turn += 1
+                return self._hosts[self._turn % len(self._hosts)]
+            again = " again" if self._has_started >= self._hosts_wanted else ""
+            self._note("host", text=f"starts{again}")
+            self._has_started += 1
+            with suppress(Killed):
+                host = self._start(self._setting)
+                host.do("recover")
+                self._hosts.append(host)
+
+    def _end_hosts(self) -> bool:
+        """End the hosts that are there; whether one of them was killed before it had ended."""
+        hosts, self._hosts = self._hosts, []
+        ended = [host.end() for host in hosts if host.is_there()]
+        return any(ended)
+
+    def _do(self, ask: Callable[[StoryHost], Any]) -> Any:
+        """Ask a host, and the next one if that is killed before it has answered."""
+        while True:
+            host = self._there()
+            try:
+                return ask(host)
+            except Killed:
+                self._kills += 1
+                self._hosts.remove(host)
+
+    def _outcome(self, id: str, ask: Callable[[StoryHost], Any]) -> Outcome:
+        """The outcome of a run, once the doubts are answered that a kill leaves."""
+        outcome: Outcome = self._do_once(ask, id)
+        for _ in range(MOST_STEPS):
+            if isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined):
+                outcome = self._do_once(lambda host: host.do("retry", id), id)
+                continue
+            if isinstance(outcome, Waiting) and self._passes(outcome):
+                outcome = self._do_once(lambda host: host.do("outcome", id), id)
+                continue
+            doubts = self._doubtful(outcome)
+            if not doubts:
+                self._ends[id] = outcome
+                return outcome
+            decisions = {each.id: self._decision(each) for each in doubts}
+            said = ", ".join(f"{decisions[each.id].type} {each.tool_name}" for each in doubts)
+            self._note("doubt", id, said)
+            outcome = self._do_once(lambda host: host.do("resume", id, decisions), id)  # noqa: B023
+        raise AssertionError(f"{id} comes to no end: its outcome is {_told(outcome)} again")
+
+    def _passes(self, outcome: Waiting) -> bool:
+        """Let the time pass until the run continues, if it is to; whether it has.
+
+        A call in doubt is checked after a minute. The callers of a story do not wait for that.
+        """
+        due = next_due(outcome.state)
+        if due is None or not (
+            self._is_finishing or all(wait.kind == "check" for wait in outcome.waits)
+        ):
+            return False
+        self._advance(due)
+        return True
+
+    def _advance(self, to: datetime) -> None:
+        clock = self._setting.clock
+
+        def advance(host: StoryHost) -> None:
+            left = (to - clock.now()).total_seconds()
+            if left > 0:
+                host.do("advance", left)
+
+        self._do(advance)
+
+    def _do_once(self, ask: Callable[[StoryHost], Any], id: str) -> Any:
+        """Ask. Made again after a kill, it may find that it was done before."""
+        kills = self._kills
+        try:
+            return self._do(ask)
+        except NotInterrupted:
+            if self._kills == kills:
+                raise
+            return self._do(lambda host: host.do("outcome", id))
+
+    def _doubtful(self, outcome: Outcome) -> list[Request]:
+        if not isinstance(outcome, Interrupted):
+            return []
+        return [each for each in outcome.requests if each.kind == "doubt" or each.doubts]
+
+    def _decision(self, request: Request) -> Decision:
+        if callable(self._doubts):
+            return self._doubts(request)
+        if self._doubts == "run it again":
+            return approve()
+        keys = [request.call_key, *(each.call_key for each in request.doubts)]
+        for key in keys:
+            if happened := self._watch.happened(key):
+                return respond(happened[0])
+        if unknown := self._watch.effects_of_unknown_calls():
+            raise UsageError(
+                f"whether the call of {request.tool_name!r} in doubt had the effect {unknown[0]!r} "
+                "cannot be known, since several calls were under way: give the effect its key, "
+                "effects.add(what, key=ctx.call_key), or say how by story.answer_doubts(...)"
+            )
+        return approve()
+
+    def _rest(self) -> None:
+        """Wait until no agent has a run under way."""
+        for id in self._ids:
+            if id in self._ends or self._messages:
+                self._end_of(id)
+
+    def _end_of(self, id: str) -> None:
+        try:
+            outcome = self._do(lambda host: host.do("outcome", id))
+        except UnknownAgent:
+            return  # nothing was said to it yet
+        if outcome is not None:
+            self._outcome(id, lambda _: outcome)
+
+
+def _seconds(span: str | timedelta | float) -> float:
+    if isinstance(span, timedelta):
+        return span.total_seconds()
+    if isinstance(span, str):
+        found = _SPAN.fullmatch(span)
+        if found is None:
+            raise UsageError(
+                f"story.wait takes a span as '3 days' or '90 seconds', got {shown(span)}"
+            )
+        return float(found[1]) * _UNITS[found[2]]
+    return span
+
+
+def _told(outcome: Outcome | None) -> tuple[str, str]:
+    """An outcome, as it is compared and shown."""
+    match outcome:
+        case Completed(text=text):
+            return "Completed", text or ""
+        case Failed(error=error):
+            return "Failed", error.message
+        case Stopped():
+            return "Stopped", ""
+        case Interrupted(requests=requests):
+            return "Interrupted", ", ".join(each.tool_name for each in requests)
+    return type(outcome).__name__, ""

@@ -1,0 +1,526 @@
+"""The hosts of a story: runtimes that can be killed at a point, in this process or in a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, cast
+
+from understudy.actors import Runtime, SimulatedClock
+from understudy.agent.agent import Agent
+from understudy.errors import Fenced
+from understudy.journal import Store
+from understudy.journal.contracts import IndexStatus
+from understudy.journal.index_status import WAITING, index_entry_of, index_status_of
+from understudy.models.scripted_model import counts_by_conversation
+from understudy.outcomes import Waiting
+from understudy.state.agent_state import AgentState
+from understudy.state.next_due import next_due
+from understudy.state.records import Record
+from understudy.state.waits import is_woken, waits_of
+from understudy.testing.effects import Effect, Effects, current_host
+from understudy.testing.points import Watch
+
+PATIENCE = 30.0
+"""Seconds after which a call of a story counts as hanging, though nothing in a story takes time."""
+
+
+_CHANGES = ("claim", "claim_to_keep", "compact", "delete", "add_trust")
+WATCHED = ("journal", "release", *_CHANGES)
+"""The methods of a store through which a host of a story writes."""
+
+
+LOOK = 0.02
+"""Seconds between two looks at an agent whose outcome is not there."""
+
+
+class Killed(Exception):
+    """The host was killed before it had answered."""
+
+
+class Hangs(Exception):
+    """A call has no answer, and nothing happens any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the hosts of one play of a story share."""
+
+    open_store: Callable[[], Store]
+    """Opens the store, as a host that starts."""
+    watch: Watch
+    effects: Effects
+    clock: SimulatedClock
+    agents: dict[str, Agent] = field(default_factory=dict)
+    """By name. What is deployed changes."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the runtimes."""
+
+
+class StoryHost(ABC):
+    """A host of a story: it does what the callers of the story ask for."""
+
+    @abstractmethod
+    def do(self, verb: str, *given: Any) -> Any:
+        """Do what a caller asks for; `verb` is a method of `_Verbs`.
+
+        Raises:
+            Killed: if the host was killed before it had answered.
+            Hangs: if there is no answer.
+            Exception: as the runtime raises it.
+
+        """
+
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Whether it is there still."""
+
+    @abstractmethod
+    def end(self) -> bool:
+        """End as a host that stops; whether it was killed before it had ended."""
+
+
+class _Verbs:
+    """What callers ask of a runtime, from another thread."""
+
+    def __init__(self, runtime: Runtime, setting: Setting) -> None:
+        self._runtime = runtime
+        self._clock = setting.clock
+        self._people = setting.options.get("people")
+
+    def run(
+        self, agent: str, id: str, prompt: Any, message_id: str, options: dict[str, Any]
+    ) -> Any:
+        ref = self._runtime.spawn(agent, id=id)
+        return self._outcome(id, ref.run(prompt, message_id=message_id, **options))
+
+    def send(
+        self, agent: str, id: str, prompt: Any, message_id: str, options: dict[str, Any]
+    ) -> Any:
+        ref = self._runtime.spawn(agent, id=id)
+        return _answer(ref.send(prompt, message_id=message_id, **options))
+
+    def resume(self, id: str, decisions: Any) -> Any:
+        return self._outcome(id, self._runtime.get(id).resume(decisions))
+
+    def decide(self, id: str, decisions: Any) -> None:
+        _answer(self._runtime.get(id).decide(decisions))
+
+    def state(self, id: str) -> Any:
+        return _answer(self._runtime.get(id).state())
+
+    def people(self, method: str, name: str, role: str) -> None:
+        getattr(self._people, method)(name, role)
+
+    def cancel(self, id: str) -> Any:
+        return self._outcome(id, self._runtime.get(id).cancel())
+
+    def retry(self, id: str) -> Any:
+        return self._outcome(id, self._runtime.get(id).retry())
+
+    def outcome(self, id: str) -> Any:
+        return self._outcome(id, self._runtime.get(id).outcome())
+
+    def recover(self) -> None:
+        recovery = _answer(self._runtime.recover())
+        _answer(recovery.settled)
+
+    def advance(self, seconds: float) -> None:
+        _answer(self._clock.advance(seconds))
+
+    def _outcome(self, id: str, future: Any) -> Any:
+        """The outcome of a run; `Waiting` where it sleeps, or waits for the outside.
+
+        Callers of a runtime wait on then. A story lets the time pass.
+        """
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with suppress(TimeoutError):
+                return future.get(timeout=LOOK)
+            state = _answer(self._runtime.get(id).state())
+            if state.run is not None and self._waits(state):
+                return Waiting(
+                    waits=waits_of(state, id),
+                    run_id=state.run.run_id,
+                    state=state,
+                    usage=state.usage,
+                )
+        raise Hangs
+
+    def _waits(self, state: AgentState) -> bool:
+        """Whether nothing is done before more time has passed, or something is said."""
+        due = next_due(state)
+        is_due = due is not None and due <= self._clock.now()
+        word = index_entry_of(state).agent_status
+        is_asleep = word == WAITING and index_status_of(state) is IndexStatus.WAITS
+        return is_asleep and not is_due and not is_woken(state)
+
+
+def _answer(future: Any) -> Any:
+    try:
+        return future.get(timeout=PATIENCE)
+    except TimeoutError:
+        raise Hangs from None
+
+
+class InProcessHost(StoryHost):
+    """A runtime on an event loop in a thread of its own.
+
+    It is killed by cutting it off: what was recorded before the point becomes durable, nothing is
+    written afterwards, and what its code still does has no effect. Then the thread ends.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._is_cut_off = False
+        self._is_dying = False
+        """It is killed as soon as what it has just recorded is folded."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event = asyncio.Event()
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._journals: list[Any] = []
+        self._verbs: _Verbs | None = None
+        self.on_killed: Callable[[], None] | None = None
+        """Called on the loop once everything is durable; None where this process stays."""
+        setting.effects.watched(self._had_effect, self._had_request)
+        self._caller = ThreadPoolExecutor(1, thread_name_prefix="understudy-story-caller")
+        self._thread = threading.Thread(target=self._live, name="understudy-story", daemon=True)
+        self._thread.start()
+        self._started.wait(PATIENCE)
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was killed."""
+        return self._is_cut_off or self._is_dying
+
+    def do(self, verb: str, *given: Any) -> Any:
+        if self.is_dead:
+            self._join()
+            raise Killed
+        assert self._verbs is not None, "it has started"
+        try:
+            # In a thread of its own: the story may be a coroutine, whose loop must not be blocked.
+            answer = self._caller.submit(getattr(self._verbs, verb), *given).result()
+        except Hangs:
+            if self.is_dead:
+                self._join()
+                raise Killed from None
+            raise
+        except Exception:
+            if self.is_dead:
+                self._join()
+                raise Killed from None
+            raise
+        return answer
+
+    def is_there(self) -> bool:
+        if self.is_dead:
+            self._join()  # the next host opens the same file
+        return not self.is_dead
+
+    def end(self) -> bool:
+        if self._loop is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop is closed by now
+                self._loop.call_soon_threadsafe(self._over.set)
+        self._join()
+        return self.is_dead
+
+    def _join(self) -> None:
+        self._thread.join(PATIENCE)
+        self._caller.shutdown(wait=False)
+        if self._thread.is_alive():
+            raise Hangs
+
+    # ------------------------------------------------------------------- in its thread
+
+    def _live(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # raised to the story
+            self._error = self._error or error
+        finally:
+            self._started.set()
+
+    async def _main(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        loop.set_task_factory(cast("Any", self._task))
+        setting, store = self._setting, self._setting.open_store()
+        self._watch_over(store)
+        runtime = Runtime(
+            list(setting.agents.values()),
+            store=store,
+            clock=setting.clock,
+            **{"sweep": None, "idle_timeout": None, "stop_timeout": 0.001, **setting.options},
+        )
+        async with self._says_nothing_once_dead(), runtime:
+            self._verbs = _Verbs(runtime, setting)
+            self._started.set()
+            await self._over.wait()
+            if self.is_dead:
+                for journal in self._journals:
+                    with suppress(Exception):  # its agent is gone: it has nothing to write
+                        await type(journal).durable_now(journal)
+                if self.on_killed is not None:
+                    self.on_killed()
+        setting.watch.forget_calls()
+
+    def _task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, Any],
+        context: Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[Any]:
+        context = copy_context() if context is None else context
+        context.run(current_host.set, self)
+        context.run(counts_by_conversation.set, True)
+        return asyncio.Task(work, loop=loop, context=context, **options)
+
+    @asynccontextmanager
+    async def _says_nothing_once_dead(self) -> AsyncIterator[None]:
+        """Keep out of the log what a runtime says that finds itself cut off: it is meant to be."""
+        thread = threading.get_ident()
+
+        def is_said(record: logging.LogRecord) -> bool:
+            return not (self.is_dead and record.thread == thread)
+
+        logger = logging.getLogger("understudy.actors.agent.actor")
+        logger.addFilter(is_said)
+        try:
+            yield
+        finally:
+            logger.removeFilter(is_said)
+
+    # ------------------------------------------------------------------- what is written
+
+    def _watch_over(self, store: Any) -> None:
+        """Have the store write nothing more for this host once it is dead."""
+        journal = store.journal
+
+        def watched(owned: Any, agent: Any) -> Any:
+            made = journal(owned, agent)
+            # Its class has slots: nothing can be set on the object itself.
+            made.__class__ = _watched_class(type(made), self)
+            self._journals.append(made)
+            return made
+
+        store.journal = watched
+        for name in _CHANGES:
+            setattr(store, name, self._refused_when_dead(getattr(store, name)))
+        release = store.release
+
+        async def released(owned: Any, lost: Any = None) -> bool:
+            return True if self.is_dead else bool(await release(owned, lost))
+
+        store.release = released
+
+    def _refused_when_dead(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def gated(*given: Any, **options: Any) -> Any:
+            self.check("*")
+            return await method(*given, **options)
+
+        return gated
+
+    def check(self, agent_id: str) -> None:
+        """Raise `Fenced` if the host is dead; a host that is dying dies now."""
+        if self.is_dead:
+            self._die()
+            raise Fenced(agent_id=agent_id, why="its host was killed by the test")
+
+    def append(self, journal: Any, records: Sequence[Record], append: Callable[..., None]) -> None:
+        """Append records, unless the host is killed before them."""
+        owned, watch = journal.owned, self._setting.watch
+        self.check(owned.agent_id)
+        first = owned.last_seq + 1
+        if watch.before(owned.agent_id, first, records):
+            self._is_dying = True
+            self.check(owned.agent_id)
+        append(journal, records)
+        if watch.after(owned.agent_id, first, records):
+            # They are folded behind this: what the index says of the agent follows from that.
+            self._is_dying = True
+            assert self._loop is not None
+            self._loop.call_soon(self._die)
+
+    def _had_effect(self, effect: Effect) -> None:
+        if self._setting.watch.after_effect(effect.what, effect.key):
+            self._die()
+
+    def _had_request(self, remote: int, request: Effect) -> None:
+        if not self.is_dead:
+            self._setting.watch.note_request(remote, request.what, request.key)
+
+    def _die(self) -> None:
+        """The process is gone: from now on nothing is written, and nothing has an effect."""
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._over.set)
+
+
+def _watched_class(base: Any, host: InProcessHost) -> type[Any]:
+    class Watched(base):  # type: ignore[misc]  # whichever class the journals of the store have
+        __slots__ = ()
+
+        def append(self, records: Sequence[Record]) -> None:
+            host.append(self, records, base.append)
+
+        async def durable(self) -> None:
+            host.check(self.owned.agent_id)
+            await base.durable(self)
+
+        async def durable_now(self) -> None:
+            await base.durable(self)
+
+    return Watched
+
+
+class Notes:
+    """A file in which hosts in other processes note what happens."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+        self._lock = threading.Lock()
+
+    def take(self, setting: Setting, *, but_of: int = 0) -> None:
+        """Take over what was noted since the last look, but by the process `but_of`."""
+        with self._lock:
+            if not self.path.exists():
+                return
+            with self.path.open() as file:
+                file.seek(self._read)
+                lines = [line for line in file if line.endswith("\n")]
+            self._read += sum(len(line.encode()) for line in lines)
+            entries = setting.watch.take(lines, but_of=but_of)
+        effects = [each for each in entries if each.what == "effect"]
+        requests = [each for each in entries if each.what == "request"]
+        setting.effects.take(
+            [Effect(each.text, each.key) for each in effects],
+            [(each.first, Effect(each.text, each.key)) for each in requests],
+        )
+
+
+class ForkedHost(StoryHost):
+    """A runtime in a fork of this process, which ends by `SIGKILL`."""
+
+    def __init__(self, setting: Setting, notes: Notes) -> None:
+        self._setting = setting
+        self._notes = notes
+        ours, theirs = Pipe()
+        with warnings.catch_warnings():
+            # The threads of a test runner may hold locks, which the child does not touch.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            ours.close()
+            _serve(setting, notes, theirs)
+        theirs.close()
+        self._pipe = ours
+        self._receive()
+
+    def do(self, verb: str, *given: Any) -> Any:
+        # The clock and the persons of the next host are as this one has them.
+        if verb == "advance":
+            self._setting.clock.advance(*given)
+        elif verb == "people":
+            method, *of = given
+            getattr(self._setting.options["people"], method)(*of)
+        try:
+            self._pipe.send((verb, given))
+        except OSError:
+            self._reap()
+            raise Killed from None
+        return self._receive()
+
+    def is_there(self) -> bool:
+        # It says nothing unasked: where there is something to read, that is the end of the pipe.
+        if not self._pipe.closed and self._pipe.poll(0):
+            self._reap()
+        return not self._pipe.closed
+
+    def end(self) -> bool:
+        with suppress(OSError):
+            self._pipe.send(None)
+        return self._reap()
+
+    def _receive(self) -> Any:
+        try:
+            if not self._pipe.poll(2 * PATIENCE):
+                self._reap()
+                raise Hangs
+            is_error, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._reap()
+            raise Killed from None
+        self._notes.take(self._setting)
+        if is_error:
+            raise answer
+        return answer
+
+    def _reap(self) -> bool:
+        """Wait for the end of the process, which hangs otherwise; whether it was killed."""
+        with suppress(EOFError, OSError):
+            if not self._pipe.poll(PATIENCE):
+                os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        self._pipe.close()
+        self._notes.take(self._setting)
+        return os.WIFSIGNALED(status)
+
+
+def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
+    """Live as a host, in a fork, until the story ends it or it is killed."""
+    status = 1
+    try:
+        with notes.path.open("a") as file:
+            setting.watch.file = file
+            # Another host may be there, too: what it does is in the same file.
+            refresh = partial(notes.take, setting, but_of=os.getpid())
+            setting.watch.refresh = refresh
+            setting.effects.refreshed_by(refresh)
+            host = InProcessHost(setting)
+            host.on_killed = lambda: os.kill(os.getpid(), signal.SIGKILL)
+            pipe.send((False, None))
+            while (asked := pipe.recv()) is not None:
+                verb, given = asked
+                try:
+                    answer = False, host.do(verb, *given)
+                except Killed:
+                    signal.pause()  # SIGKILL is on its way
+                except Exception as error:
+                    answer = True, error
+                pipe.send(_sendable(answer))
+            host.end()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _sendable(answer: tuple[bool, Any]) -> tuple[bool, Any]:
+    try:
+        pickle.dumps(answer)
+    except Exception as error:
+        return True, RuntimeError(f"{answer[1]!r:.200} cannot be sent to the story: {error}")
+    return answer
