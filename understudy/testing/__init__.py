@@ -1,10 +1,10 @@
-"""For tests of your agents: hosts that are killed, services that fail, recorded replies, replays."""
+"""For tests of your agents: hosts that are killed, services that fail, recorded replies."""
 
-from typing import TYPE_CHECKING
+import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from understudy.testing.cassettes import Cassette, CassetteMiss, RecordMode
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
