@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import replace as dc_replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
 from tests.support.agents import by_turn, completed
+from tests.support.replays import export_of
+from tests.support.scenarios import Scenario, make_agent, scenarios
 from understudy import (
     Agent,
     Completed,
     Decision,
+    Interrupt,
     Interrupted,
     Observer,
     Price,
@@ -42,6 +48,7 @@ from understudy.middleware import HumanInTheLoop, Limits, Middleware, SubAgent, 
 from understudy.models import ScriptedRequest
 from understudy.modes import Sequential
 from understudy.testing import Effects, Replay, replay
+from understudy.tools import OutcomeUnknown
 from understudy.trust import Rules, approval, ask, deny, tokens, usd
 
 EFFECTS = Effects()
@@ -278,6 +285,44 @@ def test_a_tool_that_failed_fails_again() -> None:
     export = exported(agent)
     found = replay([export], agent=agent)
     assert (found.differences, found.not_replayed, len(EFFECTS)) == ([], [], 1)
+
+
+@pytest.mark.parametrize("on_unknown", ["ask", "tell"])
+@pytest.mark.parametrize("decision", [respond("it is paid"), reject("it is not"), approve()])
+def test_a_call_that_was_in_doubt_is_in_doubt_again(on_unknown: Any, decision: Decision) -> None:
+    """And what a person has found out about it is found out again."""
+
+    @tool(on_unknown=on_unknown)
+    def pay() -> str:
+        """Pay."""
+        EFFECTS.add("paid")
+        if len(EFFECTS) > 1:
+            return "paid at last"
+        raise OutcomeUnknown("no answer")
+
+    agent = desk(call("pay"), "Done.", tools=[pay])
+    export = exported(agent, decision)
+    done = len(EFFECTS)
+    found = replay([export], agent=agent)
+    assert (found.differences, found.not_replayed, found.calls) == ([], [], 1)
+    assert len(EFFECTS) == done
+
+
+def test_a_question_of_a_tool_that_was_rejected_does_not_hide_what_follows() -> None:
+    @tool
+    def ask_first(ctx: ToolContext) -> str:
+        """Ask."""
+        if not ctx.resumed:
+            raise Interrupt("sure?")
+        return "sure"
+
+    def whole(**options: Any) -> Agent[Any, Any]:
+        turns = (call("ask_first"), call("refund", {"order": "A1"}), "Done.")
+        return desk(*turns, tools=[ask_first, refund], **options)
+
+    export = exported(whole(interrupt_on=GATE), reject("no"), approve())
+    assert replay([export], agent=whole(interrupt_on=GATE)).calls == 2
+    assert [each.tool for each in replay([export], agent=whole()).newly_unasked] == ["refund"]
 
 
 def test_a_limit_that_is_lower_now_is_a_difference() -> None:
@@ -724,3 +769,36 @@ def test_a_gate_of_grants_is_replayed_with_the_grants_of_then() -> None:
     export = exported(gated, approve(always=True), inputs=("A1", "A2"))
     found = replay([export], agent=gated)
     assert (found.runs, found.changes, found.differences) == (2, [], [])
+
+
+# ------------------------------------------------------------------------------ runs of all kinds
+
+
+def without(scenario: Scenario, *parts: str) -> Scenario:
+    return dc_replace(scenario, stack=tuple(each for each in scenario.stack if each not in parts))
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(scenarios)
+def test_whatever_happened_happens_again(scenario: Scenario) -> None:
+    """Of the same definition there is no difference, nothing is left out, and no tool runs."""
+    scenario = without(scenario, "unanswered")  # an ask that failed is in no record
+    ran: list[str] = []
+    export = export_of(scenario)
+    found = replay([export], agent=make_agent(scenario, ran))
+    assert (found.differences, found.changes, found.not_replayed, ran) == ([], [], [], [])
+    results = set(re.findall(r'"kind": "result".*?"call_key": "([^"]*)"', json.dumps(export)))
+    assert found.calls == len(results)  # none is passed over without a word
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(scenarios.filter(lambda scenario: "gate" in scenario.stack))
+def test_whatever_happened_a_gate_that_is_gone_is_found(scenario: Scenario) -> None:
+    scenario = without(scenario, "unanswered")
+    export = export_of(scenario)
+    asked = '"kind": "approval"' in json.dumps(export)
+    found = replay([export], agent=make_agent(without(scenario, "gate"), []))
+    assert bool(found.newly_unasked) == asked
+    assert {each.tool for each in found.newly_unasked} <= {"gated"}

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_core import to_jsonable_python
 
 from understudy._base.json_values import digest
 from understudy.interrupts import Decision, Request
@@ -54,6 +55,8 @@ class CallOfRun:
     asked: set[str] = field(default_factory=set)
     """Who had to agree, in words: "" for a single person."""
     decisions: list[tuple[Request, Decision]] = field(default_factory=list)
+    question: Request | None = None
+    """The last question of its tool, or about its doubt."""
     is_judged: bool = False
     """Whether gates and rules were asked about it, or it ran without that."""
     started: bool = False
@@ -233,7 +236,11 @@ class Story:
     def _add_request(self, request: Request) -> None:
         self._requests[request.id] = request
         call = self.calls.get(request.call_key)
-        if call is None or request.kind != "approval":
+        if call is None:
+            return
+        if request.kind != "approval":
+            if request.kind in ("interrupt", "doubt") and not request.question_key:
+                call.question = request
             return
         call.is_judged = True
         call.asked.add("" if request.approval is None else str(request.approval.text))
@@ -258,7 +265,9 @@ class Story:
             return
         call.result, call.is_judged = record, True
         part = record.part
-        said = part.content if isinstance(part.content, str) else digest(_plain(part.content))
+        beside = None if record.user_prompt is None else record.user_prompt.content
+        seen = (part.content, beside)
+        said = digest(to_jsonable_python(seen, bytes_mode="base64", fallback=repr))
         self.happened["result", call.key] = Happened(
             (part.outcome, said), f"{call.text} {_outcome(part.outcome)} {_short(part.content)}"
         )
@@ -307,10 +316,6 @@ def recorded_runs(export: Exported, since: datetime | None) -> Iterator[Recorded
         apply(state, record)
     if run is not None:
         yield run
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (dict, list, int, float, bool, type(None))) else repr(value)
 
 
 def _short(value: object) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
 
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, ToolReturn
 from pydantic_ai.models import ModelRequestParameters
 
 from understudy._base.clock import new_random_id
@@ -24,7 +24,7 @@ from understudy.agent.run_sync import run_sync
 from understudy.agent.runner import Runner, unpause
 from understudy.approvals import Caller
 from understudy.errors import UnderstudyError, UsageError
-from understudy.interrupts import Decision, Halt, Request
+from understudy.interrupts import Decision, Halt, Interrupt, Request
 from understudy.models.prices import Prices, Pricing
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.tool_call.earlier_calls import EDITED
@@ -251,6 +251,8 @@ class _Playing:
         self.left_out: set[str] = set()
         """The keys of calls whose agents are not replayed."""
         self._used: set[str] = set()
+        self._asked_again: set[str] = set()
+        """The keys of calls whose tools have asked again, or are in doubt again."""
         self._read = 0
         self.ledger = _Tape(
             recorded.before, self.now, recorded.started.run_id, (recorded.started.agent,)
@@ -322,6 +324,8 @@ class _Playing:
         result = then.result
         if any(is_child_of(key, then.key) for key, _ in self.then.replies):
             self.left_out.add(then.key)
+        if then.started and then.question is not None and then.key not in self._asked_again:
+            self._ask_again(then, then.question)
         if result is None:
             self.stop(None)
             raise CallSuspended
@@ -332,6 +336,15 @@ class _Playing:
             raise CallSuspended
         self.clock.reach(result.at or result.part.timestamp)
         return self._returned(result)
+
+    def _ask_again(self, then: CallOfRun, question: Request) -> None:
+        """Ask what the tool asked, if its result came of the answer alone, or raise its doubt."""
+        self._asked_again.add(then.key)
+        result = then.result
+        if question.kind == "doubt":
+            raise OutcomeUnknown(str(question.payload["reason"]))
+        if result is None or result.part.outcome == "denied":
+            raise Interrupt(question.payload, allowed=question.allowed, schema=question.schema)
 
     def _returned(self, result: Result) -> Any:
         part = result.part
@@ -349,6 +362,9 @@ class _Playing:
         if part.outcome != "success":
             self.stop(None)  # it was cut off
             raise CallSuspended
+        if result.user_prompt is not None or part.metadata is not None:
+            beside = None if result.user_prompt is None else result.user_prompt.content
+            content = ToolReturn(content, content=beside, metadata=part.metadata)
         value = {} if result.value_is != "separate" else {"value": result.value}
         return ToolResult(
             content,
@@ -401,17 +417,32 @@ class _Playing:
                     found = True
         return found
 
+    def wait(self) -> bool:
+        """Let the time come for which the run waits; whether that is within its time then."""
+        due, ended_at = self.ledger.state.next_due, self.recorded.ended_at
+        if due is None or ended_at is None or due > ended_at or due <= self.clock.now():
+            return False
+        self.clock.reach(due)
+        return True
+
     def _decision_on(self, request: Request) -> Decision | None:
-        if request.kind != "approval":
-            for asked, decision in self.then.questions:
-                is_same = asked.question_key == request.question_key
-                if is_same and asked.source == request.source and asked.run_id == request.run_id:
-                    return decision
-            return None
         call = self.now.calls.get(request.call_key)
         then = None if call is None else self.pair(call)
+        if request.question_key:  # of a middleware
+            of = (request.question_key, request.source, request.run_id)
+            for asked, decision in self.then.questions:
+                if (asked.question_key, asked.source, asked.run_id) == of:
+                    return decision
+            return None
         if then is None:
             return None
+        if request.kind != "approval":
+            answers = [
+                decision
+                for asked, decision in self.then.questions
+                if asked.call_key == then.key and asked.kind == request.kind
+            ]
+            return answers[-1] if answers else None
         if then.decisions:
             by_source = [each for asked, each in then.decisions if asked.source == request.source]
             decision = (by_source or [each for _, each in then.decisions])[-1]
@@ -641,16 +672,16 @@ class _Replayer:
     async def _to_its_end(
         self, playing: _Playing, outcome: Outcome, environment: RunEnvironment
     ) -> str | None:
-        while isinstance(outcome, (Interrupted, Paused)):
+        while isinstance(outcome, (Interrupted, Paused, Waiting)):
             if isinstance(outcome, Paused):
                 unpause(playing.ledger)
-            elif not playing.decide():
+            elif isinstance(outcome, Interrupted) and not playing.decide():
                 playing.is_suspended = True
                 return self._why_undecided(playing)
+            elif isinstance(outcome, Waiting) and not playing.wait():
+                playing.is_suspended = True
+                return "the run waits now, for longer than it took then, or for an answer"
             outcome = await self._runner.go_on(playing.ledger, environment=environment)
-        if isinstance(outcome, Waiting):
-            playing.is_suspended = True
-            return "the run waits now, for a time or an answer that is not in the record"
         return None
 
     def _why_undecided(self, playing: _Playing) -> str | None:
@@ -795,8 +826,9 @@ def _closed_tool(tool: Tool[Any]) -> Tool[Any]:
 
     twin.function = answered
     twin.takes_context, twin.is_async, twin.inline = True, True, False
+    if tool.check is not None and tool.on_unknown is None:
+        twin.on_unknown = "ask"  # as with the check
     twin.check, twin.timeout, twin.retry = None, None, None
-    twin.on_unknown = "tell"
     return twin
 
 
