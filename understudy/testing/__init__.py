@@ -1,10 +1,11 @@
-"""For tests of your agents: hosts that are killed, planned faults, services that fail, people."""
+"""For tests of your agents: hosts that are killed, faults, services, people, recorded replies."""
 
 import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 
 if typing.TYPE_CHECKING:
+    from understudy.testing.cassettes import Cassette, CassetteMiss, RecordMode
     from understudy.testing.contracts import (
         BackendContract,
         MiddlewareContract,
@@ -20,6 +21,14 @@ if typing.TYPE_CHECKING:
     from understudy.testing.people import FakePeople
     from understudy.testing.planned_faults import PlannedFaults, faults
     from understudy.testing.remote import FakeRemote, Fault, StatusError
+    from understudy.testing.replay_report import (
+        ChangedCall,
+        CostOf,
+        Difference,
+        NotReplayed,
+        Replay,
+    )
+    from understudy.testing.replaying import replay
     from understudy.testing.store_faults import StoreFault
     from understudy.testing.stored_runs import OldJournal, old_journals
     from understudy.testing.story import Story, StoryFailed
@@ -34,6 +43,7 @@ else:  # a test loads what it uses
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy.testing.cassettes": ["Cassette", "CassetteMiss", "RecordMode"],
             "understudy.testing.crashes": ["crash_points"],
             "understudy.testing.contracts": [
                 *("BackendContract", "MiddlewareContract", "StoreContract", "judge"),
@@ -48,6 +58,14 @@ else:  # a test loads what it uses
             "understudy.testing.planned_faults": ["PlannedFaults", "faults"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
             "understudy.testing.store_faults": ["StoreFault"],
+            "understudy.testing.replay_report": [
+                "ChangedCall",
+                "CostOf",
+                "Difference",
+                "NotReplayed",
+                "Replay",
+            ],
+            "understudy.testing.replaying": ["replay"],
             "understudy.testing.story": ["Story", "StoryFailed"],
             "understudy.testing.tool_faults": ["ToolFault"],
             "understudy.testing.verdicts": [
@@ -62,6 +80,11 @@ else:  # a test loads what it uses
 __all__ = [
     "AgentMachine",
     "BackendContract",
+    "Cassette",
+    "CassetteMiss",
+    "ChangedCall",
+    "CostOf",
+    "Difference",
     "Effect",
     "Effects",
     "FakePeople",
@@ -71,8 +94,11 @@ __all__ = [
     "MiddlewareContract",
     "ModelBlock",
     "ModelFault",
+    "NotReplayed",
     "OldJournal",
     "PlannedFaults",
+    "RecordMode",
+    "Replay",
     "StatusError",
     "StoreContract",
     "StoreFault",
@@ -88,4 +114,5 @@ __all__ = [
     "faults",
     "judge",
     "old_journals",
+    "replay",
 ]
