@@ -7,8 +7,11 @@ from understudy._base.lazy_names import load_lazily as _load_lazily
 if typing.TYPE_CHECKING:
     from understudy.testing.contracts import (
         BackendContract,
+        Contract,
+        Judgement,
         MiddlewareContract,
         StoreContract,
+        Violation,
         judge,
     )
     from understudy.testing.crashes import crash_points
@@ -16,7 +19,7 @@ if typing.TYPE_CHECKING:
     from understudy.testing.machine import AgentMachine
     from understudy.testing.people import FakePeople
     from understudy.testing.remote import FakeRemote, Fault, StatusError
-    from understudy.testing.stored_runs import OldJournal, old_journals
+    from understudy.testing.stored_runs import Finding, OldJournal, old_journals
     from understudy.testing.story import Story, StoryFailed
     from understudy.testing.verdicts import (
         assert_asked,
@@ -30,11 +33,12 @@ else:  # a test loads what it uses
         {
             "understudy.testing.crashes": ["crash_points"],
             "understudy.testing.contracts": [
-                *("BackendContract", "MiddlewareContract", "StoreContract", "judge"),
+                *("BackendContract", "Contract", "Judgement", "MiddlewareContract"),
+                *("StoreContract", "Violation", "judge"),
             ],
             "understudy.testing.effects": ["Effect", "Effects"],
             "understudy.testing.machine": ["AgentMachine"],
-            "understudy.testing.stored_runs": ["OldJournal", "old_journals"],
+            "understudy.testing.stored_runs": ["Finding", "OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
             "understudy.testing.story": ["Story", "StoryFailed"],
@@ -50,17 +54,21 @@ else:  # a test loads what it uses
 __all__ = [
     "AgentMachine",
     "BackendContract",
+    "Contract",
     "Effect",
     "Effects",
     "FakePeople",
     "FakeRemote",
     "Fault",
+    "Finding",
+    "Judgement",
     "MiddlewareContract",
     "OldJournal",
     "StatusError",
     "StoreContract",
     "Story",
     "StoryFailed",
+    "Violation",
     "assert_asked",
     "assert_denied",
     "assert_rules_fit",
