@@ -1,4 +1,4 @@
-"""For tests of your agents: hosts that are killed at every point, services that fail, people."""
+"""For tests of your agents: hosts that are killed, planned faults, services that fail, people."""
 
 import typing
 
@@ -16,11 +16,17 @@ if typing.TYPE_CHECKING:
     )
     from understudy.testing.crashes import crash_points
     from understudy.testing.effects import Effect, Effects
+    from understudy.testing.faulty_backend import FaultyBackend
     from understudy.testing.machine import AgentMachine
+    from understudy.testing.model_block import ModelBlock, block_models
+    from understudy.testing.model_faults import ModelFault
     from understudy.testing.people import FakePeople
+    from understudy.testing.planned_faults import PlannedFaults, faults
     from understudy.testing.remote import FakeRemote, Fault, StatusError
+    from understudy.testing.store_faults import StoreFault
     from understudy.testing.stored_runs import Finding, OldJournal, old_journals
     from understudy.testing.story import Story, StoryFailed
+    from understudy.testing.tool_faults import ToolFault
     from understudy.testing.verdicts import (
         assert_asked,
         assert_denied,
@@ -37,11 +43,17 @@ else:  # a test loads what it uses
                 *("StoreContract", "Violation", "judge"),
             ],
             "understudy.testing.effects": ["Effect", "Effects"],
+            "understudy.testing.faulty_backend": ["FaultyBackend"],
+            "understudy.testing.model_block": ["ModelBlock", "block_models"],
+            "understudy.testing.model_faults": ["ModelFault"],
             "understudy.testing.machine": ["AgentMachine"],
             "understudy.testing.stored_runs": ["Finding", "OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
+            "understudy.testing.planned_faults": ["PlannedFaults", "faults"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
+            "understudy.testing.store_faults": ["StoreFault"],
             "understudy.testing.story": ["Story", "StoryFailed"],
+            "understudy.testing.tool_faults": ["ToolFault"],
             "understudy.testing.verdicts": [
                 "assert_asked",
                 "assert_denied",
@@ -60,20 +72,28 @@ __all__ = [
     "FakePeople",
     "FakeRemote",
     "Fault",
+    "FaultyBackend",
     "Finding",
     "Judgement",
     "MiddlewareContract",
+    "ModelBlock",
+    "ModelFault",
     "OldJournal",
+    "PlannedFaults",
     "StatusError",
     "StoreContract",
+    "StoreFault",
     "Story",
     "StoryFailed",
+    "ToolFault",
     "Violation",
     "assert_asked",
     "assert_denied",
     "assert_rules_fit",
     "assert_unasked",
+    "block_models",
     "crash_points",
+    "faults",
     "judge",
     "old_journals",
 ]

@@ -97,7 +97,7 @@ def crash_points(
 
     ```python
     @crash_points()
-    def test_a_refund_is_paid_once(story):
+    def pays_once(story):
         bank = story.remote(dedupe=True)
         story.spawn(make_desk(bank))
         story.say("Refund order 17")
