@@ -8,8 +8,11 @@ if typing.TYPE_CHECKING:
     from understudy.testing.cassettes import Cassette, CassetteMiss, RecordMode
     from understudy.testing.contracts import (
         BackendContract,
+        Contract,
+        Judgement,
         MiddlewareContract,
         StoreContract,
+        Violation,
         judge,
     )
     from understudy.testing.crashes import crash_points
@@ -30,7 +33,7 @@ if typing.TYPE_CHECKING:
     )
     from understudy.testing.replaying import replay
     from understudy.testing.store_faults import StoreFault
-    from understudy.testing.stored_runs import OldJournal, old_journals
+    from understudy.testing.stored_runs import Finding, OldJournal, old_journals
     from understudy.testing.story import Story, StoryFailed
     from understudy.testing.tool_faults import ToolFault
     from understudy.testing.verdicts import (
@@ -46,14 +49,15 @@ else:  # a test loads what it uses
             "understudy.testing.cassettes": ["Cassette", "CassetteMiss", "RecordMode"],
             "understudy.testing.crashes": ["crash_points"],
             "understudy.testing.contracts": [
-                *("BackendContract", "MiddlewareContract", "StoreContract", "judge"),
+                *("BackendContract", "Contract", "Judgement", "MiddlewareContract"),
+                *("StoreContract", "Violation", "judge"),
             ],
             "understudy.testing.effects": ["Effect", "Effects"],
             "understudy.testing.faulty_backend": ["FaultyBackend"],
             "understudy.testing.model_block": ["ModelBlock", "block_models"],
             "understudy.testing.model_faults": ["ModelFault"],
             "understudy.testing.machine": ["AgentMachine"],
-            "understudy.testing.stored_runs": ["OldJournal", "old_journals"],
+            "understudy.testing.stored_runs": ["Finding", "OldJournal", "old_journals"],
             "understudy.testing.people": ["FakePeople"],
             "understudy.testing.planned_faults": ["PlannedFaults", "faults"],
             "understudy.testing.remote": ["FakeRemote", "Fault", "StatusError"],
@@ -83,6 +87,7 @@ __all__ = [
     "Cassette",
     "CassetteMiss",
     "ChangedCall",
+    "Contract",
     "CostOf",
     "Difference",
     "Effect",
@@ -91,6 +96,8 @@ __all__ = [
     "FakeRemote",
     "Fault",
     "FaultyBackend",
+    "Finding",
+    "Judgement",
     "MiddlewareContract",
     "ModelBlock",
     "ModelFault",
@@ -105,6 +112,7 @@ __all__ = [
     "Story",
     "StoryFailed",
     "ToolFault",
+    "Violation",
     "assert_asked",
     "assert_denied",
     "assert_rules_fit",
