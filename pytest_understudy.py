@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+# What a contract asserts is shown as what a test asserts.
+pytest.register_assert_rewrite("understudy.testing.contracts")
 
 _OPTIONS = {
     "--understudy-crash-at": "stop at this one point of the stories alone, as a failure names it",
@@ -26,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("understudy", "agents of understudy")
     for option, help in _OPTIONS.items():
         group.addoption(option, help=help, default=None)
+    help = "refuse requests to real models, in each test that is not marked real_models"
+    parser.addini("understudy_block_models", help=help, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,6 +40,26 @@ def pytest_configure(config: pytest.Config) -> None:
         given = config.getoption(option)
         if given is not None:
             os.environ[option.removeprefix("--").replace("-", "_").upper()] = given
+    config.addinivalue_line("markers", "real_models: may ask real models, whatever blocks them")
+    if config.getini("understudy_block_models"):
+        config.pluginmanager.register(_InEachTest())
+
+
+@pytest.fixture
+def block_models(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Refuse requests to real models in this test, unless it is marked `real_models`."""
+    if request.node.get_closest_marker("real_models") is not None:
+        yield None
+        return
+    from understudy.testing import block_models
+
+    with block_models() as block:
+        yield block
+
+
+class _InEachTest:
+    @pytest.fixture(autouse=True)
+    def _blocked(self, block_models: Any) -> None: ...
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.support.sources import ROOT, parsed, sources
 
 PAGE = ROOT / "docs" / "rules.md"
 RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-ID = re.compile(r"\b[RUTMISPWAJOV]\d{1,2}\b")
+ID = re.compile(r"\b[RUTMISPWAJOVK]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
 FILE = re.compile(r"`([\w/]+\.py)`")
 DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
@@ -28,7 +28,7 @@ def existing() -> set[str]:
     """The names of all test functions, read without importing them."""
     return {
         name
-        for path in sources("tests")
+        for path in sources("tests", "understudy/testing/contracts")
         for name in DEFINED.findall(path.read_text(encoding="utf-8"))
     }
 

@@ -23,7 +23,6 @@ from tests.support.agents import (
     until_status,
     works_again,
 )
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import never, own_tasks, soon, until
 from tests.support.places import MemoryPlace, Place, SqlitePlace
 from understudy import (
@@ -48,6 +47,7 @@ from understudy.errors import Fenced, StoreBroken, UnknownAgent
 from understudy.journal import DatabaseStore
 from understudy.middleware import Cancellation, Middleware, SubAgent
 from understudy.modes import Parallel
+from understudy.testing import FaultyBackend
 
 SECONDS = 0.05
 """How long what is cancelled may take to end, where it never does."""

@@ -20,7 +20,6 @@ from tests.support.agents import (
     interrupted,
     results,
 )
-from tests.support.faulty import FaultyBackend
 from tests.support.hosts import host, opened, pay
 from tests.support.loops import never, soon, until
 from tests.support.places import SqlitePlace
@@ -40,6 +39,7 @@ from understudy.journal import FoldedAgent
 from understudy.journal.backend import Backend
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.testing import FaultyBackend
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from tests.support.agents import (
     results,
     wake,
 )
-from tests.support.faulty import Fault, FaultyBackend, unavailable
 from tests.support.held_commits import HeldCommits
 from tests.support.hosts import opened
 from tests.support.loops import soon
@@ -66,6 +65,7 @@ from understudy.errors import (
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Haltable, SubAgent
 from understudy.modes import Mode
+from understudy.testing import FaultyBackend
 
 
 def pay(ran: list[str]) -> Any:
@@ -80,6 +80,13 @@ def pay(ran: list[str]) -> Any:
 def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
     given = [pay(ran)] if tools is None else tools
     return Agent("desk", by_turn(*turns), tools=given, **options)
+
+
+Fault = Callable[[], BaseException]
+
+
+def unavailable() -> BaseException:
+    return StoreUnavailable(cause="the test says so")
 
 
 def broken() -> BaseException:

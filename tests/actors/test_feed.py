@@ -18,7 +18,6 @@ import pytest
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import claim, commit, record
-from tests.support.faulty import FaultyBackend
 from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
@@ -50,6 +49,7 @@ from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
 from understudy.state.records import InterruptsChecked, StatusNoted
+from understudy.testing import FaultyBackend
 
 
 @tool

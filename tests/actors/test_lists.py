@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.agents import by_turn, completed, interrupted, until_status
-from tests.support.faulty import FaultyBackend
 from tests.support.frozen.places import DATA
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.left_out import LeftOut
@@ -59,6 +58,7 @@ from understudy.middleware import HumanInTheLoop, SubAgent
 from understudy.state.fold import replay
 from understudy.state.next_due import notices_of
 from understudy.state.run_state import NO_NOTICES
+from understudy.testing import FaultyBackend
 
 MINUTE = 60
 

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.agents import completed
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
 from tests.support.places import Place, SqlitePlace
 from understudy import Agent, AgentRef, AgentState, Runtime, ScriptedModel
 from understudy.actors.agent import message_ids
 from understudy.errors import UnknownMessage, UsageError
 from understudy.journal import DatabaseStore, MemoryStore, Store
+from understudy.testing import FaultyBackend
 
 
 def counting() -> Agent:

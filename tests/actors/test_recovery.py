@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from tests.support.agents import Held, by_turn
-from tests.support.faulty import FaultyBackend
 from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.places import SqlitePlace
@@ -20,6 +19,7 @@ from understudy.errors import StoreUnavailable
 from understudy.journal import DatabaseStore, MemoryStore
 from understudy.journal.backend import Backend
 from understudy.models import ScriptedRequest
+from understudy.testing import FaultyBackend
 
 
 def agent_called(name: str) -> Agent:

@@ -26,7 +26,6 @@ from tests.support.batches import (
 )
 from tests.support.cut_off import Disk
 from tests.support.databases import SqlDatabase
-from tests.support.faulty import FaultyBackend
 from tests.support.frozen.samples import AGENTS
 from tests.support.held_commits import HeldCommits
 from tests.support.left_out import LeftOut
@@ -57,6 +56,7 @@ from understudy.journal.contracts import Owned, StoredRecords
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state import records as r
 from understudy.state.fold import apply
+from understudy.testing import FaultyBackend
 
 
 @pytest.fixture(autouse=True)

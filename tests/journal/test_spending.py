@@ -15,7 +15,6 @@ from typing import NoReturn
 import pytest
 
 from tests.support.databases import SqliteDatabase, smallest
-from tests.support.faulty import FaultyBackend
 from tests.support.held_commits import HeldCommits, turns
 from tests.support.loops import soon
 from tests.support.plain_sums import Story
@@ -25,6 +24,7 @@ from understudy.errors import Fenced, StoreDamaged, StoreUnavailable, UsageError
 from understudy.journal import Backend, DatabaseStore, MemoryStore, Store
 from understudy.journal.spending import BucketSum, CounterId, Line, SpendId
 from understudy.state.records import Once
+from understudy.testing import FaultyBackend
 
 REFUNDS, CALLS = CounterId("refunds", ""), CounterId("calls", "")
 OF_ADA = CounterId("refunds", "ada")

@@ -157,27 +157,6 @@ async def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(
             await store.delete("t")
 
 
-async def test_who_claimed_an_agent_in_memory_before_writes_nothing_more() -> None:
-    """J6, J7: as in a database."""
-    store, record = MemoryStore(), Once(key="k", value="x")
-
-    async def claimed() -> OwnedJournal:
-        owned = await store.claim("a", "support")
-        assert owned is not None
-        return store.journal(owned, FoldedAgent(AgentState()))
-
-    first = await claimed()
-    first.append([record])
-    second = await claimed()
-    assert second.owned.epoch > first.owned.epoch
-    with pytest.raises(Fenced):
-        first.append([record])
-    second.append([record])
-    loaded = await store.load("a")
-    assert loaded is not None
-    assert len(loaded.records) == 2
-
-
 async def _live_and_die(store: MemoryStore, agent_id: str) -> tuple[Owned, OwnedJournal]:
     owned = await store.claim(agent_id, "support")
     assert owned is not None

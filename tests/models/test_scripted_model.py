@@ -208,3 +208,38 @@ async def test_a_script_tells_the_steps_of_a_run_apart_by_their_results() -> Non
     first = [[], [one, two], [one, two, again]]
     assert asked[:3] == first
     assert asked[3:] == [[], [("look", "saw two"), two], [("look", "saw two"), two, again]]
+
+
+# ------------------------------------------------------------------------- assert_complete
+
+
+async def pay(order: str) -> str:
+    return f"paid {order}"
+
+
+def test_a_script_that_was_played_is_complete() -> None:
+    model = ScriptedModel([call("pay", {"order": "17"}), "Done."])
+    Agent("desk", model, tools=[pay]).execute_sync("Pay")
+    model.assert_complete()
+
+
+def test_the_replies_that_were_not_asked_for_are_named() -> None:
+    model = ScriptedModel(["Hello.", call("pay", {"order": "17"}), "Done."], name="desk")
+    Agent("desk", model).execute_sync("Hi")
+    with pytest.raises(AssertionError) as raised:
+        model.assert_complete()
+    assert str(raised.value).splitlines() == [
+        "'desk' got 1 request, and these replies were not asked for:",
+        "  2. ScriptedCall(tool_name='pay', arguments={'order': '17'}, id=None)",
+        "  3. 'Done.'",
+    ]
+
+
+def test_a_script_that_nobody_asked_is_not_complete() -> None:
+    with pytest.raises(AssertionError, match="got 0 requests"):
+        ScriptedModel(["Hello."]).assert_complete()
+
+
+def test_a_function_and_an_empty_script_have_nothing_left() -> None:
+    ScriptedModel(lambda _: "Hello.").assert_complete()
+    ScriptedModel([]).assert_complete()

@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from understudy import AgentState, Completed, Failed, Outcome
-from understudy.state.fold import replay
-from understudy.state.records import (
-    ChildRecord,
-    ModelAsked,
-    Record,
-    Reply,
-    ReplyHeld,
-    Result,
-    record_from_dict,
-    record_to_dict,
-)
+from understudy import Completed, Failed, Outcome
+from understudy.state.records import ModelAsked, Record, Reply, ReplyHeld
+from understudy.testing.contracts.disk import Crash, Disk, unwrapped
 
 __all__ = ["Crash", "CutBefore", "Disk", "finished_calls", "ids", "model_calls", "told"]
 
 _NUMBERS = count()
 _TOLD = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome", "metadata")
-
-
-class Crash(BaseException):
-    """The process goes away."""
-
-
-@dataclass
-class Disk:
-    """Keeps `limit` records; then the process goes away."""
-
-    limit: int | None = None
-    lines: list[str] = field(default_factory=list)
-    blobs: dict[str, bytes] = field(default_factory=dict)
-
-    def append(self, records: Sequence[Record]) -> None:
-        for record in records:
-            if self.limit is not None and len(self.lines) >= self.limit:
-                raise Crash
-            self.lines.append(json.dumps(record_to_dict(record)))
-
-    @property
-    def has_unflushed(self) -> bool:
-        return False
-
-    async def durable(self) -> None:
-        return
-
-    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        self.blobs.update(blobs)
-
-    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        return {hash: self.blobs[hash] for hash in hashes if hash in self.blobs}
-
-    def load(self) -> AgentState:
-        state = replay(record_from_dict(json.loads(line)) for line in self.lines)
-        state.blobs = dict(self.blobs) or None
-        return state
 
 
 class CutBefore(Disk):
@@ -76,7 +28,7 @@ class CutBefore(Disk):
 
     def append(self, records: Sequence[Record]) -> None:
         for record in records:
-            path, own = _unwrapped(record)
+            path, own = unwrapped(record)
             if self.limit is None and own.kind == self.kind and (path or not self.inside):
                 self.limit = len(self.lines)
             super().append([record])
@@ -115,31 +67,15 @@ def told(outcome: Outcome) -> dict[str, Any]:
 
 def finished_calls(disk: Disk) -> set[str]:
     """The keys of the calls that have a result, those of agents below too."""
-    return {record.call_key for _, record in _records(disk) if isinstance(record, Result)}
+    return disk.finished_calls()
 
 
 def model_calls(disk: Disk) -> list[tuple[object, ...]]:
     """Which replies and answers of models are recorded, each by its place in the run."""
     found: list[tuple[object, ...]] = []
-    for path, record in _records(disk):
+    for path, record in disk.records():
         if isinstance(record, (Reply, ReplyHeld)):
             found.append((*path, record.kind, record.turn))
         elif isinstance(record, ModelAsked):
             found.append((*path, record.kind, record.key))
     return found
-
-
-def _unwrapped(record: Record) -> tuple[list[str], Record]:
-    """The record with the path of the agent below whose it is."""
-    path: list[str] = []
-    while isinstance(record, ChildRecord):
-        path.append(record.child)
-        record = record.record
-    return path, record
-
-
-def _records(disk: Disk) -> Iterator[tuple[tuple[str, ...], Record]]:
-    """Each record with the path of the agent below whose it is."""
-    for line in disk.lines:
-        path, record = _unwrapped(record_from_dict(json.loads(line)))
-        yield tuple(path), record

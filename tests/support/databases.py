@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -15,12 +14,10 @@ from typing import Any
 
 from tests.support.postgres import Hosts
 from understudy.journal.backend import Backend
-from understudy.journal.shared import SharedBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = [
     "Database",
-    "MadeDatabase",
     "PostgresDatabase",
     "SqlDatabase",
     "SqliteDatabase",
@@ -62,19 +59,6 @@ class SqlDatabase(Database):
     @abstractmethod
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         """What somebody else says to the database. Bytes are written as `x'00ff'`."""
-
-
-class MadeDatabase(Database):
-    """A database of a backend that a function makes, of a folder and the name of the host."""
-
-    def __init__(self, make: Callable[[Path, str], Backend], folder: Path) -> None:
-        super().__init__()
-        self._make = make
-        self._folder = folder
-        self.many_hosts = isinstance(make(folder, "here"), SharedBackend)
-
-    def backend(self, host: str) -> Backend:
-        return self._make(self._folder, host)
 
 
 def smallest(folder: Path, host: str) -> Backend:

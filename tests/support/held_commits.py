@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import SECONDS, soon
 from understudy.journal.backend import Backend
+from understudy.testing import FaultyBackend
 
 __all__ = ["HeldAppends", "HeldCommits", "turns"]
 

@@ -21,7 +21,6 @@ from tests.support.agents import (
     until_status,
 )
 from tests.support.cut_off import Crash, Disk
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon, until
 from tests.support.places import Place, SqlitePlace
 from understudy import (
@@ -45,6 +44,7 @@ from understudy import (
 from understudy.errors import StoreUnavailable
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Middleware, SubAgent
+from understudy.testing import FaultyBackend
 from understudy.tools import Retry, ToolFailed
 
 HOUR = 3600.0

@@ -23,7 +23,6 @@ from tests.support.agents import (
     told_by_users,
     until_status,
 )
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
 from tests.support.places import Place, PostgresPlace, SqlitePlace
 from tests.support.web_demo import agents as demo_agents
@@ -56,6 +55,7 @@ from understudy.cli.show import tree_rows
 from understudy.errors import UnknownMessage
 from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
+from understudy.testing import FaultyBackend
 from understudy.tools import Tool
 from understudy.web import User, ui
 from understudy.web.views.outcome import outcome_of

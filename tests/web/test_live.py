@@ -18,7 +18,6 @@ import pytest
 from sse_starlette import ServerSentEvent
 
 from tests.support.agents import by_turn
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import never, own_tasks, skip, soon, until
 from tests.support.odd_values import LAST, emit_odd_values, strict_json
 from tests.support.places import SqlitePlace
@@ -37,6 +36,7 @@ from understudy import Agent, Runtime, call, reject, tool
 from understudy.journal import DatabaseStore, MemoryStore
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.login.event_stream import EventStream
+from understudy.testing import FaultyBackend
 from understudy.web import ui
 
 

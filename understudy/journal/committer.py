@@ -247,6 +247,7 @@ class Committer:
             # group, or in the next one, to which its job is added again.
             return [(job, job.take_batch()) for job in jobs]
 
+    # A test may stand around this: `testing.seams`.
     def _commit(self, group: Group) -> dict[Job, StoreError]:
         """Commit a group, with retries while the database is unavailable.
 
@@ -285,6 +286,7 @@ class Committer:
         ]
         return self._run_transaction(remaining)
 
+    # A test may stand around this: `testing.seams`.
     def _run_transaction(self, group: Group) -> dict[Job, StoreError]:
         failed: dict[Job, StoreError] = {}
         try:

@@ -179,6 +179,7 @@ class Lease:
             self._thread.join()
         self._thread = None
 
+    # A test may stand around this: `testing.seams`.
     def _renew(self) -> None:
         # The time before the request: the answer may take long, and the lease runs meanwhile.
         before = self._seconds()

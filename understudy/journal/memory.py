@@ -144,8 +144,10 @@ class MemoryStore(Store):
         )
 
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
-        self.keys.let_go(owned.agent_id)
         kept = self._kept.get(owned.agent_id)
+        if kept is not None and kept.epoch != owned.epoch:
+            return True  # it was claimed again: that claim stays
+        self.keys.let_go(owned.agent_id)
         if kept is not None and kept.owner is not None:
             kept.entry, kept.owner = kept.owner.index_entry(), None
             self._changed.add(owned.agent_id)
@@ -172,6 +174,8 @@ class MemoryStore(Store):
         kept = self._kept.get(owned.agent_id)
         if kept is None:
             raise Fenced(agent_id=owned.agent_id, why="it was deleted")
+        if kept.epoch != owned.epoch:
+            raise Fenced(agent_id=owned.agent_id, why="it was claimed again")
         return kept
 
     def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
@@ -420,7 +424,7 @@ class MemoryAgentJournal(OwnedJournal):
             kept.left = kept.last_seq, self._agent.ledger_state()
 
     def fence(self, why: str) -> None:
-        return
+        self._owned = replace(self._owned, epoch=0)  # no agent has that
 
 
 class _MemoryCallKeys(KeysOfJournal):

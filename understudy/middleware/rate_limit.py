@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 
-from understudy._base.clock import Clock, SharedClock, SystemClock, TimerClock
+from understudy._base.clock import Clock, SharedClock, SystemClock
+from understudy._base.clock_waits import wait_by
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_text, shown
 from understudy._base.request_timing import Seconds, checked_delay
@@ -32,8 +32,6 @@ from understudy.run.run import Run
 from understudy.run.waits.points import IN_PROCESS
 
 MINUTE = 60.0
-_RECHECK = 0.1
-"""Seconds after which a clock of the program's own that has no timers is looked at again."""
 KEPT = 10.0
 """Seconds for which a request that was put off has its place in the line after its time."""
 _NOW = 1e-6
@@ -230,7 +228,7 @@ class _Line:
                     entry.wake, entry.until = lambda: None, entry.at + KEPT
                     self._put_off[entry.call_key or ""] = entry
                     return seconds
-            await _sleep(self._clock, seconds, changed)
+            await wait_by(self._clock, seconds, changed)
             changed.clear()
 
     def correct(self, entry: _Entry, tokens: int) -> None:
@@ -281,35 +279,6 @@ class _Line:
         entries = self._entries
         while entries and not entries[0].waits and entries[0].at <= oldest:
             del entries[0]
-
-
-async def _sleep(clock: Clock, seconds: float, changed: asyncio.Event) -> None:
-    """Wait so long by this clock, or until `changed` is set."""
-    if not isinstance(clock, TimerClock):
-        try:
-            async with asyncio.timeout(seconds if clock is _MACHINE else min(seconds, _RECHECK)):
-                await changed.wait()
-        except TimeoutError:
-            pass
-        return
-    loop = asyncio.get_running_loop()
-    handled: list[Callable[[], None]] = []
-
-    def wake(done: Callable[[], None]) -> None:
-        handled.append(done)
-        changed.set()
-
-    def on_time(done: Callable[[], None]) -> None:
-        if not call_on(loop, wake, done):
-            done()
-
-    cancel = clock.call_at(clock.now() + timedelta(seconds=seconds), on_time)
-    try:
-        await changed.wait()
-    finally:
-        cancel()
-        for done in handled:  # after the request is made, at the time at which the clock stands
-            loop.call_soon(done)
 
 
 # ------------------------------------------------------------------------- the lines

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -118,6 +118,9 @@ class ScriptedModel(Model):
 
     """
 
+    is_stand_in: ClassVar[bool] = True
+    """It takes the place of a model: `understudy.testing.block_models` lets it answer."""
+
     def __init__(
         self,
         replies: Iterable[object] | Callable[[ScriptedRequest], Any],
@@ -137,6 +140,22 @@ class ScriptedModel(Model):
         self._delta_size = delta_size
         self.requests: list[ScriptedRequest] = []
         """The requests so far, oldest first."""
+
+    def assert_complete(self) -> None:
+        """Assert that each reply of the script was asked for. A function has none that are left.
+
+        Raises:
+            AssertionError: if some were not; it names them.
+
+        """
+        asked = len(self.requests)
+        left = self._replies[asked:]
+        if not left:
+            return
+        requests = f"{asked} request{'' if asked == 1 else 's'}"
+        lines = [f"  {number}. {shown(reply)}" for number, reply in enumerate(left, asked + 1)]
+        told = f"{self._name!r} got {requests}, and these replies were not asked for:"
+        raise AssertionError("\n".join([told, *lines]))
 
     @cached_property
     def profile(self) -> ModelProfile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import os
 import random
 import sys
@@ -35,6 +36,7 @@ from understudy.testing.story_hosts import (
     Setting,
     StoryHost,
 )
+from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool
 
 Kill = Literal["in-process", "process"]
@@ -95,7 +97,7 @@ def crash_points(
 
     ```python
     @crash_points()
-    def test_a_refund_is_paid_once(story):
+    def pays_once(story):
         bank = story.remote(dedupe=True)
         story.spawn(make_desk(bank))
         story.say("Refund order 17")
@@ -358,18 +360,26 @@ def _not_reached(watch: Watch, baseline: Play | None) -> str:
 
 
 class _Careless:
-    """Has the tools of agents repeated after each crash, and asks no service what they did."""
+    """Has the tools of agents repeated after each crash, each time under another key.
+
+    No service is asked what they did, and none knows the key of an earlier attempt.
+    """
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
+        self._changed: set[int] = set()
 
     def change(self, agent: Agent) -> None:
         """Change the tools of an agent and of the agents inside it, for now."""
         for _, definition in all_definitions([agent]):
             for tool in definition.tools.values():
+                if id(tool) in self._changed:
+                    continue  # two agents have it, or the agent is spawned once more
+                self._changed.add(id(tool))
                 if isinstance(tool, Tool) and tool.effect != "read_only":
                     self._set(tool, "effect", "idempotent")
                     self._set(tool, "check", None)
+                    self._set(tool, "function", _under_new_keys(tool.function))
 
     def restore(self) -> None:
         """Make the tools again what they were."""
@@ -379,6 +389,29 @@ class _Careless:
     def _set(self, tool: Tool, name: str, value: Any) -> None:
         self._before.append((tool, name, getattr(tool, name)))
         setattr(tool, name, value)
+
+
+def _under_new_keys(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a tool, which has another `call_key` in each attempt."""
+    attempts = itertools.count()
+
+    def anew(given: tuple[Any, ...]) -> None:
+        number = next(attempts)
+        for context in given:
+            if isinstance(context, ToolContext):
+                context.call_key += f"/{number}"
+
+    @functools.wraps(function)
+    def plain(*given: Any, **keywords: Any) -> Any:
+        anew((*given, *keywords.values()))
+        return function(*given, **keywords)
+
+    @functools.wraps(function)
+    async def on_loop(*given: Any, **keywords: Any) -> Any:
+        anew((*given, *keywords.values()))
+        return await function(*given, **keywords)
+
+    return on_loop if inspect.iscoroutinefunction(function) else plain
 
 
 # ------------------------------------------------------------------------------ stores

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 
+class Gone(BaseException):
+    """The host whose code runs is no more: it comes no further than here."""
+
+
 class Gate(Protocol):
     """A host of a story, which may be killed."""
 
@@ -181,7 +185,7 @@ class Effects:
     def _add(self, effect: Effect) -> None:
         host = current_host.get()
         if host is not None and host.is_dead:
-            return  # its process is no more: nothing that it still does can reach the world
+            raise Gone  # nothing that it still does can reach the world
         with self._lock:
             self._effects.append(effect)
         if self._on_effect is not None:

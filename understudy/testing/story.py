@@ -74,11 +74,12 @@ class Story:
 
     # ------------------------------------------------------------------- what a test calls
 
-    def spawn(self, agent: Agent[Any, Any], *, id: str | None = None) -> str:
+    def spawn(self, agent: Agent[Any, Any], *, id: str | None = None, deps: Any = None) -> str:
         """Spawn an agent.
 
         Args:
             agent: its definition.
+            deps: what its tools get, at each host. With `kill="process"` each process has a copy.
             id: its id; by default the name of the definition, from the second agent of it on with a
                 number.
 
@@ -102,6 +103,8 @@ class Story:
         if id in self._definitions:
             raise UsageError(f"story.spawn: an agent {id!r} is in the story already")
         self._definitions[id] = name
+        if deps is not None:
+            self._setting.deps[id] = deps
         self._ids.append(id)
         self._end_hosts()  # the next one knows the definition
         return id

@@ -31,10 +31,11 @@ from understudy.journal.index_status import WAITING, index_entry_of, index_statu
 from understudy.models.scripted_model import counts_by_conversation
 from understudy.outcomes import Waiting
 from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
 from understudy.state.next_due import next_due
 from understudy.state.records import Record
 from understudy.state.waits import is_woken, waits_of
-from understudy.testing.effects import Effect, Effects, current_host
+from understudy.testing.effects import Effect, Effects, Gone, current_host
 from understudy.testing.points import Watch
 
 PATIENCE = 30.0
@@ -69,6 +70,8 @@ class Setting:
     clock: SimulatedClock
     agents: dict[str, Agent] = field(default_factory=dict)
     """By name. What is deployed changes."""
+    deps: dict[str, Any] = field(default_factory=dict)
+    """By the ids of agents, what their tools get. A fork has a copy as it is then."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the runtimes."""
 
@@ -188,9 +191,7 @@ class InProcessHost(StoryHost):
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._is_cut_off = False
-        self._is_dying = False
-        """It is killed as soon as what it has just recorded is folded."""
+        self.is_dead = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event = asyncio.Event()
         self._started = threading.Event()
@@ -206,11 +207,6 @@ class InProcessHost(StoryHost):
         self._started.wait(PATIENCE)
         if self._error is not None:
             raise self._error
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether it was killed."""
-        return self._is_cut_off or self._is_dying
 
     def do(self, verb: str, *given: Any) -> Any:
         if self.is_dead:
@@ -269,6 +265,7 @@ class InProcessHost(StoryHost):
             list(setting.agents.values()),
             store=store,
             clock=setting.clock,
+            deps_for=setting.deps.get,
             **{"sweep": None, "idle_timeout": None, "stop_timeout": 0.001, **setting.options},
         )
         async with self._says_nothing_once_dead(), runtime:
@@ -319,7 +316,7 @@ class InProcessHost(StoryHost):
         def watched(owned: Any, agent: Any) -> Any:
             made = journal(owned, agent)
             # Its class has slots: nothing can be set on the object itself.
-            made.__class__ = _watched_class(type(made), self)
+            made.__class__ = _watched_class(type(made), self, agent)
             self._journals.append(made)
             return made
 
@@ -341,29 +338,34 @@ class InProcessHost(StoryHost):
         return gated
 
     def check(self, agent_id: str) -> None:
-        """Raise `Fenced` if the host is dead; a host that is dying dies now."""
+        """Raise `Fenced` if the host is dead."""
         if self.is_dead:
-            self._die()
             raise Fenced(agent_id=agent_id, why="its host was killed by the test")
 
-    def append(self, journal: Any, records: Sequence[Record], append: Callable[..., None]) -> None:
+    def append(
+        self, journal: Any, agent: Any, records: Sequence[Record], append: Callable[..., None]
+    ) -> None:
         """Append records, unless the host is killed before them."""
         owned, watch = journal.owned, self._setting.watch
         self.check(owned.agent_id)
         first = owned.last_seq + 1
         if watch.before(owned.agent_id, first, records):
-            self._is_dying = True
+            self._die()
             self.check(owned.agent_id)
         append(journal, records)
         if watch.after(owned.agent_id, first, records):
-            # They are folded behind this: what the index says of the agent follows from that.
-            self._is_dying = True
-            assert self._loop is not None
-            self._loop.call_soon(self._die)
+            # Not one more line of the agent's code runs. So they are folded here: what the index
+            # says of the agent follows from its state.
+            state = agent.ledger_state()
+            for record in records:
+                apply(state, record)
+            self._die()
+            self.check(owned.agent_id)
 
     def _had_effect(self, effect: Effect) -> None:
         if self._setting.watch.after_effect(effect.what, effect.key):
             self._die()
+            raise Gone
 
     def _had_request(self, remote: int, request: Effect) -> None:
         if not self.is_dead:
@@ -371,18 +373,18 @@ class InProcessHost(StoryHost):
 
     def _die(self) -> None:
         """The process is gone: from now on nothing is written, and nothing has an effect."""
-        if not self._is_cut_off:
-            self._is_cut_off = True
+        if not self.is_dead:
+            self.is_dead = True
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._over.set)
 
 
-def _watched_class(base: Any, host: InProcessHost) -> type[Any]:
+def _watched_class(base: Any, host: InProcessHost, agent: Any) -> type[Any]:
     class Watched(base):  # type: ignore[misc]  # whichever class the journals of the store have
         __slots__ = ()
 
         def append(self, records: Sequence[Record]) -> None:
-            host.append(self, records, base.append)
+            host.append(self, agent, records, base.append)
 
         async def durable(self) -> None:
             host.check(self.owned.agent_id)

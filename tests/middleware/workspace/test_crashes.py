@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, results
-from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts
@@ -15,6 +14,7 @@ from understudy import Agent, Runtime, call, tool
 from understudy.journal import DatabaseStore, Store
 from understudy.journal.backend import Backend
 from understudy.middleware import Workspace
+from understudy.testing import FaultyBackend
 
 GROW = call("edit_file", {"path": "a", "old": "x", "new": "x+"})
 TURNS = [

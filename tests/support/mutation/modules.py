@@ -100,7 +100,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/index_status.py": ("tests/journal/test_index_status.py",),
     "understudy/journal/lease.py": _JOURNAL,
     "understudy/journal/lists.py": _LISTS,
-    "understudy/journal/memory.py": ("tests/journal/test_store.py", *_ACTORS),
+    "understudy/journal/memory.py": (
+        *("tests/journal/test_store.py", "tests/journal/test_stores.py"),
+        *_ACTORS,
+    ),
     "understudy/journal/memory_feed.py": _FEED,
     "understudy/journal/memory_index.py": (*_LISTS, *_DUES),
     "understudy/journal/spending.py": _SPENDING,

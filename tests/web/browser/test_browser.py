@@ -17,7 +17,6 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.agents import by_turn
-from tests.support.faulty import FaultyBackend
 from tests.support.freezes import Desk
 from tests.support.places import SqlitePlace
 from tests.support.web_demo import agents as demo_agents
@@ -27,6 +26,7 @@ from tests.support.web_site import ORDER, Done, desk, logged_in, refund
 from understudy import Agent, Runtime, call, reject, tool
 from understudy.journal import DatabaseStore
 from understudy.outcomes import Stopped
+from understudy.testing import FaultyBackend
 from understudy.trust import Budget, calls, day, last
 from understudy.web import User, ui
 

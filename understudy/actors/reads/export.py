@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from understudy._base.clock import Clock
 from understudy._base.json_values import checked_text
@@ -90,43 +91,94 @@ async def import_(
     """
     version, now = checked_version(data), clock.now()
     # It may be large: agents go on meanwhile.
-    before, name, records, blobs = await asyncio.to_thread(_decoded, data, version, by, now)
-    id = checked_id(before if agent_id is None else agent_id)
+    found, records = await asyncio.to_thread(_as_imported, data, version, by, now)
+    id = checked_id(found.agent_id if agent_id is None else agent_id)
     if await store.load(id) is not None:
         raise UsageError(
             f"There is an agent {id!r} already: import this one under another id, or delete it"
         )
-    return id, await _append(store, id, name, records, blobs)
+    return id, await _append(store, id, found.agent, records, found.blobs)
 
 
-def _decoded(
+class Exported(NamedTuple):
+    """What an export says of an agent."""
+
+    agent_id: str
+    agent: str
+    """The name of its definition."""
+    incarnation: int
+    records: tuple[Record, ...]
+    message_runs: dict[str, str]
+    """By message id, the runs that took old messages."""
+    blobs: dict[str, bytes]
+    """The bytes of its files, by hash."""
+
+    @property
+    def state(self) -> AgentState:
+        """The state that its records add up to, with the bytes of its files.
+
+        Raises:
+            UsageError: if they do not fit together.
+
+        """
+        with _as_damage():
+            state = replay(self.records)
+            check_kept(state.file_hashes, self.blobs)
+        state.blobs = dict(self.blobs) or None
+        return state
+
+
+def read_export(data: Mapping[str, Any]) -> Exported:
+    """Read the data of an export, and change nothing of what it says.
+
+    Raises:
+        UsageError: if the data is not an export, or is damaged.
+        SchemaVersionError: if it has another format.
+
+    """
+    return _decoded(data, checked_version(data))
+
+
+def _as_imported(
     data: Mapping[str, Any], version: int, by: str | None, now: datetime
-) -> tuple[str, str, list[Record], dict[str, bytes]]:
-    """The id, the name, the records with that of the import, and the blobs of an export."""
-    try:
+) -> tuple[Exported, list[Record]]:
+    """An export, and the records that an import of it writes."""
+    found = _decoded(data, version)
+    archived = (MessagesArchived(runs=found.message_runs, at=now),) if found.message_runs else ()
+    imported = Imported(at=now, agent_id=found.agent_id, incarnation=found.incarnation, by=by)
+    records = [*found.records, *archived, imported]
+    with _as_damage():
+        state = replay(records)  # checked before anything is written
+        check_kept(state.file_hashes, found.blobs)
+    return found, records
+
+
+def _decoded(data: Mapping[str, Any], version: int) -> Exported:
+    with _as_damage():
         records: list[Record] = [upgraded(record, version) for record in data["records"]]
         name = checked_text(data["agent"], what="the name of its definition")
         if "\0" in name:
             raise ValueError(f"no definition has the name {name!r}")
         before = checked_text(data["agent_id"], what="its id")
-        if data.get("message_runs"):
-            runs = dict(data["message_runs"])
-            if not all(isinstance(text, str) for text in (*runs, *runs.values())):
-                raise ValueError("the runs of its messages are no texts")
-            records.append(MessagesArchived(runs=runs, at=now))
-        imported = Imported(
-            at=now, agent_id=before, incarnation=_number(data["incarnation"]), by=by
-        )
+        runs = dict(data.get("message_runs") or {})
+        if not all(isinstance(text, str) for text in (*runs, *runs.values())):
+            raise ValueError("the runs of its messages are no texts")
         for at, record in enumerate(records):
             encode(record)  # a journal would refuse what cannot be encoded
             _check_times(record, f"records[{at}]")
-        state = replay([*records, imported])  # checked before anything is written
         given = dict(data.get("blobs") or {}).items()
         blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
-        check_kept(state.file_hashes, blobs)
+        incarnation = _number(data["incarnation"])
+    return Exported(before, name, incarnation, tuple(records), runs, blobs)
+
+
+@contextmanager
+def _as_damage() -> Iterator[None]:
+    """What raises because an export cannot be one is a `UsageError` that says so."""
+    try:
+        yield
     except (KeyError, TypeError, ValueError, RecordRefused) as error:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
-    return before, name, [*records, imported], blobs
 
 
 def _check_times(value: object, where: str) -> None:

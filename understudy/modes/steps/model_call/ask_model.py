@@ -231,6 +231,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             lambda found: found[0].response if found[0].error is None else None,
         )
 
+    # A test may stand around this: `testing.seams`.
     async def _answered(
         self, model: Model, request: ModelInput, parameters: ModelRequestParameters
     ) -> tuple[Answer, RefusedReply | EmptyReply | None]:

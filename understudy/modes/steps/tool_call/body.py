@@ -162,6 +162,7 @@ def before_entry(run: Run, batch: Iterable[ReadyCall]) -> Iterator[None]:
         raise
 
 
+# A test may stand around this: `testing.seams`.
 async def _body(run: Run, ready: ReadyCall) -> Any:
     """The tool's function, and right before it the last checks.
 

@@ -1,0 +1,55 @@
+"""`BackendTests`: how the tests of a backend get the backends that they judge."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar
+
+from understudy.journal.backend import Backend
+from understudy.journal.shared import SharedBackend
+from understudy.testing.contracts.contract import Contract
+
+
+class BackendTests(Contract):
+    """Tests of backends on the database of one test, which is empty at first."""
+
+    _required: ClassVar[tuple[str, ...]] = ("new_backend",)
+
+    def new_backend(self, host: str) -> Backend:
+        """A backend of this test's database, which is not open yet. Override it.
+
+        It is called for each host of a test, and for the next process; `self.folder` is an empty
+        folder of this test.
+
+        Args:
+            host: the name of the runtime, as `Backend.host` says it.
+
+        """
+        raise self._missing("new_backend")
+
+    @cached_property
+    def _backends(self) -> list[Backend]:
+        return []
+
+    @cached_property
+    def _many_hosts(self) -> bool:
+        """Whether several runtimes may have the database open at once."""
+        return isinstance(self.new_backend("here"), SharedBackend)
+
+    def open(self, host: str = "here") -> Backend:
+        """A backend that is open; it is closed when the test ends."""
+        backend = self.new_backend(host)
+        backend.open()
+        self._backends.append(backend)
+        return backend
+
+    def _two(self) -> tuple[Backend, Backend]:
+        """Two hosts that have the database open."""
+        if not self._many_hosts:
+            self.skip("one runtime at a time has the database")
+        return self.open("first"), self.open("second")
+
+    def teardown_method(self) -> None:
+        for backend in self._backends:
+            backend.close()
+        super().teardown_method()

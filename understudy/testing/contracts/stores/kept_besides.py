@@ -1,0 +1,171 @@
+"""What a store keeps besides records, as far as its `keeps` names it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from hashlib import sha256
+
+from understudy.errors import UsageError
+from understudy.journal import Store
+from understudy.journal.call_keys import KeyTaking
+from understudy.state.records import MessagesArchived, StatusNoted
+from understudy.state.trust_log import TrustFact
+from understudy.testing.contracts.backends.purses import Purse, line
+from understudy.testing.contracts.contract import on_a_loop, raised
+from understudy.testing.contracts.stores.store_tests import StoreTests, begin, write
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def fact(number: int, text: str = "x") -> TrustFact:
+    return TrustFact(number=number, at=NOON, by="ann", kind="tried", data={"text": text})
+
+
+def taking(call_key: str, key_hash: str) -> KeyTaking:
+    return KeyTaking(
+        key_hash=key_hash,
+        call_key=call_key,
+        tool_name="refund",
+        tool_call_id=f"id of {call_key}",
+        at=NOON,
+        kept=timedelta(days=1),
+    )
+
+
+class KeptBesides(StoreTests):
+    """What a store keeps besides records, as far as its `keeps` names it."""
+
+    def _need(self, store: Store, what: str) -> None:
+        """Skip the test where the store does not keep that."""
+        if what not in store.keeps:
+            self.skip(f"it keeps no {what}")
+
+    @on_a_loop
+    async def test_bytes_of_files_are_kept_by_their_hashes(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "files")
+            blobs = {sha256(data).hexdigest(): data for data in (b"one", b"\x00\xff two")}
+            journal = await begin(store, "a", "one")
+            await begin(store, "b", "of b")
+            await write(journal, "two")
+            journal.keep_blobs(blobs)
+            await write(journal, "three")
+            assert dict(await store.load_blobs("a")) == blobs
+            wanted = next(iter(blobs))
+            assert dict(await store.load_blobs("a", [wanted, "00" * 32])) == {wanted: blobs[wanted]}
+            assert dict(await journal.load_blobs([wanted])) == {wanted: blobs[wanted]}
+            assert dict(await store.load_blobs("b")) == {}
+        async with self._opened() as store:
+            assert dict(await store.load_blobs("a")) == blobs
+            assert await store.delete("a")
+            await begin(store, "a", "new")
+            assert dict(await store.load_blobs("a")) == {}, "a deletion deletes them"
+
+    @on_a_loop
+    async def test_ids_of_old_messages_are_kept(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "messages")
+            journal = await begin(store, "a", "one")
+            journal.append([MessagesArchived(at=NOON, runs={"mail-1": "run-1", "mail-2": "run-2"})])
+            await journal.durable()
+            assert dict(await store.message_runs("a", ["mail-2", "mail-3"])) == {"mail-2": "run-2"}
+        async with self._opened() as store:
+            assert dict(await store.message_runs("a")) == {"mail-1": "run-1", "mail-2": "run-2"}
+            assert await store.delete("a")
+            await begin(store, "a", "new")
+            assert dict(await store.message_runs("a")) == {}
+
+    @on_a_loop
+    async def test_a_key_is_one_calls_alone(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "keys")
+            one, other = await begin(store, "a", "one"), await begin(store, "b", "one")
+            keys, others = one.call_keys, other.call_keys
+            assert keys is not None
+            assert others is not None
+            hash = await keys.key_hash("refund:17")
+            assert await others.key_hash("refund:17") == hash
+            assert list(await keys.take_key(taking("call 1", hash))) == []
+            held_up = await others.take_key(taking("call 2", hash))
+            assert [(use.agent_id, use.call_key) for use in held_up] == [("a", "call 1")]
+            again = await keys.take_key(taking("call 1", hash))
+            assert list(again) == [], "what a call has already, it has"
+            uses = await keys.key_uses(hash, NOON)
+            assert [use.call_key for use in uses] == ["call 1"]
+            await keys.free_key(hash, uses[0])
+            assert list(await others.take_key(taking("call 2", hash))) == []
+
+    @on_a_loop
+    async def test_the_feed_has_each_record_of_each_agent_once(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "feed")
+            await store.turn_feed(True)
+            assert store.keeps_feed
+            start = await store.read_feed(None, 100)
+            assert start is not None
+            assert list(start.rows) == [], "who gives no key asks where the feed ends"
+            a, b = await begin(store, "a"), await begin(store, "b")
+            for journal, status in ((a, "running"), (b, "running"), (a, "idle")):
+                journal.append([StatusNoted(at=NOON, status=status)])
+                await journal.durable()
+            page = await store.read_feed(start.end, 100)
+            assert page is not None
+            rows = [(row.agent_id, row.seq) for row in page.rows]
+            assert rows == [("a", 1), ("b", 1), ("a", 2)]
+            rest = await store.read_feed(page.rows[0].key, 100)
+            assert rest is not None
+            assert [row.key for row in rest.rows] == [row.key for row in page.rows[1:]]
+
+    @on_a_loop
+    async def test_the_log_of_trust_has_its_facts_in_one_order(self) -> None:
+        async with self._opened() as store:
+            if "trust" not in store.keeps:
+                with raised(UsageError):
+                    await store.add_trust(fact(1))
+                self.skip("it keeps no log of trust")
+            assert store.trust_seen == 0
+            assert await store.add_trust(fact(1, "first"))
+            assert not await store.add_trust(fact(1, "second")), "another fact has the number"
+            assert not await store.add_trust(fact(3)), "there is no second fact"
+            assert await store.add_trust(fact(2))
+            assert list(await store.trust_after(0)) == [fact(1, "first"), fact(2)]
+            assert list(await store.trust_after(1)) == [fact(2)]
+            assert store.trust_seen == 2
+        async with self._opened() as store:
+            assert store.trust_seen == 2
+            assert list(await store.trust_after(0)) == [fact(1, "first"), fact(2)]
+
+    @on_a_loop
+    async def test_no_more_is_reserved_than_a_limit_allows(self) -> None:
+        store = self.new_store()
+        if "spending" not in store.keeps:
+            assert store.spending is None
+            self.skip("it keeps no spending")
+        purse = await Purse(store).open("a", "b")
+        try:
+            assert await purse.makes("a", "one", line(60))
+            assert not await purse.makes("b", "two", line(50))
+            await purse.settle("a", "one", 40)
+            assert await purse.makes("b", "two", line(60))
+            assert not await purse.makes("a", "three", line(1))
+            assert await purse.sum_of() == Decimal(100)
+        finally:
+            await purse.store.close()
+
+    @on_a_loop
+    async def test_what_is_spent_counts_in_the_next_process(self) -> None:
+        store = self.new_store()
+        if "spending" not in store.keeps:
+            self.skip("it keeps no spending")
+        purse = await Purse(store).open("a")
+        await purse.reserve("a", "one", line(60))
+        await purse.settle("a", "one", 50)
+        await purse.reserve("a", "two", line(20))
+        await purse.store.close()
+        purse = await Purse(self.new_store()).open("a")
+        try:
+            assert await purse.sum_of() == Decimal(70)
+            assert [each.id.what for each in await purse.open_of("a")] == ["two"]
+        finally:
+            await purse.store.close()

@@ -1,0 +1,557 @@
+"""`AgentMachine`: random lives of agents, by Hypothesis, with what must hold after each step."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+
+from understudy._base.json_values import shown
+from understudy.actors import Runtime, SimulatedClock
+from understudy.agent.agent import Agent
+from understudy.errors import UnknownAgent, UnknownMessage, UsageError
+from understudy.interrupts import Decision, Request, approve, dismiss, edit, reject, respond
+from understudy.journal import Store, replay
+from understudy.outcomes import Interrupted, Outcome
+from understudy.state.agent_state import AgentState
+from understudy.state.records import (
+    ChildRecord,
+    Decided,
+    InterruptsChecked,
+    Record,
+    Requested,
+    Started,
+    record_from_dict,
+)
+from understudy.testing import crashes
+from understudy.testing.effects import Effect, Effects, current_host
+from understudy.testing.points import Entry, Watch
+from understudy.testing.story import Story
+from understudy.testing.story_hosts import PATIENCE, Hangs, InProcessHost, Setting, StoryHost
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+except ModuleNotFoundError as error:
+    raise UsageError(
+        "AgentMachine needs Hypothesis, which is not installed: pip install hypothesis"
+    ) from error
+
+T = TypeVar("T")
+
+
+def _is_asking(machine: AgentMachine) -> bool:
+    """Whether an agent waits for a person."""
+    return bool(machine._asking())
+
+
+def _is_under_way(machine: AgentMachine) -> bool:
+    """Whether a run is open."""
+    return bool(machine._under_way())
+
+
+def _may_crash(machine: AgentMachine) -> bool:
+    """Whether no crash is to come already, and there is something to crash."""
+    watch = machine._watch
+    return bool(machine._accepted) and watch.left is None and not watch.at_effect
+
+
+_WHICH = st.integers(0, 7)
+"""Which of the agents: its number, from 0; counted on from the first where there are fewer."""
+_MOST_ANSWERS = 50
+"""How often the requests of an agent are answered at the end before it counts as one that asks
+for ever."""
+
+
+class AgentMachine(RuleBasedStateMachine):
+    """A life of agents, step by step, as Hypothesis draws it. Inherit from it.
+
+    The steps: callers `say` and `steer`, persons `approve`, `reject`, `edit` and `vote`, runs are
+    cancelled, hosts are killed by `crash` and stopped by `restart`, time passes by `advance`, and
+    `deploy` puts other definitions in the place of the old. With a shared store there are two
+    hosts (`second_host`). Add rules and invariants of your own as Hypothesis has them.
+
+    After each step the invariants hold: `no_effect_twice`, `no_gated_call_without_a_decision`,
+    `no_agent_is_lost`, `the_state_is_what_is_stored`. At the end of a life all that is pending is
+    approved, each message that was accepted has an outcome, and no run is left open.
+
+    Effects are those of `self.effects`: what a tool does elsewhere is not seen. Two effects of one
+    text are a repetition, so let the text of an effect say for which message it is.
+
+    ```text
+    class DeskMachine(AgentMachine):
+        prompts = ["Refund order {n}."]
+        gated = ["refund"]
+
+        def agents(self, version):
+            return [desk(self.effects)]
+
+
+    TestDesk = DeskMachine.TestCase
+    ```
+    """
+
+    prompts: ClassVar[Sequence[str]] = ("Order {n}, please.",)
+    """What callers say. `{n}` is the number of the message in its life, from 1."""
+    gated: ClassVar[Sequence[str]] = ()
+    """The tools whose calls must not run without a decision that approves them."""
+    spans: ClassVar[Sequence[str]] = ("1 minute", "1 hour", "3 days")
+    """How much time `advance` lets pass."""
+    voters: ClassVar[Sequence[str]] = ()
+    """The persons who vote. Without any there is no such step."""
+    versions: ClassVar[int] = 1
+    """How many versions of the definitions there are; with one alone nothing is deployed."""
+    store: ClassVar[Literal["memory", "sqlite", "postgresql"]] = "memory"
+    """Where the agents are kept, as of `crash_points`."""
+    runtime: ClassVar[Mapping[str, Any]] = {}
+    """Options of the runtimes, such as `rules` or `people`."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.versions < 1 or not cls.prompts or not cls.spans:
+            raise UsageError(
+                f"{cls.__name__}: `versions` must be at least 1, and `prompts` and `spans` must not"
+                " be empty"
+            )
+        drawn: dict[str, dict[str, Any]] = {
+            "say": {"prompt": st.sampled_from(list(cls.prompts)), "to": _WHICH},
+            "steer": {"prompt": st.sampled_from(list(cls.prompts)), "to": _WHICH},
+            "advance": {"span": st.sampled_from(list(cls.spans))},
+        }
+        if cls.voters:
+            drawn["vote"] = {"by": st.sampled_from(list(cls.voters)), "to": _WHICH}
+        if cls.versions > 1:
+            drawn["deploy"] = {"version": st.integers(0, cls.versions - 1)}
+        if cls.store == "postgresql":
+            drawn["second_host"] = {}
+        if cls.edited is not AgentMachine.edited:
+            drawn["edit"] = {"to": _WHICH}
+        for name, arguments in drawn.items():
+            if name not in vars(cls):
+                made: Callable[[Any], Any] = rule(**arguments)
+                step = vars(AgentMachine)[name]
+                if name in ("edit", "vote"):  # on a copy: the marks of a rule are on its function
+                    step = precondition(_is_asking)(_copy_of(step))
+                setattr(cls, name, made(step))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.effects = Effects()
+        """What has happened in the world."""
+        self._left = ExitStack()
+        self._accepted: list[tuple[str, str]] = []
+        """The messages that were accepted: the agent, and the id of the message."""
+        self._looked: dict[str, _Look] | None = None
+        self._looked_at = 0
+        first = self._agents_of(0)
+        options = crashes.Options(store=self.store, runtime=dict(self.runtime))
+        open_next, _ = self._left.enter_context(crashes._stores(options))
+        self._watch = _Countdown()
+        self.effects.in_story(is_careless=False, excused=lambda: "")
+        self._setting = Setting(
+            open_store=lambda: self.new_store() or open_next(),
+            watch=self._watch,
+            effects=self.effects,
+            clock=SimulatedClock(),
+            options=dict(self.runtime),
+        )
+        self.story = Story(self._setting, _start)
+        """The verbs of the callers."""
+        self._left.callback(self.story.destroy)
+        self._ids = [self.story.spawn(agent) for agent in first]
+
+    # ------------------------------------------------------------------- to override
+
+    def agents(self, version: int) -> Sequence[Agent[Any, Any]]:
+        """The definitions, whose tools have their effects by `self.effects`. Override it.
+
+        Args:
+            version: from 0, to `versions - 1`. Each has agents of the same names.
+
+        """
+        raise UsageError(f"{type(self).__name__} does not say which agents live: override `agents`")
+
+    def new_store(self) -> Store | None:
+        """A store of your own, for the next host: a new object of the same agents each time.
+
+        By default None: the agents are kept in `store`.
+        """
+        return None
+
+    def decision(self, request: Request) -> Decision:
+        """What persons say to what is pending at the end of a life. By default they approve."""
+        if "approve" in request.allowed:
+            return approve()
+        return respond("yes") if "respond" in request.allowed else dismiss()
+
+    def edited(self, request: Request) -> Mapping[str, Any]:
+        """The arguments with which a person has a call run instead. With it there are edits."""
+        return request.arguments
+
+    # ------------------------------------------------------------------- the steps
+
+    # Which of these a machine has follows from its attributes: `__init_subclass__` makes rules of
+    # them.
+
+    def say(self, prompt: str, to: int) -> None:
+        """A caller sends a message, and waits for the outcome of its run."""
+        id, number = _chosen(self._ids, to), len(self._accepted) + 1
+        self.story.say(prompt.replace("{n}", f"{number}"), to=id)
+        self._accepted.append((id, f"story-{number}"))
+
+    def steer(self, prompt: str, to: int) -> None:
+        """A caller adds a message to the run that is under way."""
+        id, number = _chosen(self._ids, to), len(self._accepted) + 1
+        message_id = self.story.steer(prompt.replace("{n}", f"{number}"), to=id)
+        self._accepted.append((id, message_id))
+        self._outcome_of(id)
+
+    def edit(self, to: int) -> None:
+        """A person has the calls that an agent asks about run with other arguments."""
+        self._decide(to, lambda request: edit(self.edited(request)))
+
+    def vote(self, by: str, to: int) -> None:
+        """A person votes for what an agent asks several persons about."""
+        id = _chosen(self._asking(), to)
+        if any(each.approval is not None for each in self._asked(id)):
+            self.story.vote(by, to=id)
+
+    def advance(self, span: str) -> None:
+        """Time passes."""
+        self.story.wait(span)
+
+    def deploy(self, version: int) -> None:
+        """Another version of the definitions takes the place of the one that is there."""
+        self.story.deploy(*self._agents_of(version))
+
+    def second_host(self) -> None:
+        """From now on there are two hosts, and callers are at each of them in turn."""
+        self.story._hosts_wanted = 2
+
+    @precondition(_is_asking)
+    @rule(to=_WHICH)
+    def approve(self, to: int) -> None:
+        """A person approves what an agent asks."""
+        self._decide(to, lambda _: approve())
+
+    @precondition(_is_asking)
+    @rule(to=_WHICH)
+    def reject(self, to: int) -> None:
+        """A person rejects what an agent asks."""
+        self._decide(to, lambda _: reject())
+
+    @precondition(_is_under_way)
+    @rule(to=_WHICH)
+    def cancel(self, to: int) -> None:
+        """The run of an agent is cancelled."""
+        self.story.cancel(to=_chosen(self._under_way(), to))
+
+    @precondition(_may_crash)
+    @rule(after=st.integers(0, 15))
+    def crash(self, after: int) -> None:
+        """The host is killed when it has passed so many points more: records, and effects."""
+        self._watch.left = after
+
+    @precondition(_may_crash)
+    @rule()
+    def crash_at_effect(self) -> None:
+        """The host is killed right behind the next effect: no record says that there was one."""
+        self._watch.at_effect = True
+
+    @rule()
+    def restart(self) -> None:
+        """The hosts stop, and others start."""
+        self.story.deploy()
+
+    # ------------------------------------------------------------------- what holds
+
+    @invariant()
+    def no_effect_twice(self) -> None:
+        """Nothing has happened more often than once."""
+        for what, times in self.effects.repeated().items():
+            self.fail(f"{what!r} has happened {times} times")
+
+    @invariant()
+    def no_gated_call_without_a_decision(self) -> None:
+        """No call of a tool in `gated` was started that a person had not approved."""
+        for id, look in self._look().items() if self.gated else ():
+            for tool_name, call_key in look.undecided(self.gated):
+                self.fail(f"{id}: the call {call_key} of {tool_name!r} ran, and nobody approved it")
+
+    @invariant()
+    def no_agent_is_lost(self) -> None:
+        """Each agent to which somebody has spoken is there, and its records can be read."""
+        found = self._look()
+        for id in dict.fromkeys(agent for agent, _ in self._accepted):
+            if id not in found:
+                self._lost(id)
+
+    @invariant()
+    def the_state_is_what_is_stored(self) -> None:
+        """The state that a runtime shows of an agent is what its records add up to."""
+        for id, look in self._look().items():
+            different = _difference(look.state.to_dict(), replay(look.records).to_dict())
+            if different is not None:
+                self.fail(f"{id}: the state is not what is stored: {different}")
+
+    def fail(self, why: str) -> NoReturn:
+        """Fail with what has happened so far.
+
+        Raises:
+            AssertionError: always.
+
+        """
+        lines = "\n".join(crashes._shown(self._watch.entries))
+        raise AssertionError(f"{why}\n\n{lines}")
+
+    def teardown(self) -> None:
+        """End the life. Unless it has failed, look whether each message has come to something."""
+        try:
+            if sys.exc_info()[0] is None:
+                self._watch.disarm()
+                self._come_to_rest()
+        finally:
+            self._left.close()
+            super().teardown()
+
+    def _come_to_rest(self) -> None:
+        spoken_to = list(dict.fromkeys(agent for agent, _ in self._accepted))
+        for id in spoken_to:
+            self._answer_all(id)
+        self.no_agent_is_lost()
+        for id, message_id in self._accepted:
+            if self._ask(_outcome_of_message, id, message_id) is None:
+                self.fail(f"{id}: the message {message_id} was accepted, and has no outcome")
+        looked = self._look()
+        for id in spoken_to:
+            run = looked[id].state.run
+            if run is None or not run.over:
+                self.fail(f"{id}: its run was left open: {self._outcome_of(id)!r}")
+        self.no_effect_twice()
+        self.no_gated_call_without_a_decision()
+        self.the_state_is_what_is_stored()
+
+    def _answer_all(self, id: str) -> None:
+        for _ in range(_MOST_ANSWERS):
+            asked = self._asked(id)
+            if not asked:
+                return
+            if any(each.approval is not None for each in asked):
+                for voter in self.voters:
+                    if self._asked(id):
+                        self.story.vote(voter, to=id)
+            else:
+                self.story.answer(self.decision, to=id)
+        self.fail(f"{id} asks for ever: {[each.tool_name for each in self._asked(id)]}")
+
+    # ------------------------------------------------------------------- how it is done
+
+    def _asking(self) -> list[str]:
+        """The agents that wait for a person."""
+        return [id for id, look in self._look().items() if look.state.requests]
+
+    def _under_way(self) -> list[str]:
+        """The agents that have an open run."""
+        runs = ((id, look.state.run) for id, look in self._look().items())
+        return [id for id, run in runs if run is not None and not run.over]
+
+    def _agents_of(self, version: int) -> list[Agent[Any, Any]]:
+        agents = list(self.agents(version))
+        if not agents:
+            raise UsageError(f"{type(self).__name__}.agents must return at least one agent")
+        return agents
+
+    def _outcome_of(self, id: str) -> Outcome | None:
+        """The outcome of an agent, as it is now; None where nobody has spoken to it."""
+        if all(agent != id for agent, _ in self._accepted):
+            return None
+        try:
+            return self.story.outcome(of=id)
+        except UnknownAgent:
+            return self._lost(id)
+
+    def _lost(self, id: str) -> NoReturn:
+        self.fail(f"{id} is lost: the store has no agent of this id")
+
+    def _asked(self, id: str) -> list[Request]:
+        """What an agent asks a person now."""
+        outcome = self._outcome_of(id)
+        return list(outcome.requests) if isinstance(outcome, Interrupted) else []
+
+    def _decide(self, to: int, decision: Callable[[Request], Decision]) -> None:
+        id = _chosen(self._asking(), to)
+        asked = self._asked(id)
+        if not asked or any(each.approval is not None for each in asked):
+            return
+
+        def decided(request: Request) -> Decision:
+            wanted = decision(request)
+            return wanted if wanted.type in request.allowed else self.decision(request)
+
+        self.story.answer(decided, to=id)
+
+    def _ask(self, ask: Callable[..., T], *given: Any) -> T:
+        """Ask the runtime of a host, and that of the next host if the first is killed meanwhile."""
+        answer: T = self.story._do(lambda host: host.do("ask", ask, *given))
+        return answer
+
+    def _look(self) -> dict[str, _Look]:
+        """What is to be seen of each agent. It stays the same until something is recorded."""
+        at = len(self._watch.passed)
+        if self._looked is None or self._looked_at != at:
+            self._looked = {}
+            for id in dict.fromkeys(agent for agent, _ in self._accepted):
+                try:
+                    self._looked[id] = self._ask(_look_at, id)
+                except UnknownAgent:
+                    continue
+            self._looked_at = len(self._watch.passed)
+        return self._looked
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What is to be seen of an agent."""
+
+    state: AgentState
+    """As its runtime shows it."""
+    records: Sequence[Record]
+
+    def undecided(self, gated: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """The calls of these tools that were started, and that no decision had approved."""
+        calls: dict[str, str] = {}
+        approved: set[str] = set()
+        for record in map(_innermost, self.records):
+            decided: Sequence[Decided] = ()
+            match record:
+                case InterruptsChecked():
+                    calls.update((each.id, each.call_key) for each in record.requests)
+                    decided = record.decided
+                case Requested():
+                    calls[record.request.id] = record.request.call_key
+                case Decided():
+                    decided = (record,)
+                case Started() if record.tool_name in gated and record.call_key not in approved:
+                    yield record.tool_name, record.call_key
+            approved |= {
+                calls.get(each.request_id, "")
+                for each in decided
+                if each.decision.type in ("approve", "edit")
+            }
+
+
+def _difference(told: Any, stored: Any, where: str = "state") -> str | None:
+    """Where two states differ, and how; None where they are the same."""
+    if isinstance(told, Mapping) and isinstance(stored, Mapping) and told.keys() == stored.keys():
+        each = ((told[key], stored[key], f"{where}[{key!r}]") for key in told)
+    elif isinstance(told, list) and isinstance(stored, list) and len(told) == len(stored):
+        each = (
+            (one, other, f"{where}[{at}]")
+            for at, (one, other) in enumerate(zip(told, stored, strict=True))
+        )
+    elif told == stored:
+        return None
+    else:
+        return f"{where} is {shown(told)}, and stored {shown(stored)}"
+    return next((found for args in each if (found := _difference(*args)) is not None), None)
+
+
+def _chosen(ids: Sequence[str], number: int) -> str:
+    return ids[number % len(ids)]
+
+
+def _copy_of(step: Any) -> Any:
+    """A function that does the same, and has marks of its own."""
+
+    @functools.wraps(step)
+    def same(self: AgentMachine, **drawn: Any) -> None:
+        step(self, **drawn)
+
+    return same
+
+
+def _innermost(record: Record) -> Record:
+    while isinstance(record, ChildRecord):
+        record = record.record
+    return record
+
+
+def _look_at(runtime: Runtime, id: str) -> _Look:
+    records = runtime.export(id).get(timeout=PATIENCE)["records"]
+    while True:
+        state, before = runtime.get(id).state().get(timeout=PATIENCE), len(records)
+        records = runtime.export(id).get(timeout=PATIENCE)["records"]
+        # Race: another host notes a status between two reads. Both must be of one moment.
+        if len(records) == before:
+            return _Look(state, [record_from_dict(record) for record in records])
+
+
+def _outcome_of_message(runtime: Runtime, id: str, message_id: str) -> Outcome | None:
+    try:
+        return runtime.outcome(id, message_id=message_id).get(timeout=PATIENCE)
+    except UnknownMessage:
+        return None
+
+
+@dataclass(slots=True)
+class _Countdown(Watch):
+    """Kills the host that passes a point when so many others were passed."""
+
+    left: int | None = None
+    at_effect: bool = False
+    """Kills the host behind the next effect."""
+
+    def disarm(self) -> None:
+        """Kill no host any more."""
+        self.left, self.at_effect = None, False
+
+    def is_due(self, name: str) -> bool:
+        """A point is passed: whether the host is killed there."""
+        with self._lock:
+            self.passed.append(name)
+            if self.left is not None:
+                self.left -= 1
+            is_at_effect = self.at_effect and name.startswith("after effect")
+            if not is_at_effect and (self.left is None or self.left >= 0):
+                return False
+            self.left, self.at_effect = None, False
+        self.note(Entry(what="killed", text=name))
+        return True
+
+
+class _Host(InProcessHost):
+    """A host of which a machine asks what callers do not ask."""
+
+    def do(self, verb: str, *given: Any) -> Any:
+        if verb == "ask" and self._verbs is not None:
+            self._verbs.__dict__.setdefault("ask", self._answer_of)
+        return super().do(verb, *given)
+
+    def _answer_of(self, ask: Callable[..., Any], *given: Any) -> Any:
+        assert self._verbs is not None, "it has started"
+        try:
+            return ask(self._verbs._runtime, *given)
+        except TimeoutError:
+            raise Hangs from None
+
+
+def _start(setting: Setting) -> StoryHost:
+    host = _Host(setting)
+    # Two hosts in one process count in one place: each hears of its own effects.
+    setting.effects.watched(_had_effect, _had_request)
+    return host
+
+
+def _had_effect(effect: Effect) -> None:
+    host = current_host.get()
+    if isinstance(host, InProcessHost):
+        host._had_effect(effect)
+
+
+def _had_request(remote: int, request: Effect) -> None:
+    host = current_host.get()
+    if isinstance(host, InProcessHost):
+        host._had_request(remote, request)

@@ -1,0 +1,181 @@
+"""`StoreFault`: how a write of a store fails."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from understudy._base.json_values import shown
+from understudy.errors import Fenced, StoreBroken, StoreUnavailable, UsageError
+from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.codec import EncodedRecord, decode
+from understudy.journal.committer import Committer, Group
+from understudy.journal.lease import Lease
+from understudy.state.records import ChildRecord, Record
+from understudy.testing.placed_fault import PlacedFault, Refuse
+
+Failure = Literal["unavailable", "broken", "answer_lost", "away", "lease_lost"]
+_CAUSE = "the test says so"
+_LEASE = 60.0
+"""Seconds of the lease of a store for one host, in a block in which a lease is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreFault(PlacedFault):
+    """How a write of a store fails, for `faults(store=...)`.
+
+    `at` counts the writes of records, from 1 on; with `of` only those that have a record of this
+    kind. A write is an attempt at a transaction, which may have the records of several steps and
+    agents: how many writes there are depends on how quickly the records come. So a test that must
+    fail at a certain record says so by `of`. What is retried counts once more.
+    """
+
+    _failure: Failure
+    of: str | None = None
+    """The kind of a record, such as `"started"` or `"result"`; None for any."""
+
+    def __post_init__(self) -> None:
+        PlacedFault.__post_init__(self)
+        kinds = _kinds()
+        if self.of is not None and self.of not in kinds:
+            near = difflib.get_close_matches(str(self.of), kinds, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(kinds)}"
+            raise UsageError(
+                f"StoreFault: `of` is the kind of a record, got {shown(self.of)}: {remedy}"
+            )
+
+    @classmethod
+    def unavailable(
+        cls, *, of: str | None = None, at: int = 1, times: int | None = 1
+    ) -> StoreFault:
+        """The database cannot be reached: nothing is written, and the store tries again."""
+        return cls(what="no database", _failure="unavailable", of=of, at=at, times=times)
+
+    @classmethod
+    def broken(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
+        """The write fails for good, as on a disk that is full: who waits gets `StoreBroken`."""
+        return cls(what="a broken database", _failure="broken", of=of, at=at, times=times)
+
+    @classmethod
+    def answer_lost(
+        cls, *, of: str | None = None, at: int = 1, times: int | None = 1
+    ) -> StoreFault:
+        """The write is committed, and its answer is lost: the store looks whether it was."""
+        return cls(
+            what="a commit whose answer is lost", _failure="answer_lost", of=of, at=at, times=times
+        )
+
+    @classmethod
+    def away(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
+        """The database is away for longer than the store tries again (30 seconds), at once.
+
+        Who waits gets `StoreUnavailable`, and nothing is written.
+        """
+        return cls(what="a database that stays away", _failure="away", of=of, at=at, times=times)
+
+    @classmethod
+    def lease_lost(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
+        """The database is away for longer than the lease of this host, at once.
+
+        Other hosts may have its agents then, so who waits gets `Fenced`; where hosts share the
+        store, the call goes on at the host that has the agent next, which may be this one. The host
+        gets a new lease. A store for one host has none: in the block it gets one when it is opened,
+        so the runtime is opened inside the block.
+        """
+        return cls(what="a lease that is lost", _failure="lease_lost", of=of, at=at, times=times)
+
+
+def _kinds() -> list[str]:
+    return sorted(kind.__dataclass_fields__["kind"].default for kind in get_args(Record))
+
+
+def kinds_in(group: Group) -> frozenset[str]:
+    """The kinds of the records of a transaction, those of agents inside of agents too."""
+    batches = (batch for _, batch in group if batch is not None)
+    return frozenset(_kind(record) for batch in batches for record in batch.records)
+
+
+def _kind(stored: EncodedRecord) -> str:
+    if stored.kind != "child_record":
+        return stored.kind
+    record: Any = decode(stored)
+    while isinstance(record, ChildRecord):
+        record = record.record
+    return str(record.kind)
+
+
+class _StaysAway(Exception):
+    """There is no further attempt: the time for them is over."""
+
+
+class FaultyWrites:
+    """What stands between a store and its database.
+
+    Args:
+        next_fault: gives the fault of the next write, by the kinds of its records.
+        refuse: notes why a fault cannot happen.
+
+    """
+
+    def __init__(
+        self,
+        next_fault: Callable[[frozenset[str]], StoreFault | None],
+        refuse: Refuse,
+    ) -> None:
+        self._next_fault = next_fault
+        self._refuse = refuse
+        self._lock = threading.Lock()
+        self._leases: dict[Lease, Committer] = {}
+        """The leases whose next renewal is refused, and what writes under them."""
+
+    def transaction(self, inner: Callable[..., Any], committer: Committer, group: Group) -> Any:
+        """Stand around one attempt at a transaction."""
+        with self._lock:
+            if committer in self._leases.values():
+                raise StoreUnavailable(cause=_CAUSE)
+        kinds = kinds_in(group)
+        fault = self._next_fault(kinds) if kinds else None
+        if fault is None:
+            return inner(committer, group)
+        if fault._failure == "broken":
+            raise StoreBroken(cause=_CAUSE, remedy="It is a planned fault: nothing is to be done.")
+        if fault._failure == "away":
+            raise _StaysAway
+        if fault._failure == "answer_lost":
+            inner(committer, group)
+        elif fault._failure == "lease_lost":
+            self._lose_lease(committer, group)
+        raise StoreUnavailable(cause=_CAUSE)
+
+    def commit(self, inner: Callable[..., Any], committer: Committer, group: Group) -> Any:
+        """Stand around a transaction with its further attempts."""
+        try:
+            return inner(committer, group)
+        except _StaysAway:
+            raise StoreUnavailable(cause=_CAUSE) from None
+
+    def renewal(self, inner: Callable[..., None], lease: Lease) -> None:
+        """Stand around a renewal of a lease."""
+        with self._lock:
+            is_lost = self._leases.pop(lease, None) is not None
+        if is_lost:
+            raise Fenced(agent_id="*", why=_CAUSE)
+        inner(lease)
+        if not lease.is_shared:
+            lease._length = _LEASE  # else nothing is renewed, and nothing can be refused
+
+    def _lose_lease(self, committer: Committer, group: Group) -> None:
+        journals = (job for job, _ in group if isinstance(job, AgentJournal))
+        lease = next(journals).threads.lease
+        if not lease.is_shared:
+            self._refuse(
+                "StoreFault.lease_lost: the store was opened before the block, and is for one "
+                "host, so it has no lease: open the runtime inside the block"
+            )
+            return
+        with self._lock:
+            self._leases[lease] = committer
+        lease.renew_soon()
