@@ -9,7 +9,7 @@ from tests.support.cut_off import Disk
 from tests.support.scenarios import Scenario, live, make_agent
 from understudy.state.record_format import FORMAT_VERSION, record_format
 
-__all__ = ["export_of"]
+__all__ = ["calls_with_results", "export_of"]
 
 
 def export_of(scenario: Scenario) -> dict[str, Any]:
@@ -23,3 +23,15 @@ def export_of(scenario: Scenario) -> dict[str, Any]:
         "agent": make_agent(scenario, []).name,
         "records": [json.loads(line) for line in disk.lines],
     }
+
+
+def calls_with_results(export: dict[str, Any]) -> set[str]:
+    """The keys of the calls that have a result, also of agents inside."""
+    found: set[str] = set()
+    for record in export["records"]:
+        inner = record
+        while inner["kind"] == "child_record":
+            inner = inner["record"]
+        if inner["kind"] == "result":
+            found.add(inner["call_key"])
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import subprocess
 import threading
@@ -20,7 +19,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
 from tests.support.agents import by_turn, completed
-from tests.support.replays import export_of
+from tests.support.replays import calls_with_results, export_of
 from tests.support.scenarios import Scenario, make_agent, scenarios
 from understudy import (
     Agent,
@@ -788,7 +787,7 @@ def test_whatever_happened_happens_again(scenario: Scenario) -> None:
     export = export_of(scenario)
     found = replay([export], agent=make_agent(scenario, ran))
     assert (found.differences, found.changes, found.not_replayed, ran) == ([], [], [], [])
-    results = set(re.findall(r'"kind": "result".*?"call_key": "([^"]*)"', json.dumps(export)))
+    results = calls_with_results(export)
     assert found.calls == len(results)  # none is passed over without a word
 
 
