@@ -17,11 +17,13 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from understudy._base.json_values import digest, reason
+from understudy.actors.reads.export import Exported, read_export
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.journal.store_format import library_version
 from understudy.models.messages import messages_from_dicts, messages_to_dicts
-from understudy.state.records import Reply, ReplyHeld
-from understudy.testing.exports import Exported, read_export
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+from understudy.state.records import ChildRecord, Record, Reply, ReplyHeld
 
 CASSETTE_VERSION = 1
 _MESSAGE = ("kind", "parts", "finish_reason", "model_name", "provider_name", "usage")
@@ -267,7 +269,19 @@ def _of_conversations(conversations: Iterable[Mapping[str, Any]]) -> Iterator[Ex
 
 
 def _of_export(export: Exported) -> Iterator[Exchange]:
-    for state, record in export.folded():
+    for state, record in _folded(export):
         if isinstance(record, (Reply, ReplyHeld)):
             before = [kept_message(message) for message in state.messages]
             yield Exchange(None, before, kept_message(record.response))
+
+
+def _folded(export: Exported) -> Iterator[tuple[AgentState, Record]]:
+    """Each record, also of agents inside, with the state of its agent right before it."""
+    state = AgentState()
+    for record in export.records:
+        place, inner = state, record
+        while isinstance(inner, ChildRecord):
+            place = place.children.get(inner.child) or AgentState()
+            inner = inner.record
+        yield place, inner
+        apply(state, record)

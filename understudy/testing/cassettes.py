@@ -65,8 +65,8 @@ class Cassette:
     each test, with a file of its own.
 
     ```python
-    async def test_a_refund_is_asked_about(cassette):
-        outcome = await cassette.agent(desk).execute("Refund order A1")
+    async def asks_a_person(cassette):
+        outcome = await cassette.agent(desk).execute("Refund order 17")
         assert isinstance(outcome, Interrupted)
     ```
 

@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_core import to_jsonable_python
 
 from understudy._base.json_values import digest
+from understudy.actors.reads.export import Exported
 from understudy.interrupts import Decision, Request
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -34,7 +35,6 @@ from understudy.state.records import (
     UserMessage,
 )
 from understudy.state.run_state import asked_key
-from understudy.testing.exports import Exported
 from understudy.trust.rules import DENIED_BY_RULE
 from understudy.trust.trial import Fate
 

@@ -18,6 +18,7 @@ from pydantic_ai.models import ModelRequestParameters
 from understudy._base.clock import new_random_id
 from understudy._base.json_values import digest, shown, text_of
 from understudy._base.points_in_time import checked_time
+from understudy.actors.reads.export import Exported, read_export
 from understudy.agent.agent import Agent
 from understudy.agent.run_environment import RunOptions
 from understudy.agent.run_sync import run_sync
@@ -48,7 +49,6 @@ from understudy.state.records import (
 from understudy.state.run_state import is_child_of
 from understudy.stopping import StopAgent, StopSignal
 from understudy.testing.altered import AlteredRuns, StandIn
-from understudy.testing.exports import Exported, read_export
 from understudy.testing.recorded_runs import CallOfRun, Key, RecordedRun, Story, recorded_runs
 from understudy.testing.replay_report import (
     ChangedCall,

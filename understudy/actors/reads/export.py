@@ -89,7 +89,7 @@ async def import_(
         SchemaVersionError: if it has another format.
 
     """
-    version, now = checked_version(data), clock.now()
+    version, now = _checked_version(data), clock.now()
     # It may be large: agents go on meanwhile.
     found, records = await asyncio.to_thread(_as_imported, data, version, by, now)
     id = checked_id(found.agent_id if agent_id is None else agent_id)
@@ -136,7 +136,7 @@ def read_export(data: Mapping[str, Any]) -> Exported:
         SchemaVersionError: if it has another format.
 
     """
-    return _decoded(data, checked_version(data))
+    return _decoded(data, _checked_version(data))
 
 
 def _as_imported(
@@ -224,7 +224,7 @@ def _number(given: object) -> int:
     return given
 
 
-def checked_version(data: Mapping[str, Any]) -> int:
+def _checked_version(data: Mapping[str, Any]) -> int:
     """The version of the format of an export that can be read here."""
     version = data.get("export_version") if isinstance(data, Mapping) else None
     if version is None:
