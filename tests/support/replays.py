@@ -18,6 +18,7 @@ def export_of(scenario: Scenario) -> dict[str, Any]:
     live(scenario, disk, [])
     return {
         "export_version": FORMAT_VERSION,
+        "incarnation": 1,
         "format": record_format(),
         "agent_id": "scenario",
         "agent": make_agent(scenario, []).name,
