@@ -42,7 +42,7 @@ BUDGETS: Mapping[str, Sequence[Budget]] = {
 """What is compared, by its name."""
 
 
-@tool(idempotent=True)
+@tool
 async def look_up(order: int) -> str:
     return f"20 euros for {order}"
 
