@@ -262,6 +262,8 @@ class Account:
         that is open stays. Where the reply that asked for the call was lost, nothing was spent. No
         record says what became of any other, so it counts as spent.
         """
+        if self._epoch == 1:
+            return  # each activation has claimed the agent: none was before this one
         found = await self.keeper.spending.open_spending(self._agent_id)
         if not found:
             return
