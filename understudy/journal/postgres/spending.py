@@ -116,11 +116,11 @@ def answers_of(asked: Sequence[Reservation], rows: Rows) -> list[Reserved | Fenc
     return answers
 
 
-def settle(fetch: Fetch, batches: Sequence[tuple[int, Batch]]) -> None:
-    """Make what batches say of the calls of their agents, which have these keys."""
+def settlements_of(batches: Sequence[Batch], keys: Sequence[int]) -> dict[str, Any]:
+    """The values of `spending_sql.and_settle`, of batches of different agents with these keys."""
     calls = {
         (key, *each.id[1:]): each
-        for key, batch in reversed(batches)
+        for key, batch in zip(keys, batches, strict=True)
         for each in reversed(batch.settlements)  # the first one of a call counts
     }
     amounts = [
@@ -128,19 +128,22 @@ def settle(fetch: Fetch, batches: Sequence[tuple[int, Batch]]) -> None:
         for nth, each in enumerate(calls.values(), 1)
         for budget, amount in (each.amounts or {}).items()
     ]
-    values = {
-        "agents": numbers([call[0] for call in calls]),
-        "incarnations": numbers([call[1] for call in calls]),
+    return {
+        "call_agents": numbers([call[0] for call in calls]),
+        "call_incarnations": numbers([call[1] for call in calls]),
         "whats": texts([call[2] for call in calls]),
         "unknown": numbers([each.unknown for each in calls.values()]),
-        "of": numbers([nth for nth, _, _ in amounts]),
-        "budgets": texts([budget for _, budget, _ in amounts]),
-        "amounts": numbers([amount for _, _, amount in amounts]),
+        "spent_of": numbers([nth for nth, _, _ in amounts]),
+        "spent_budgets": texts([budget for _, budget, _ in amounts]),
+        "spent": numbers([amount for _, _, amount in amounts]),
     }
-    fetch(sql.SETTLE, values)
+
+
+def give_back(fetch: Fetch, batches: Sequence[Batch]) -> None:
+    """Make what calls give back that are settled."""
     given = [
         (budget, ref, amount)
-        for _, batch in batches
+        for batch in batches
         for each in batch.settlements
         for (budget, ref), amount in each.gives_back.items()
     ]

@@ -6,6 +6,8 @@ committed by then: so what is decided behind a lock is decided by what the holde
 
 from __future__ import annotations
 
+from functools import cache
+
 GIVE_BACKS_TABLE = """CREATE TABLE give_backs (
         no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         agent bigint NOT NULL,
@@ -289,18 +291,31 @@ SELECT place, line, verdict, total, seconds FROM reserve_spending(
     %(oldest)s::int8[], %(places)s::int4[], %(buckets)s::int8[], %(amounts)s::numeric[],
     %(limits)s::numeric[], %(refs)s::text[])"""
 
-SETTLE = f"""
-UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
-    SELECT m.amount FROM unnest(%(of)s::int8[], %(budgets)s::text[], %(amounts)s::numeric[])
-        AS m (nth, budget, amount)
-    WHERE m.nth = n.nth AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
-), s.amount)
-FROM unnest(%(agents)s::int8[], %(incarnations)s::int8[], %(whats)s::text[], %(unknown)s::bool[])
-    WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
-WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
-    AND s.is_open"""  # noqa: S608 - of a constant
-"""What calls have spent, each named once. It locks rows of the agents of the commit alone: the
-sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter)."""
+_SETTLE = f"""
+    UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
+        SELECT m.amount
+        FROM unnest(%(spent_of)s::int8[], %(spent_budgets)s::text[], %(spent)s::numeric[])
+            AS m (nth, budget, amount)
+        WHERE m.nth = n.nth
+            AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
+    ), s.amount)
+    FROM unnest(%(call_agents)s::int8[], %(call_incarnations)s::int8[], %(whats)s::text[],
+            %(unknown)s::bool[])
+        WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
+    WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
+        AND s.is_open AND EXISTS (
+            SELECT FROM held h WHERE (%(keys)b::int8[])[h.place] = s.agent)"""  # noqa: S608
+
+
+@cache
+def and_settle(add: str) -> str:
+    """A statement such as `sql.ADD`, which also says what calls have spent, each named once.
+
+    It does so for the agents whose batches may be added, and locks rows of these agents alone: the
+    sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter).
+    """
+    return add.replace("\n)\nSELECT", f"\n), settled AS ({_SETTLE}\n)\nSELECT")
+
 
 GIVE_BACK = f"""
 INSERT INTO give_backs (agent, incarnation, what, counter, ref, amount)
