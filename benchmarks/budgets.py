@@ -6,6 +6,9 @@ All runs spend of one budget, which is for the whole store and a day: so each re
 host is of the same counter. `calls` counts the calls of the tool, `usd` the requests to the model,
 and `both` has both budgets. The model answers at once, so that a step takes what the library and
 the store take. The rounds alternate: what else the machine does is the same for all.
+
+A ratio is that of the steps a second, by medians. Where others use the machine too, the processor
+time of a step is surer: that of the hosts, and that of a server on the same machine.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # it has no types
+import psycopg
 from pydantic_ai.messages import ModelResponse
 
 from tests.support.postgres import Server
@@ -116,17 +122,39 @@ async def _line(host: asyncio.subprocess.Process) -> str:
     return (await host.stdout.readline()).decode().strip()
 
 
+@dataclass(slots=True)
+class Taken:
+    """What the rounds of one kind have taken, in seconds."""
+
+    rounds: list[float] = field(default_factory=list)
+    hosts: float = 0.0
+    """Of processors."""
+    server: float = 0.0
+    """Of processors; 0 where the server is on another machine."""
+
+
 async def ran(
-    started: Sequence[asyncio.subprocess.Process], kind: str, number: int, runs: int
-) -> tuple[float, float]:
-    """Have the hosts run so many agents. Returns seconds, and seconds of the hosts' processors."""
+    started: Sequence[asyncio.subprocess.Process], kind: str, number: int, runs: int, taken: Taken
+) -> None:
+    """Have the hosts run so many agents."""
     before = time.perf_counter()
     for place, host in enumerate(started):
         ids = [f"r{number}n{run}" for run in range(place, runs, len(started))]
         assert host.stdin is not None
         host.stdin.write(f"{kind} {' '.join(ids)}\n".encode())
-    busy = sum([float(await _line(host)) for host in started])
-    return time.perf_counter() - before, busy
+    busy = [float(await _line(host)) for host in started]
+    taken.rounds.append(time.perf_counter() - before)
+    taken.hosts += sum(busy)
+
+
+def server_seconds(connection: psycopg.Connection[Any]) -> float:
+    """Seconds of processors that the processes of the server have taken that there are now."""
+    found = 0.0
+    for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall():
+        with suppress(psutil.Error):
+            times = psutil.Process(pid).cpu_times()
+            found += times.user + times.system
+    return found
 
 
 # ------------------------------------------------------------------------------ what is measured
@@ -134,37 +162,39 @@ async def ran(
 
 async def measure(
     url: str, schema: str, kinds: Sequence[str], *, runs: int = RUNS, rounds: int = ROUNDS
-) -> dict[str, tuple[float, float]]:
-    """By kind: steps a second of all hosts, and seconds of the hosts' processors of a step."""
-    taken: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+) -> dict[str, Taken]:
+    """What the runs of each kind take."""
+    taken = {kind: Taken() for kind in kinds}
     async with hosts(url, schema, kinds) as started:
-        for number in range(WARM + rounds):
-            for kind in kinds if number % 2 else reversed(kinds):
-                found = await ran(started, kind, number, runs)
-                if number >= WARM:
-                    taken[kind].append(found)
-    steps = runs * STEPS
-    return {
-        kind: (
-            steps / statistics.median(seconds for seconds, _ in found),
-            statistics.median(busy for _, busy in found) / steps,
-        )
-        for kind, found in taken.items()
-    }
+        with psycopg.connect(url, autocommit=True) as connection:
+            for number in range(WARM + rounds):
+                for kind in kinds if number % 2 else reversed(kinds):
+                    found = Taken() if number < WARM else taken[kind]
+                    before = server_seconds(connection)
+                    await ran(started, kind, number, runs, found)
+                    found.server += server_seconds(connection) - before
+    return taken
 
 
 async def main(url: str) -> None:
     found = await measure(url, f"understudy_bench_{time.time_ns()}", list(BUDGETS))
-    without, busy_without = found["none"]
-    print(f"{'budget':<8} {'steps/s':>8} {'ratio':>6} {'of hosts, a step':>17}")
-    for kind, (rate, busy) in found.items():
-        more = f"{1e6 * (busy - busy_without):+.0f}" if kind != "none" else ""
-        print(f"{kind:<8} {rate:>8.0f} {rate / without:>6.2f} {1e6 * busy:>9.0f} µs {more:>5}")
+    print(
+        "| budgets | steps/s | ratio | processors of the hosts, µs a step | of the server | ratio |"
+    )
+    print("|---|---|---|---|---|---|")
+    without = found["none"]
+    for kind, taken in found.items():
+        seconds, steps = statistics.median(taken.rounds), RUNS * STEPS
+        hosts, server = (1e6 * each / steps / ROUNDS for each in (taken.hosts, taken.server))
+        ratio = statistics.median(without.rounds) / seconds
+        busy = (without.hosts + without.server) / (taken.hosts + taken.server)
+        cells = f"{steps / seconds:.0f} | {ratio:.2f} | {hosts:.0f} | {server:.0f} | {busy:.2f}"
+        print(f"| {kind} | {cells} |")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--host"]:
-        asyncio.run(serve(*sys.argv[2:5], sys.argv[5:]))
+        asyncio.run(serve(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:]))
     elif len(sys.argv) > 1:
         asyncio.run(main(sys.argv[1]))
     else:
