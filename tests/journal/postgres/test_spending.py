@@ -306,6 +306,32 @@ def test_a_session_that_is_stopped_at_any_statement_stands_in_no_circle(
     assert reached >= 20
 
 
+@pytest.mark.faults
+def test_what_the_owner_of_before_has_begun_to_reserve_is_seen_by_the_next_one(
+    hosts: Hosts,
+) -> None:
+    """J98: else nobody would settle it."""
+    a, b = Spender(hosts, "a"), Spender(hosts, "b")
+    stops = Stops(hosts)
+    reached = 0
+    for point in POINTS:
+        scene = Scene(a, b)
+        with ThreadPoolExecutor(2) as threads:
+            with stops.stopping(a, point):
+                first = threads.submit(scene.first, "new")
+                if not stops.reached(first):
+                    continue
+                reached += 1
+                scene.second("claim")
+                found = threads.submit(b.backend.open_spending, scene.mine)
+                stops.wait(found)
+            heard = first.result(SECONDS)
+            whats = {each.id.what for each in found.result(SECONDS)}
+        is_made = isinstance(heard, Reserved) and not heard.refused
+        assert whats == ({"open", "new"} if is_made else {"open"}), point
+    assert reached >= 15
+
+
 def check_sums(hosts: Hosts, scene: Scene) -> None:
     """Each counter has what its rows have, and what was settled."""
     for key in (scene.x, scene.y):

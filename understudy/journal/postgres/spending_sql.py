@@ -337,6 +337,11 @@ SELECT pg_advisory_xact_lock(hashtextextended(agent_id, hashtextextended(current
 FROM agents WHERE key = %s"""
 """Waits for a reservation of the agent that is under way: its rows are seen behind it."""
 
+AWAIT_RESERVATIONS = """
+SELECT pg_advisory_xact_lock_shared(
+    hashtextextended(%s, hashtextextended(current_schema(), 0)))"""
+"""Waits for a reservation of this agent that is under way. It keeps nothing locked."""
+
 LEAVE = "UPDATE spending SET is_open = false, is_unknown = true WHERE agent = %s AND is_open"
 
 OPEN = """
