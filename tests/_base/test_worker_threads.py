@@ -392,3 +392,19 @@ def test_a_plain_function_runs_in_the_child_of_a_fork() -> None:
     with threads._lock:  # as another thread of the parent may have it
         assert in_child(lambda: asyncio.run(threads.run(lambda: "child"))) == "child"
     assert asyncio.run(threads.run(lambda: "parent")) == "parent"
+
+
+async def test_idle_threads_end_at_once_where_nobody_needs_them_and_come_again() -> None:
+    threads = WorkerThreads(2, name="understudy-ended")
+
+    def mine() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name == "understudy-ended"]
+
+    for _ in range(2):
+        assert await threads.run(lambda: 17) == 17
+        running = mine()
+        assert running
+        threads.end_idle()
+        for thread in running:
+            await asyncio.to_thread(thread.join, WAIT)
+        assert not mine()

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import random
+import shlex
+import signal
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -20,14 +25,16 @@ from understudy import (
     tool,
 )
 from understudy.errors import UsageError
-from understudy.middleware import SubAgent
+from understudy.middleware import Middleware, SubAgent
 from understudy.testing import (
     FakePeople,
     FakeRemote,
+    Fault,
     Story,
     StoryFailed,
     crash_points,
 )
+from understudy.tools import DidNotHappen, Happened, Tool
 from understudy.trust import approval
 
 MEMORY = {"store": "memory"}
@@ -226,10 +233,13 @@ def test_a_story_without_an_effect_is_refused_with_a_hint() -> None:
 
 def test_an_effect_that_no_record_follows_is_refused() -> None:
     def test(story: Story) -> None:
-        story.spawn(Agent("clerk", ScriptedModel(["done"])))
+        class Leaves(Middleware):
+            async def on_passivated(self, actor: Any, reason: Any) -> None:
+                story.effects.add("17")
+
+        story.spawn(Agent("clerk", ScriptedModel(["done"]), middleware=[Leaves()]))
         story.say("pay")
         story.finish()
-        story.effects.add("17")
 
     assert played(test).startswith("No point lies between an effect and a record")
 
@@ -327,3 +337,333 @@ def test_fixtures_come_behind_the_story_and_each_store_is_a_test_of_its_own() ->
 
     assert list(inspect.signature(test).parameters) == ["tmp_path", "on_store"]
     assert [mark.args[1] for mark in test.pytestmark] == [["memory", "sqlite"]]  # type: ignore[attr-defined]
+
+
+PROCESS: dict[str, Any] = {"store": "sqlite", "kill": "process", "control": False}
+
+
+def test_a_check_that_says_what_did_not_happen_is_found_out() -> None:
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(), check=lambda ctx, arguments: Happened("paid")))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+    assert played(test).startswith("'17' has not happened")
+
+
+def test_a_check_that_sees_the_first_of_two_effects_leaves_the_second_one_missing() -> None:
+    def test(story: Story) -> None:
+        bank = story.remote()
+
+        @tool(check=lambda ctx, arguments: bank.find(key=ctx.call_key))
+        async def pay(ctx: ToolContext) -> str:
+            bank.send("17", key=ctx.call_key)
+            return bank.send("a receipt", key=ctx.call_key)
+
+        story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17", "a receipt")
+
+    said = played(test)
+    assert said.startswith("'a receipt' has not happened")
+    assert ">>> killed         after effect '17'" in said
+
+
+@crash_points(store="memory")
+def test_what_a_check_finds_not_done_may_be_missing(story: Story) -> None:
+    story.spawn(clerk(story.remote(), check=lambda ctx, arguments: DidNotHappen()))
+    story.say("pay")
+    story.finish()
+    story.effects.once("17")
+
+
+def test_a_story_that_fails_undisturbed_shows_what_has_happened_and_why_a_call_failed() -> None:
+    def test(story: Story) -> None:
+        @tool
+        async def pay(ctx: ToolContext) -> str:
+            raise ValueError("no such account")
+
+        story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+    with pytest.raises(AssertionError, match="has not happened") as failed:
+        crash_points(store="memory")(test)()
+    (note,) = failed.value.__notes__
+    assert note.startswith("No host was killed")
+    assert "result pay (failed: " in note
+    assert "no such account" in note
+
+
+def test_what_pytest_fails_with_is_shown_with_its_point_and_convinces_a_control() -> None:
+    def test(story: Story, *, dedupe: bool) -> None:
+        story.spawn(clerk(story.remote(dedupe=dedupe), idempotent=True))
+        story.say("pay")
+        story.finish()
+        if story.effects.repeated():
+            pytest.fail("paid twice")
+
+    assert played(lambda story: test(story, dedupe=False)).startswith("paid twice\n\nThe host was")
+    crash_points(store="memory")(lambda story: test(story, dedupe=True))()
+
+
+def test_a_failure_that_has_nothing_to_do_with_a_repetition_convinces_no_control() -> None:
+    def test(story: Story) -> None:
+        bank = story.remote(dedupe=True)
+        keys: list[str] = []
+
+        @tool(idempotent=True)
+        async def pay(ctx: ToolContext) -> str:
+            keys.append(ctx.call_key)
+            return bank.send("17", key=ctx.call_key)
+
+        story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+        story.say("pay")
+        story.finish()
+        assert not any("/" in key for key in keys), "a key of a control"
+
+    said = played(test)
+    assert "is not known to see a repetition" in said
+    assert "it fails for another reason (undisturbed): a key of a control" in said
+
+
+def test_a_control_leaves_the_tools_as_they_are_and_reaches_each_agent_that_a_tool_runs() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def test(story: Story) -> None:
+        bank = story.remote()
+
+        @tool
+        async def pay(ctx: ToolContext) -> str:
+            seen.append((pay.effect, pay.check, pay.function))
+            return bank.send("17", key=ctx.call_key)
+
+        inner = Agent("inner", ScriptedModel([call("pay"), "done"]), tools=[pay])
+
+        @tool(read_only=True)
+        async def ask(ctx: ToolContext) -> Any:
+            return (await ctx.run_agent(inner, "pay")).usage.requests
+
+        story.spawn(Agent("boss", ScriptedModel([call("ask"), "done"]), tools=[ask]))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+        assert isinstance(pay, Tool)
+
+    crash_points(store="memory")(test)()
+    assert {(effect, check) for effect, check, _ in seen} == {(None, None)}
+
+
+def test_what_is_asserted_holds_for_a_host_that_comes_behind_the_last_assertion() -> None:
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(), idempotent=True))
+        story.send("pay")
+        story.effects.once()
+
+    assert played(test).startswith("'17' has happened 2 times")
+
+
+@crash_points(store="memory")
+def test_a_story_may_begin_anew_behind_its_finish_and_add_effects_of_its_own(story: Story) -> None:
+    story.effects.add("a letter")
+    story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
+    story.say("pay")
+    story.finish()
+    story.effects.add("another letter")
+    story.say("thanks")
+    story.effects.once("17", "a letter", "another letter")
+
+
+@crash_points(store="memory")
+def test_what_a_thread_of_an_executor_does_is_of_its_host(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+
+    @tool(idempotent=True)
+    async def pay(ctx: ToolContext) -> str:
+        def send() -> str:
+            return bank.send("17", key=ctx.call_key)
+
+        return await asyncio.get_running_loop().run_in_executor(None, send)
+
+    story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+    story.say("pay")
+    story.finish()
+    story.effects.once("17")
+
+
+@crash_points(store="memory")
+def test_a_thread_that_a_tool_starts_ends_in_silence_with_its_host(story: Story) -> None:
+    bank = story.remote(dedupe=True)
+
+    @tool(idempotent=True)
+    def pay(ctx: ToolContext) -> str:
+        thread = threading.Thread(target=bank.send, args=("17",), kwargs={"key": ctx.call_key})
+        thread.start()
+        thread.join()
+        return "paid"
+
+    story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+    story.say("pay")
+    story.finish()
+    story.effects.once("17")
+
+
+def test_a_call_that_is_repeated_by_itself_costs_a_play_no_time() -> None:
+    begun = time.monotonic()
+
+    @crash_points(store="memory")
+    def test(story: Story) -> None:
+        bank = story.remote(dedupe=True, fails=[Fault.no_answer()])
+        story.spawn(clerk(bank, idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+        story.same_outcome()
+
+    test()
+    assert time.monotonic() - begun < 30 * 0.5, "in each of 30 plays the bank is asked once more"
+
+
+class TestInAClass:
+    @crash_points(store="memory")
+    def test_a_method_is_played_as_a_function_is(self, story: Story) -> None:
+        story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+    @crash_points(store="memory")
+    def test_fixtures_may_come_before_the_story(self, tmp_path: object, story: Story) -> None:
+        assert tmp_path
+        story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+
+def test_a_point_whose_effect_has_a_then_and_quotes_is_named_by_a_line_that_finds_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    what = 'pay "17" then $mail'
+
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(), call("pay", {"order": what}), "done", idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once()
+
+    *_, point = shlex.split(played(test).splitlines()[-1])
+    assert point == f"after effect {what!r}"
+    monkeypatch.setenv("UNDERSTUDY_CRASH_AT", point)
+    assert "has happened 2 times" in played(test)
+    monkeypatch.setenv("UNDERSTUDY_CRASH_AT", f"{point} then after clerk#7")
+    assert "has happened 2 times" in played(test)
+
+
+def test_a_host_that_was_killed_says_nothing_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def test(story: Story) -> None:
+        story.spawn(clerk(story.remote(), idempotent=True))
+        story.say("pay")
+        story.finish()
+        story.effects.once("17")
+
+    played(test)
+    assert not caplog.records
+
+
+def test_an_interruption_in_the_middle_of_a_play_leaves_nothing_behind() -> None:
+    before = set(threading.enumerate())
+
+    @crash_points(store="memory")
+    def test(story: Story) -> None:
+        @tool
+        async def pay() -> str:
+            raise_in_main_thread()
+            await asyncio.Event().wait()
+            return "never"
+
+        story.spawn(Agent("clerk", ScriptedModel([call("pay"), "done"]), tools=[pay]))
+        story.say("pay")
+
+    def raise_in_main_thread() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        test()
+    left = {each for each in threading.enumerate() if each.name.startswith("understudy-story")}
+    for thread in left - before:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"store": []}, "names no store"),
+        ({"stores": "memory"}, "there is no option 'stores'; those of a Runtime are .*rules"),
+        ({"clock": None}, "`clock` is of the story itself"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_anything_is_played(
+    options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        crash_points(**options)
+
+
+def test_a_test_without_a_parameter_for_the_story_is_refused() -> None:
+    def test() -> None: ...
+
+    with pytest.raises(UsageError, match=r"has no parameter for the story: def test\(story\)"):
+        crash_points()(test)
+
+
+@crash_points(store="memory", control=False)
+def test_what_a_story_is_given_that_it_cannot_take_is_refused(story: Story) -> None:
+    with pytest.raises(UsageError, match=r"story\.spawn takes an Agent, got 'clerk'"):
+        story.spawn("clerk")  # type: ignore[arg-type]
+    story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
+    assert story.outcome() is None
+    assert story.cancel() is None
+    with pytest.raises(UsageError, match=r"story\.answer takes a decision"):
+        story.answer("yes")  # type: ignore[arg-type]
+    with pytest.raises(StoryFailed, match="nothing was said to it yet"):
+        story.answer(approve())
+    with pytest.raises(UsageError, match=r"story\.deploy takes an Agent"):
+        story.deploy(None)  # type: ignore[arg-type]
+    for span in (-1, None, float("nan"), True):
+        with pytest.raises(UsageError, match=r"story\.wait takes a span"):
+            story.wait(span)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"effects\.add takes a text"):
+        story.effects.add(17)  # type: ignore[arg-type]
+    story.say("pay")
+
+
+def test_a_process_that_cannot_start_or_ends_by_itself_says_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def test(story: Story, ends: bool) -> None:
+        @tool
+        async def pay() -> str:
+            os._exit(3)
+
+        reply = call("pay") if ends else "done"
+        story.spawn(Agent("clerk", ScriptedModel([reply, "done"]), tools=[pay]))
+        story.say("pay")
+
+    with pytest.raises(UsageError, match="max_threads"):
+        crash_points(**PROCESS, max_threads=-1)(lambda story: test(story, False))()
+    with pytest.raises(RuntimeError, match="ended by itself, with the exit code 3"):
+        crash_points(**PROCESS)(lambda story: test(story, True))()
+
+
+def test_what_cannot_be_sent_to_another_process_is_named() -> None:
+    def told(story: Story, prompt: Any) -> None:
+        story.spawn(Agent("clerk", ScriptedModel(["done"])))
+        story.say(prompt)
+
+    with pytest.raises(UsageError, match="all that a story says goes to another process"):
+        crash_points(**PROCESS)(lambda story: told(story, lambda: None))()

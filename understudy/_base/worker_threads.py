@@ -57,6 +57,7 @@ class WorkerThreads:
         self._jobs: deque[_Job[Any]] = deque()
         self._threads = 0
         self._idle = 0
+        self._is_over = False
         self._abandoned = 0
 
     @property
@@ -82,6 +83,7 @@ class WorkerThreads:
         job = _Job(lambda: context.run(function, *args, **kwargs), loop, done, self._lock)
         with self._lock:
             self._jobs.append(job)
+            self._is_over = False
             # Not "if self._idle": an idle thread may be notified already and not be awake yet.
             # Shown by
             # test_functions_that_come_at_once_run_beside_each_other_though_one_thread_is_idle.
@@ -95,6 +97,12 @@ class WorkerThreads:
             self._abandon(job)
             done.add_done_callback(on_late if on_late is not None else _log_late_error)
             raise
+
+    def end_idle(self) -> None:
+        """End the threads that have nothing to do. A later job starts another one."""
+        with self._lock:
+            self._is_over = True
+            self._job_added.notify_all()
 
     def _start_thread(self) -> None:
         """Start one more. Where none can be started, jobs wait for the threads that there are.
@@ -131,10 +139,11 @@ class WorkerThreads:
         while True:
             with self._lock:
                 while not self._jobs:
+                    # Race: the thread may come back from its last job only after `end_idle`.
                     self._idle += 1
-                    notified = self._job_added.wait(_IDLE_SECONDS)
+                    notified = self._is_over or self._job_added.wait(_IDLE_SECONDS)
                     self._idle -= 1
-                    if not notified and not self._jobs:
+                    if (self._is_over or not notified) and not self._jobs:
                         self._threads -= 1
                         return
                 job = self._jobs.popleft()

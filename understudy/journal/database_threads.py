@@ -82,6 +82,8 @@ class DatabaseThreads(DatabaseReads):
             self.backend.close()
 
         await self._opener.run(end)
+        self._opener.end_idle()
+        self._reader.end_idle()
 
     @property
     def spending(self) -> StoredSpending | None:

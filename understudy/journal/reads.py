@@ -216,6 +216,7 @@ class DatabaseReads(StoreReads):
     async def disconnect(self) -> None:
         """Disconnect what `open_to_read` has connected."""
         await self._reader.run(self.backend.close)
+        self._reader.end_idle()
 
     @property
     def keeps_feed(self) -> bool:

@@ -200,6 +200,7 @@ class AgentDefinition:
             return True
         return not self.mode.agents and self.model is not None
 
+    # A test may stand around this: `testing.seams`.
     def tool_of(self, name: str) -> Tool | None:
         """The tool of this name, or the one that had it before; None without."""
         return self.tools.get(name) or self._tools_by_alias.get(name)

@@ -8,23 +8,24 @@ import inspect
 import itertools
 import os
 import random
+import shlex
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from understudy._base.json_values import shown
-from understudy.actors import SimulatedClock
-from understudy.agent.agent import Agent
-from understudy.agent.rule_checks import all_definitions
+from understudy.actors import Runtime, SimulatedClock
 from understudy.errors import UsageError
 from understudy.journal import MemoryStore, Store
 from understudy.journal.opening import open_store
-from understudy.testing.effects import Effects
+from understudy.testing import seams
+from understudy.testing.effects import Effects, Gone, current_host
 from understudy.testing.points import Entry, Watch
 from understudy.testing.story import Story, StoryFailed
 from understudy.testing.story_hosts import (
@@ -47,6 +48,8 @@ SHOWN_BEFORE, SHOWN_AFTER = 30, 40
 """So many lines of a story are shown before and after the point at which its host was killed."""
 MOST_PAIRS = 200
 """Of pairs of points, as many are played: drawn by the seed, where there are more."""
+OF_THE_STORY = frozenset({"agents", "store", "clock", "deps_for"})
+"""Options of a runtime that the story itself gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,18 @@ class Play:
     ends: dict[str, tuple[str, str]] = field(default_factory=dict)
     error: BaseException | None = None
     effects: int = 0
+
+    @property
+    def has_failed_by_test(self) -> bool:
+        """Whether an assertion of the test has failed, and not the story itself."""
+        failed = isinstance(self.error, _failures(AssertionError))
+        return failed and not isinstance(self.error, StoryFailed)
+
+
+def _failures(of: type[Exception] = Exception) -> tuple[type[BaseException], ...]:
+    """This class, and what `pytest.fail` and a `pytest.raises` without an error raise."""
+    pytest = sys.modules.get("pytest")
+    return (of,) if pytest is None else (of, pytest.fail.Exception)  # which is no Exception
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +128,9 @@ def crash_points(
     are ignored, and each call that was cut off is repeated. The test must fail there; if it does
     not, it can never fail, and that is the failure.
 
-    The first parameter of the test is the `Story`; what follows are fixtures of pytest. The test is
-    a plain function, or an async one.
+    The parameter `story` of the test is the `Story`, or the first one where none has that name. The
+    others are fixtures of pytest, which are made once for all plays. The test is a plain function
+    or method, or an async one.
 
     Args:
         store: `"memory"`, `"sqlite"`, `"postgresql"` (the URL of a server in the environment, as
@@ -128,16 +144,28 @@ def crash_points(
         runtime: options of the runtimes, such as `rules` or `people`.
 
     Raises:
-        UsageError: if the options do not fit together.
+        UsageError: if the options do not fit together, or the test has no parameter for the story.
 
     """
     stores = [store] if isinstance(store, str) else list(store)
+    if not stores:
+        raise UsageError("crash_points: `store` names no store, so nothing would be played")
     how = kill or ("process" if two_hosts else "in-process")
     for each in stores:
         _check(each, how, two_hosts=two_hosts)
+    _check_runtime(runtime)
 
     def decorate(test: Callable[..., Any]) -> Callable[..., None]:
-        _, *fixtures = inspect.signature(test).parameters.values()
+        parameters = dict(inspect.signature(test).parameters)
+        named = (
+            "story" if "story" in parameters else next((n for n in parameters if n != "self"), "")
+        )
+        if not named:
+            raise UsageError(
+                f"crash_points: {test.__qualname__} has no parameter for the story: "
+                f"def {test.__name__}(story)"
+            )
+        del parameters[named]
 
         @functools.wraps(test)
         def played(*args: Any, **given: Any) -> None:
@@ -153,15 +181,20 @@ def crash_points(
                     seed=int(os.environ.get(SEED, "1")),
                     runtime=runtime,
                 )
-                play_all(functools.partial(test, *args, **given), options, name=test.__qualname__)
+
+                def test_of(story: Story) -> Any:
+                    __tracebackhide__ = True
+                    return test(*args, **given, **{named: story})
+
+                play_all(test_of, options, name=test.__qualname__)
 
         del played.__wrapped__  # its signature is not that of the test
-        parameters = list(fixtures)
+        fixtures = list(parameters.values())
         pytest = sys.modules.get("pytest")
         if pytest is not None and len(stores) > 1:
-            parameters.append(inspect.Parameter("on_store", inspect.Parameter.KEYWORD_ONLY))
+            fixtures.append(inspect.Parameter("on_store", inspect.Parameter.KEYWORD_ONLY))
             played = pytest.mark.parametrize("on_store", stores)(played)
-        played.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        played.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
         return played
 
     return decorate
@@ -193,6 +226,21 @@ def _check(store: str, kill: str, *, two_hosts: bool) -> None:
         raise UsageError("crash_points: kill='process' needs os.fork, which this system lacks")
 
 
+def _check_runtime(options: dict[str, Any]) -> None:
+    known = set(inspect.signature(Runtime).parameters) - OF_THE_STORY
+    for name in options:
+        if name in OF_THE_STORY:
+            raise UsageError(
+                f"crash_points: `{name}` is of the story itself: agents and their `deps` come by "
+                "story.spawn(agent, deps=...), and the clock is simulated"
+            )
+        if name not in known:
+            raise UsageError(
+                f"crash_points: there is no option {name!r}; those of a Runtime are "
+                f"{', '.join(sorted(known))}"
+            )
+
+
 def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the story") -> Played:
     """Play a story undisturbed, at each point, and its control.
 
@@ -205,15 +253,13 @@ def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the
     if isinstance(baseline.error, StoryFailed):
         raise _failure(name, options, (), baseline) from baseline.error
     if baseline.error is not None:
+        baseline.error.add_note("\n".join(_told(options, (), baseline)))
         raise baseline.error
     wanted = os.environ.get(CRASH_AT)
     points = list(dict.fromkeys(baseline.watch.passed))
+    chosen: list[tuple[str, ...]]
     if wanted:
-        chosen = [tuple(wanted.split(" then "))]
-        if unknown := [each for each in chosen[0][:1] if each not in points]:
-            raise UsageError(
-                f"{name} passes no point {unknown[0]!r}. Its points are: {'; '.join(points)}"
-            )
+        chosen = [_points_of(wanted, points, name)]
     else:
         _check_health(baseline)
         chosen = [(point,) for point in points]
@@ -235,6 +281,18 @@ def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the
     return Played(store=options.store, points=len(points), plays=plays, control=found)
 
 
+def _points_of(wanted: str, points: Sequence[str], name: str) -> tuple[str, ...]:
+    """The point that is named, or the two. The text of an effect may have a "then", too."""
+    if wanted in points:
+        return (wanted,)
+    parts = wanted.split(" then ")
+    for at in range(1, len(parts)):
+        first = " then ".join(parts[:at])
+        if first in points:
+            return first, " then ".join(parts[at:])
+    raise UsageError(f"{name} passes no point {parts[0]!r}. Its points are: {'; '.join(points)}")
+
+
 def _pairs(first: str, play: Play, options: Options) -> list[tuple[str, str]]:
     """This point, and each one that the next host passes, as far as they are not too many."""
     at = play.watch.passed.index(first) if first in play.watch.passed else 0
@@ -250,10 +308,10 @@ def _check_health(baseline: Play) -> None:
     if not effects:
         raise StoryFailed(
             "No effect was reached: this test proves nothing about what happens once. Effects are "
-            "those of story.effects, and of services that story.remote() makes; what a tool does "
-            "elsewhere, as into a list of its own, is not seen."
+            "what agents add to story.effects, and do to services that story.remote() makes; what "
+            "a tool does elsewhere, as into a list of its own, is not seen."
         )
-    last = max(at for at, entry in enumerate(entries) if entry.what == "records")
+    last = max((at for at, entry in enumerate(entries) if entry.what == "records"), default=-1)
     if min(effects) > last:
         raise StoryFailed(
             "No point lies between an effect and a record: the effects come after all records, so "
@@ -264,19 +322,38 @@ def _check_health(baseline: Play) -> None:
 def _control(
     test: Callable[[Story], Any], options: Options, points: list[str], baseline: Play, name: str
 ) -> str:
-    """The point at which the careless build is found out."""
+    """The point at which the careless build is found out; "undisturbed" where it takes no crash.
+
+    There something has happened more often than in the world as it is, and the test has failed.
+    No other failure shows that it sees a repetition.
+    """
+    __tracebackhide__ = True
     # An effect that is repeated was there before the kill: those points come first.
     at_effects = [point for point in points if point.startswith("after effect")]
     others = [point for point in points if not point.startswith("after effect")]
-    for point in (*at_effects, *others):
-        play = _play(test, options, (point,), baseline, is_careless=True)
-        if isinstance(play.error, AssertionError):
-            return point
-    raise StoryFailed(
-        f"{name} cannot fail: in a world where keys and look-ups are ignored, and each call that "
-        f"was cut off is repeated, it passes at all of its {len(points)} points. Assert what must "
-        "hold: story.effects.once(...)"
+    otherwise: tuple[str, BaseException] | None = None
+    for kills in ((), *((point,) for point in (*at_effects, *others))):
+        play = _play(test, options, kills, baseline, is_careless=True)
+        at = kills[0] if kills else "undisturbed"
+        if play.has_failed_by_test and play.effects > baseline.effects:
+            return at
+        if play.error is not None:
+            otherwise = otherwise or (at, play.error)
+            if not kills:
+                break  # it would fail so at each point, and show nothing by that
+    world = (
+        "in a world where keys and look-ups are ignored, and each call that was cut off is repeated"
     )
+    if otherwise is None:
+        raise StoryFailed(
+            f"{name} cannot fail: {world}, it passes at all of its {len(points)} points. Assert "
+            "what must hold, behind story.finish(): story.effects.once(...)"
+        )
+    at, error = otherwise
+    raise StoryFailed(
+        f"{name} is not known to see a repetition: {world}, it fails for another reason ({at}): "
+        f"{error}. Take that assertion into a test of its own, or play no control: control=False"
+    ) from error
 
 
 def _play(
@@ -288,9 +365,10 @@ def _play(
     is_careless: bool = False,
 ) -> Play:
     """Play a story, and kill its host at these points."""
+    __tracebackhide__ = True
     watch = Watch(kills=list(kills))
     effects = Effects().in_story(
-        is_careless=is_careless, excused=lambda: "in doubt" if watch.doubts() else ""
+        is_careless=is_careless, excused=lambda: "in doubt" if watch.excuses() else ""
     )
     play = Play(watch)
     with _stores(options) as (open_next, folder):
@@ -309,34 +387,61 @@ def _play(
                 return ForkedHost(setting, notes)
             return InProcessHost(setting)
 
-        careless = _Careless() if is_careless else None
-        ends = None if baseline is None else baseline.ends
+        careless = (
+            seams.TOOL_OF.between(_Careless(setting).around) if is_careless else nullcontext()
+        )
+        # A control is another world, so its outcomes are no measure of what a crash does.
+        ends = None if baseline is None or is_careless else baseline.ends
         story = Story(
             setting,
             start,
             hosts=2 if options.two_hosts else 1,
             baseline=ends,
-            prepare=None if careless is None else careless.change,
+            is_careless=is_careless,
         )
         try:
-            result = test(story)
-            if inspect.isawaitable(result):
-                asyncio.run(_awaited(result))
-            if not story.is_finished:
-                story.finish()
-            if kills and watch.kills:
-                raise StoryFailed(_not_reached(watch, baseline))
+            with careless, seams.REST.between(_rest_not), _gone_without_a_word():
+                result = test(story)
+                if inspect.isawaitable(result):
+                    asyncio.run(_awaited(result))
+                if not story.is_finished:
+                    asserted_of = len(effects)
+                    story.finish()
+                    if len(effects) > asserted_of:  # by a host that came behind the last assertion
+                        effects.check_again()
+                if kills and watch.kills:
+                    raise StoryFailed(_not_reached(watch, baseline))
         except Hangs as hang:
             play.error = StoryFailed("The story hangs: a call has no answer, and all is still.")
             play.error.__cause__ = hang
-        except Exception as error:
+        except _failures() as error:
             play.error = error
         finally:
             story.destroy()
-            if careless is not None:
-                careless.restore()
         play.ends, play.effects = story.ends(), len(effects)
     return play
+
+
+def _rest_not(rest: Callable[[float], Any], seconds: float) -> Any:
+    """Have a host of a story wait no time before it calls a tool again: a play is quick."""
+    return rest(0 if isinstance(current_host.get(), InProcessHost) else seconds)
+
+
+@contextmanager
+def _gone_without_a_word() -> Iterator[None]:
+    """Have a thread of a tool end in silence where its host is killed, as a process does."""
+    before = threading.excepthook
+
+    def said(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, Gone):
+            before(args)
+
+    threading.excepthook = said
+    try:
+        yield
+    finally:
+        if threading.excepthook is said:  # else another play has begun meanwhile, in a thread
+            threading.excepthook = before
 
 
 async def _awaited(work: Any) -> None:
@@ -360,35 +465,34 @@ def _not_reached(watch: Watch, baseline: Play | None) -> str:
 
 
 class _Careless:
-    """Has the tools of agents repeated after each crash, each time under another key.
+    """Has the tools of a story's agents repeated after each crash, each time under another key.
 
-    No service is asked what they did, and none knows the key of an earlier attempt.
+    No service is asked what they did, and none knows the key of an earlier attempt. The tools
+    themselves stay as they are, so that whatever else has them at this time sees nothing of it.
     """
 
-    def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
-        self._changed: set[int] = set()
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._twins: dict[int, tuple[Tool, Tool]] = {}
+        """By the ids of tools: the tool, which keeps its id so, and its careless twin."""
 
-    def change(self, agent: Agent) -> None:
-        """Change the tools of an agent and of the agents inside it, for now."""
-        for _, definition in all_definitions([agent]):
-            for tool in definition.tools.values():
-                if id(tool) in self._changed:
-                    continue  # two agents have it, or the agent is spawned once more
-                self._changed.add(id(tool))
-                if isinstance(tool, Tool) and tool.effect != "read_only":
-                    self._set(tool, "effect", "idempotent")
-                    self._set(tool, "check", None)
-                    self._set(tool, "function", _under_new_keys(tool.function))
+    def around(self, tool_of: Callable[..., Any], definition: Any, name: str) -> Any:
+        """The tool that an agent has by this name, at a host of this play its careless twin."""
+        tool = tool_of(definition, name)
+        host = current_host.get()
+        if not isinstance(host, InProcessHost) or host.setting is not self._setting:
+            return tool
+        if tool is None or tool.effect == "read_only":
+            return tool
+        _, twin = self._twins.setdefault(id(tool), (tool, _careless_twin(tool)))
+        return twin
 
-    def restore(self) -> None:
-        """Make the tools again what they were."""
-        for tool, name, value in reversed(self._before):
-            setattr(tool, name, value)
 
-    def _set(self, tool: Tool, name: str, value: Any) -> None:
-        self._before.append((tool, name, getattr(tool, name)))
-        setattr(tool, name, value)
+def _careless_twin(tool: Tool) -> Tool:
+    twin = copy(tool)
+    twin.effect, twin.check = "idempotent", None
+    twin.function = _under_new_keys(tool.function)
+    return twin
 
 
 def _under_new_keys(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -425,7 +529,10 @@ def _stores(options: Options) -> Iterator[tuple[Callable[[], Store], Path]]:
     # In memory, where there is room for it: no story is about the disk.
     memory = Path("/dev/shm")  # noqa: S108
     room = memory if memory.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="understudy-", dir=room) as name:
+    # A host that hangs may still write into it, which is not to hide why the play has failed.
+    with tempfile.TemporaryDirectory(
+        prefix="understudy-", dir=room, ignore_cleanup_errors=True
+    ) as name:
         folder = Path(name)
         if options.store == "memory":
             last = MemoryStore()
@@ -475,14 +582,27 @@ def _postgres_store(folder: Path) -> Iterator[tuple[Callable[[], Store], Path]]:
 
 
 def _failure(name: str, options: Options, kills: Sequence[str], play: Play) -> StoryFailed:
-    at = " then ".join(kills)
-    killed = f"The host was killed {at}" if kills else "No host was killed"
-    lines = [f"{play.error}", "", f"{killed} (store: {options.store}):", ""]
-    lines += list(_shown(play.watch.entries))
+    lines = [f"{play.error}", "", *_told(options, kills, play)]
     if kills:
-        again = f'pytest -k {name.rpartition(".")[2]} --understudy-crash-at "{at}"'
-        lines += ["", f"Once more: {again}"]
+        lines += ["", f"Once more: {_again(name, ' then '.join(kills))}"]
     return StoryFailed("\n".join(lines))
+
+
+def _told(options: Options, kills: Sequence[str], play: Play) -> Iterator[str]:
+    """What has happened in a play."""
+    killed = f"The host was killed {' then '.join(kills)}" if kills else "No host was killed"
+    yield from (f"{killed} (store: {options.store}):", "")
+    yield from _shown(play.watch.entries)
+
+
+def _again(name: str, at: str) -> str:
+    """The command that plays this point alone."""
+    point = f'"{at}"' if not set(at) & set('"$`\\!') else shlex.quote(at)
+    # As pytest names the test that runs, from its folder on: with its class and its parameters.
+    running = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    if running and Path(running.partition("::")[0]).exists():
+        return f"pytest {shlex.quote(running)} --understudy-crash-at {point}"
+    return f"pytest -k {name.rpartition('.')[2]} --understudy-crash-at {point}"
 
 
 def _shown(entries: Sequence[Entry]) -> Iterator[str]:

@@ -9,6 +9,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+
 
 class Gone(BaseException):
     """The host whose code runs is no more: it comes no further than here."""
@@ -56,6 +59,8 @@ class Effects:
         self._on_effect: Callable[[Effect], None] | None = None
         self._on_request: Callable[[int, Effect], None] | None = None
         self._excused: Callable[[], str] | None = None
+        self._asserted: list[tuple[str, ...]] = []
+        """What was asserted by `once`, in a story."""
 
     def add(self, what: str, key: str = "") -> None:
         """Note that it has happened, perhaps once more."""
@@ -112,14 +117,20 @@ class Effects:
 
         """
         __tracebackhide__ = True
-        for what, times in self.repeated().items():
-            if not whats or what in whats:
-                raise AssertionError(f"{what!r} has happened {times} times")
+        if self._excused is not None:
+            self._asserted.append(whats)
+        self._none_twice(whats)
         missing = [what for what in whats if not self.of(what)]
         excuse = self._excused() if self._excused is not None else ""
         if missing and not excuse:
             happened = ", ".join(repr(each.what) for each in self) or "nothing"
             raise AssertionError(f"{missing[0]!r} has not happened. What has: {happened}")
+
+    def _none_twice(self, whats: tuple[str, ...]) -> None:
+        __tracebackhide__ = True
+        for what, times in self.repeated().items():
+            if not whats or what in whats:
+                raise AssertionError(f"{what!r} has happened {times} times")
 
     def __iter__(self) -> Iterator[Effect]:
         self._refresh()
@@ -182,7 +193,19 @@ class Effects:
             self._effects += effects
             self._requests += requests
 
+    def check_again(self) -> None:
+        """Assert once more that nothing has happened twice of what `once` was asked about.
+
+        Raises:
+            AssertionError: if it has.
+
+        """
+        for whats in self._asserted:
+            self._none_twice(whats)
+
     def _add(self, effect: Effect) -> None:
+        if not isinstance(effect.what, str):
+            raise UsageError(f"effects.add takes a text that says what, got {shown(effect.what)}")
         host = current_host.get()
         if host is not None and host.is_dead:
             raise Gone  # nothing that it still does can reach the world

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
+from understudy._base.json_values import shown
 from understudy.state.records import ChildRecord, Record, Result
 
 
@@ -33,6 +34,8 @@ class Entry:
     """Of an effect: the key of the call that had it, where it is known; of a doubt: of its call."""
     is_doubt: bool = False
     """Whether a record says that a call was in doubt: that nobody knew what it did."""
+    is_believed: bool = False
+    """Whether a doubt has ended with the belief that the call has done what it is for."""
 
     @property
     def name(self) -> str:
@@ -161,6 +164,10 @@ class Watch:
         with self._lock:
             return [each for each in self.entries if each.is_doubt]
 
+    def excuses(self) -> list[Entry]:
+        """Those by which an effect may be missing: nobody believes that it has happened."""
+        return [each for each in self.doubts() if not each.is_believed]
+
     def _write(self, what: str, noted: Any) -> None:
         print(json.dumps({"of": os.getpid(), what: noted}), file=self.file, flush=True)
 
@@ -193,12 +200,18 @@ def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
         text=", ".join(said),
         call=doubt[0].call_key if doubt else "",
         is_doubt=bool(doubt),
+        is_believed=bool(doubt) and all(map(_is_believed, doubt)),
     )
 
 
 def _was_in_doubt(record: Any) -> bool:
     """Whether a result says that nobody knows what its call did, or has known for a time."""
     return isinstance(record, Result) and (record.doubt is not None or record.settled is not None)
+
+
+def _is_believed(result: Result) -> bool:
+    """Whether what has settled a doubt says that the call has happened."""
+    return result.doubt is None and result.part.outcome == "success"
 
 
 def _said(record: Any) -> str:
@@ -214,6 +227,8 @@ def _said(record: Any) -> str:
         about = f" {record.part.tool_name}"
         if record.doubt:
             about += " (in doubt)"
+        elif record.part.outcome != "success":
+            about += f" ({record.part.outcome}: {shown(record.part.content)})"
     elif record.kind == "reply":
         calls = [part.tool_name for part in record.response.parts if part.part_kind == "tool-call"]
         about = f" calls {', '.join(calls)}" if calls else ""

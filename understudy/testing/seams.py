@@ -75,6 +75,10 @@ MODEL_REQUEST = Seam("understudy.modes.steps.model_call.ask_model", "ModelCall",
 """One request to a model: `(call, model, request, parameters)`."""
 TOOL_BODY = Seam("understudy.modes.steps.tool_call.body", "", "_body")
 """One attempt at the body of a tool: `(run, ready)`."""
+TOOL_OF = Seam("understudy.run.definition", "AgentDefinition", "tool_of")
+"""The tool of a name, as an agent has it: `(definition, name)`."""
+REST = Seam("understudy.modes.steps.tool_call.retry", "", "_rest")
+"""A short wait before a tool is called again: `(seconds)`."""
 TRANSACTION = Seam("understudy.journal.committer", "Committer", "_run_transaction")
 """One attempt at a transaction of a database: `(committer, group)`."""
 COMMIT = Seam("understudy.journal.committer", "Committer", "_commit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -53,7 +54,7 @@ class Story:
         *,
         hosts: int = 1,
         baseline: Mapping[str, tuple[str, str]] | None = None,
-        prepare: Callable[[Agent], None] | None = None,
+        is_careless: bool = False,
     ) -> None:
         self.effects = setting.effects
         self._setting = setting
@@ -62,13 +63,12 @@ class Story:
         self._hosts: list[StoryHost] = []
         self._has_started = self._turn = 0
         self._baseline = baseline
-        self._prepare = prepare
-        """Changes the agents of a control; None in the plays of the test itself."""
+        self._is_careless = is_careless
         self._ids: list[str] = []
         """The agents of the story, in the order in which they were spawned."""
         self._definitions: dict[str, str] = {}
         self._messages = self._kills = 0
-        self._doubts: DoubtAnswer = "truthfully" if prepare is None else "run it again"
+        self._doubts: DoubtAnswer = "run it again" if is_careless else "truthfully"
         self._ends: dict[str, Outcome] = {}
         self.is_finished = self._is_finishing = False
 
@@ -87,17 +87,16 @@ class Story:
             The id.
 
         Raises:
-            UsageError: if another definition of this name is in the story: `deploy` it.
+            UsageError: if it is no agent, or another definition of this name is in the story:
+                `deploy` it.
 
         """
-        name = agent.name
+        name = _checked(agent, "spawn").name
         if self._setting.agents.setdefault(name, agent) is not agent:
             raise UsageError(
                 f"story.spawn: the story has another agent {name!r} already: spawn the same object "
                 "again, or put the new one in its place by story.deploy(agent)"
             )
-        if self._prepare is not None:
-            self._prepare(agent)
         number = 1 + sum(each == name for each in self._definitions.values())
         id = id or (name if number == 1 else f"{name}-{number}")
         if id in self._definitions:
@@ -168,18 +167,24 @@ class Story:
             tool: only the requests about this tool.
 
         Raises:
-            AssertionError: if no such request is pending, and none was answered before a host of
-                the story was killed.
+            StoryFailed: if no such request is pending, and none was answered before a host of the
+                story was killed.
+            UsageError: if it is no decision.
 
         """
+        if not isinstance(decision, Decision) and not callable(decision):
+            raise UsageError(
+                "story.answer takes a decision, such as approve(), or a function of the request, "
+                f"got {shown(decision)}"
+            )
         id = self._only(to)
-        outcome = self._outcome(id, lambda host: host.do("outcome", id))
+        outcome = self.outcome(of=id)
         requests = outcome.requests if isinstance(outcome, Interrupted) else ()
         wanted = [each for each in requests if tool in (None, each.tool_name)]
         if not wanted:
-            raise AssertionError(
+            raise StoryFailed(
                 f"story.answer: no request {f'about {tool!r} ' if tool else ''}is pending: the "
-                f"outcome is {_told(outcome)}"
+                f"outcome is {_shown(outcome)}"
             )
         decisions = {each.id: decision(each) if callable(decision) else decision for each in wanted}
         said = ", ".join(f"{decisions[each.id].type} {each.tool_name}" for each in wanted)
@@ -199,14 +204,17 @@ class Story:
         Returns:
             The outcome of the run.
 
+        Raises:
+            StoryFailed: if no request is pending.
+
         """
         id = self._only(to)
         vote = replace(decision or approve(), by=by)
-        outcome = self._outcome(id, lambda host: host.do("outcome", id))
+        outcome = self.outcome(of=id)
         requests = outcome.requests if isinstance(outcome, Interrupted) else ()
         decisions = {each.id: vote for each in requests}
         if not decisions:
-            raise AssertionError(f"story.vote: nothing is pending: the outcome is {_told(outcome)}")
+            raise StoryFailed(f"story.vote: nothing is pending: the outcome is {_shown(outcome)}")
         self._note("vote", id, f"{by}: {vote.type}")
         self._do_once(lambda host: host.do("decide", id, decisions), id)
         return self._outcome(id, lambda host: host.do("outcome", id))
@@ -249,21 +257,26 @@ class Story:
                 "story.answer_doubts takes 'truthfully', 'run it again', or a function of the "
                 f"request, got {shown(how)}"
             )
-        if self._prepare is None:
+        if not self._is_careless:
             self._doubts = how
 
     def cancel(self, *, to: str | None = None) -> Outcome | None:
-        """Cancel the run of an agent."""
+        """Cancel the run of an agent; its outcome, or None where nothing was said to it yet."""
         id = self._only(to)
         self._note("cancel", id)
-        outcome: Outcome | None = self._do(lambda host: host.do("cancel", id))
-        return outcome
+        with suppress(UnknownAgent):
+            outcome: Outcome | None = self._do(lambda host: host.do("cancel", id))
+            return outcome
+        return None
 
     def wait(self, span: str | timedelta | float) -> None:
         """Let time pass, by the clock of the story, and what is due by then be done.
 
         Args:
             span: as `"3 days"`, a timedelta, or seconds.
+
+        Raises:
+            UsageError: if it is none of these, or below zero.
 
         """
         seconds = _seconds(span)
@@ -279,10 +292,8 @@ class Story:
 
         """
         for agent in agents:
-            if agent.name not in self._setting.agents:
+            if _checked(agent, "deploy").name not in self._setting.agents:
                 raise UsageError(f"story.deploy: no agent {agent.name!r} is in the story: spawn it")
-            if self._prepare is not None:
-                self._prepare(agent)
             self._setting.agents[agent.name] = agent
         self._note("deploy", text=", ".join(agent.name for agent in agents))
         self._end_hosts()
@@ -295,12 +306,14 @@ class Story:
         # Race: the point at which the host is killed may be behind the answer to the last call.
         while self._end_hosts():
             self._rest()
-        self.is_finished = True
+        self.is_finished, self._is_finishing = True, False
 
     def outcome(self, *, of: str | None = None) -> Outcome | None:
-        """The outcome of the run of an agent, as it is now."""
+        """The outcome of the run of an agent; None where nothing was said to it yet."""
         id = self._only(of)
-        return self._outcome(id, lambda host: host.do("outcome", id))
+        with suppress(UnknownAgent):
+            return self._outcome(id, lambda host: host.do("outcome", id))
+        return None
 
     def same_outcome(self) -> None:
         """Assert that each agent has the outcome that it has where no host is killed.
@@ -330,8 +343,10 @@ class Story:
 
     def destroy(self) -> None:
         """End what is still there. Raises nothing."""
-        with suppress(Hangs):
-            self._end_hosts()
+        for host in self._hosts:
+            with suppress(Hangs, Killed):
+                host.end()
+        self._hosts = []
 
     # ------------------------------------------------------------------- how it is done
 
@@ -369,8 +384,8 @@ class Story:
             self._has_started += 1
             with suppress(Killed):
                 host = self._start(self._setting)
+                self._hosts.append(host)  # from here on `destroy` ends it, whatever comes
                 host.do("recover")
-                self._hosts.append(host)
 
     def _end_hosts(self) -> bool:
         """End the hosts that are there; whether one of them was killed before it had ended."""
@@ -380,13 +395,13 @@ class Story:
 
     def _do(self, ask: Callable[[StoryHost], Any]) -> Any:
         """Ask a host, and the next one if that is killed before it has answered."""
+        self.is_finished = False
         while True:
             host = self._there()
             try:
                 return ask(host)
             except Killed:
                 self._kills += 1
-                self._hosts.remove(host)
 
     def _outcome(self, id: str, ask: Callable[[StoryHost], Any]) -> Outcome:
         """The outcome of a run, once the doubts are answered that a kill leaves."""
@@ -465,9 +480,12 @@ class Story:
 
     def _rest(self) -> None:
         """Wait until no agent has a run under way."""
-        for id in self._ids:
-            if id in self._ends or self._messages:
-                self._end_of(id)
+        before = -1
+        # An agent may have had a message of another one whose run has ended after its own.
+        while before != (before := len(self._watch.entries)):
+            for id in self._ids:
+                if id in self._ends or self._messages:
+                    self._end_of(id)
 
     def _end_of(self, id: str) -> None:
         try:
@@ -478,17 +496,28 @@ class Story:
             self._outcome(id, lambda _: outcome)
 
 
-def _seconds(span: str | timedelta | float) -> float:
+def _checked(agent: Any, verb: str) -> Agent[Any, Any]:
+    if not isinstance(agent, Agent):
+        raise UsageError(f"story.{verb} takes an Agent, got {shown(agent)}")
+    return agent
+
+
+def _seconds(span: Any) -> float:
     if isinstance(span, timedelta):
-        return span.total_seconds()
-    if isinstance(span, str):
-        found = _SPAN.fullmatch(span)
-        if found is None:
-            raise UsageError(
-                f"story.wait takes a span as '3 days' or '90 seconds', got {shown(span)}"
-            )
+        span = span.total_seconds()
+    elif isinstance(span, str) and (found := _SPAN.fullmatch(span)) is not None:
         return float(found[1]) * _UNITS[found[2]]
-    return span
+    is_number = isinstance(span, (int, float)) and not isinstance(span, bool)
+    if not is_number or not 0 <= span < math.inf:
+        raise UsageError(
+            "story.wait takes a span as '3 days' or '90 seconds', a timedelta, or seconds from 0 "
+            f"on, got {shown(span)}"
+        )
+    return float(span)
+
+
+def _shown(outcome: Outcome | None) -> str:
+    return "none: nothing was said to it yet" if outcome is None else f"{_told(outcome)}"
 
 
 def _told(outcome: Outcome | None) -> tuple[str, str]:

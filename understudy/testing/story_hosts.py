@@ -19,12 +19,14 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
+from understudy._base.json_values import shown
 from understudy.actors import Runtime, SimulatedClock
 from understudy.agent.agent import Agent
-from understudy.errors import Fenced
+from understudy.errors import Fenced, UsageError
 from understudy.journal import Store
 from understudy.journal.contracts import IndexStatus
 from understudy.journal.index_status import WAITING, index_entry_of, index_status_of
@@ -36,7 +38,7 @@ from understudy.state.next_due import next_due
 from understudy.state.records import Record
 from understudy.state.waits import is_woken, waits_of
 from understudy.testing.effects import Effect, Effects, Gone, current_host
-from understudy.testing.points import Watch
+from understudy.testing.points import Entry, Watch
 
 PATIENCE = 30.0
 """Seconds after which a call of a story counts as hanging, though nothing in a story takes time."""
@@ -74,6 +76,8 @@ class Setting:
     """By the ids of agents, what their tools get. A fork has a copy as it is then."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the runtimes."""
+    thread: int = field(default_factory=threading.get_ident)
+    """In which the test runs."""
 
 
 class StoryHost(ABC):
@@ -182,6 +186,13 @@ def _answer(future: Any) -> Any:
         raise Hangs from None
 
 
+class _WithContext(ThreadPoolExecutor):
+    """Threads whose functions are of the host that has called them, as those of its loop are."""
+
+    def submit(self, fn: Any, /, *given: Any, **keywords: Any) -> Any:
+        return super().submit(copy_context().run, fn, *given, **keywords)
+
+
 class InProcessHost(StoryHost):
     """A runtime on an event loop in a thread of its own.
 
@@ -190,8 +201,8 @@ class InProcessHost(StoryHost):
     """
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self.is_dead = False
+        self.setting = setting
+        self.is_dead = self._is_unwanted = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event = asyncio.Event()
         self._started = threading.Event()
@@ -204,7 +215,13 @@ class InProcessHost(StoryHost):
         self._caller = ThreadPoolExecutor(1, thread_name_prefix="understudy-story-caller")
         self._thread = threading.Thread(target=self._live, name="understudy-story", daemon=True)
         self._thread.start()
-        self._started.wait(PATIENCE)
+        try:
+            if not self._started.wait(PATIENCE):
+                raise Hangs
+        except BaseException:
+            # Nobody gets this host, so nobody else ends it: somebody has pressed Ctrl-C, say.
+            self._is_unwanted = True
+            raise
         if self._error is not None:
             raise self._error
 
@@ -259,7 +276,8 @@ class InProcessHost(StoryHost):
     async def _main(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         loop.set_task_factory(cast("Any", self._task))
-        setting, store = self._setting, self._setting.open_store()
+        loop.set_default_executor(_WithContext())
+        setting, store = self.setting, self.setting.open_store()
         self._watch_over(store)
         runtime = Runtime(
             list(setting.agents.values()),
@@ -271,7 +289,8 @@ class InProcessHost(StoryHost):
         async with self._says_nothing_once_dead(), runtime:
             self._verbs = _Verbs(runtime, setting)
             self._started.set()
-            await self._over.wait()
+            if not self._is_unwanted:
+                await self._over.wait()
             if self.is_dead:
                 for journal in self._journals:
                     with suppress(Exception):  # its agent is gone: it has nothing to write
@@ -300,12 +319,16 @@ class InProcessHost(StoryHost):
         def is_said(record: logging.LogRecord) -> bool:
             return not (self.is_dead and record.thread == thread)
 
-        logger = logging.getLogger("understudy.actors.agent.actor")
-        logger.addFilter(is_said)
+        known = list(logging.root.manager.loggerDict)
+        names = [name for name in known if name.startswith(("understudy.", "pykka"))]
+        loggers = [logging.getLogger(name) for name in names]
+        for logger in loggers:
+            logger.addFilter(is_said)
         try:
             yield
         finally:
-            logger.removeFilter(is_said)
+            for logger in loggers:
+                logger.removeFilter(is_said)
 
     # ------------------------------------------------------------------- what is written
 
@@ -346,7 +369,7 @@ class InProcessHost(StoryHost):
         self, journal: Any, agent: Any, records: Sequence[Record], append: Callable[..., None]
     ) -> None:
         """Append records, unless the host is killed before them."""
-        owned, watch = journal.owned, self._setting.watch
+        owned, watch = journal.owned, self.setting.watch
         self.check(owned.agent_id)
         first = owned.last_seq + 1
         if watch.before(owned.agent_id, first, records):
@@ -363,13 +386,17 @@ class InProcessHost(StoryHost):
             self.check(owned.agent_id)
 
     def _had_effect(self, effect: Effect) -> None:
-        if self._setting.watch.after_effect(effect.what, effect.key):
+        if current_host.get() is None and threading.get_ident() == self.setting.thread:
+            # It is of the test, which no crash of a host cuts off.
+            self.setting.watch.note(Entry(what="adds", text=repr(effect.what)))
+            return
+        if self.setting.watch.after_effect(effect.what, effect.key):
             self._die()
             raise Gone
 
     def _had_request(self, remote: int, request: Effect) -> None:
         if not self.is_dead:
-            self._setting.watch.note_request(remote, request.what, request.key)
+            self.setting.watch.note_request(remote, request.what, request.key)
 
     def _die(self) -> None:
         """The process is gone: from now on nothing is written, and nothing has an effect."""
@@ -426,7 +453,7 @@ class ForkedHost(StoryHost):
     """A runtime in a fork of this process, which ends by `SIGKILL`."""
 
     def __init__(self, setting: Setting, notes: Notes) -> None:
-        self._setting = setting
+        self.setting = setting
         self._notes = notes
         ours, theirs = Pipe()
         with warnings.catch_warnings():
@@ -438,32 +465,47 @@ class ForkedHost(StoryHost):
             _serve(setting, notes, theirs)
         theirs.close()
         self._pipe = ours
-        self._receive()
+        try:
+            self._receive()
+        except BaseException:
+            # Nobody gets this host, so nobody else ends it.
+            if not self._pipe.closed:
+                self.end()
+            raise
 
     def do(self, verb: str, *given: Any) -> Any:
         # The clock and the persons of the next host are as this one has them.
         if verb == "advance":
-            self._setting.clock.advance(*given)
+            self.setting.clock.advance(*given)
         elif verb == "people":
             method, *of = given
-            getattr(self._setting.options["people"], method)(*of)
+            getattr(self.setting.options["people"], method)(*of)
         try:
-            self._pipe.send((verb, given))
+            asked = ForkingPickler.dumps((verb, given))
+        except Exception as error:
+            raise UsageError(
+                f"with kill='process' all that a story says goes to another process, and "
+                f"{shown(given)} cannot: {error}"
+            ) from error
+        try:
+            self._pipe.send_bytes(asked)
         except OSError:
-            self._reap()
-            raise Killed from None
+            self._killed()
         return self._receive()
 
     def is_there(self) -> bool:
         # It says nothing unasked: where there is something to read, that is the end of the pipe.
         if not self._pipe.closed and self._pipe.poll(0):
-            self._reap()
+            with suppress(Killed):
+                self._killed()
         return not self._pipe.closed
 
     def end(self) -> bool:
+        if self._pipe.closed:
+            return False
         with suppress(OSError):
             self._pipe.send(None)
-        return self._reap()
+        return self._reap() == -signal.SIGKILL
 
     def _receive(self) -> Any:
         try:
@@ -472,27 +514,46 @@ class ForkedHost(StoryHost):
                 raise Hangs
             is_error, answer = self._pipe.recv()
         except (EOFError, OSError):
-            self._reap()
-            raise Killed from None
-        self._notes.take(self._setting)
+            self._killed()
+        self._notes.take(self.setting)
         if is_error:
             raise answer
         return answer
 
-    def _reap(self) -> bool:
-        """Wait for the end of the process, which hangs otherwise; whether it was killed."""
+    def _killed(self) -> NoReturn:
+        """Say that it was killed.
+
+        Raises:
+            Killed: if it was.
+            RuntimeError: if it has ended otherwise: each further one would do the same.
+
+        """
+        code = self._reap()
+        if code == -signal.SIGKILL:
+            raise Killed
+        raise RuntimeError(
+            f"the process of a host has ended by itself, with the exit code {code}: see what it "
+            "has written to stderr"
+        )
+
+    def _reap(self) -> int:
+        """Wait for the end of the process, and kill it if it hangs; its exit code."""
+        end = time.monotonic() + PATIENCE
         with suppress(EOFError, OSError):
-            if not self._pipe.poll(PATIENCE):
-                os.kill(self._pid, signal.SIGKILL)
+            while self._pipe.poll(max(0.0, end - time.monotonic())):
+                self._pipe.recv_bytes()  # an answer that nobody waits for
+            os.kill(self._pid, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
         self._pipe.close()
-        self._notes.take(self._setting)
-        return os.WIFSIGNALED(status)
+        self._notes.take(self.setting)
+        return os.waitstatus_to_exitcode(status)
 
 
 def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
     """Live as a host, in a fork, until the story ends it or it is killed."""
     status = 1
+    # Ctrl-C reaches each process of the terminal: that of the story ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with notes.path.open("a") as file:
             setting.watch.file = file
@@ -500,7 +561,12 @@ def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
             refresh = partial(notes.take, setting, but_of=os.getpid())
             setting.watch.refresh = refresh
             setting.effects.refreshed_by(refresh)
-            host = InProcessHost(setting)
+            try:
+                host = InProcessHost(setting)
+            except Exception as error:
+                pipe.send(_sendable((True, error)))
+                pipe.recv()  # until the story has taken it
+                return
             host.on_killed = lambda: os.kill(os.getpid(), signal.SIGKILL)
             pipe.send((False, None))
             while (asked := pipe.recv()) is not None:
@@ -522,7 +588,10 @@ def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
 
 def _sendable(answer: tuple[bool, Any]) -> tuple[bool, Any]:
     try:
-        pickle.dumps(answer)
+        # An error may be pickled, and not be made again.
+        pickle.loads(pickle.dumps(answer))  # noqa: S301  # it is our own
     except Exception as error:
-        return True, RuntimeError(f"{answer[1]!r:.200} cannot be sent to the story: {error}")
+        return True, RuntimeError(
+            f"with kill='process' {shown(answer[1])} cannot be sent to the story: {error}"
+        )
     return answer

@@ -47,7 +47,7 @@ class ReadyCall:
 def prepare(run: Run, call: Call) -> ReadyCall | str:
     """The call as it would run now, or the error text for the model."""
     name = call.part.tool_name
-    tool = run.definition.tools.get(name) or run.definition.tool_of(name)
+    tool = run.definition.tool_of(name)
     if tool is None:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
