@@ -12,7 +12,7 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak spending suspensions mutate local clean
+.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-actors bench-budgets chaos soak spending suspensions mutate local clean
 
 sbom: $(VENV)/.supply  ## what is in the image, as CycloneDX: support-desk.cdx.json
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
@@ -99,6 +99,9 @@ bench-durable: $(VENV)/.bench  ## what durability costs on SQLite, beside the ri
 
 bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and the bare agent
 	$(BIN)/python -m benchmarks.actors
+
+bench-budgets: $(VENV)/.ready  ## what a budget costs hosts that share a PostgreSQL store
+	$(BIN)/python -m benchmarks.budgets
 
 soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story; 100 stories of who decides
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s $(LONG) tests/actors/test_soak.py

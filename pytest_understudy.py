@@ -5,6 +5,7 @@ It imports nothing of the package until a test uses it. `-p no:understudy` turns
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ _OPTIONS = {
     "--understudy-crash-at": "stop at this one point of the stories alone, as a failure names it",
     "--understudy-postgresql": "the URL of a server for stories with store='postgresql'",
     "--understudy-seed": "draw what is random from this number, as a failure names it",
+    "--understudy-record": "none, once, new or all: which replies of models cassettes record",
 }
 """By option, its help. Tests that run without pytest read the same from the environment:
 `UNDERSTUDY_CRASH_AT` for `--understudy-crash-at`."""
@@ -58,3 +60,19 @@ def block_models(request: pytest.FixtureRequest) -> Iterator[Any]:
 class _InEachTest:
     @pytest.fixture(autouse=True)
     def _blocked(self, block_models: Any) -> None: ...
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Any:
+    """The cassette of this test: it plays, and records, the replies of models."""
+    from understudy.testing.cassettes import cassette_of
+
+    request.node.understudy_cassette = cassette_of(request)
+    return request.node.understudy_cassette
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """Fail a test of whose requests one is not in its cassette, and write what was recorded."""
+    with getattr(item, "understudy_cassette", contextlib.nullcontext()):
+        return (yield)

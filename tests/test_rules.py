@@ -12,7 +12,7 @@ from tests.support.sources import ROOT, parsed, sources
 
 PAGE = ROOT / "docs" / "rules.md"
 RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-ID = re.compile(r"\b[RUTMISPWAJOV]\d{1,2}\b")
+ID = re.compile(r"\b[RUTMISPWAJOVK]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
 FILE = re.compile(r"`([\w/]+\.py)`")
 DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)

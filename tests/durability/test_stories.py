@@ -1,4 +1,4 @@
-"""The features of the library, each in a story whose host is killed at every point.
+"""K1: the features of the library, each in a story whose host is killed at every point.
 
 The stories of users are played by the same means (`understudy.testing`). Power cuts, points inside
 of a commit and broken builds are played by `tests.support.durability`.

@@ -1,4 +1,4 @@
-"""The examples, killed at every point: what they do, they do once.
+"""K1: the examples, killed at every point: what they do, they do once.
 
 Each test fails where its idempotency is taken away: the control of `crash_points` makes sure of it.
 """

@@ -24,6 +24,7 @@ from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.middleware import Middleware, ToolCall
 from understudy.modes import pipeline
+from understudy.modes.steps.tool_call import body
 from understudy.state.trust_log import HostBehind
 from understudy.trust.freezes import Stops
 
@@ -266,7 +267,8 @@ def _no_rest(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_look(patch: pytest.MonkeyPatch) -> None:
-    _replace(patch, Stops, "of_call", lambda *_: None)
+    _replace(patch, body, "stop_of", lambda _: None)
+    _replace(patch, Stops, "of_tool", lambda *_: None)
 
 
 def _no_wake(patch: pytest.MonkeyPatch) -> None:

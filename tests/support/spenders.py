@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 
@@ -173,7 +174,7 @@ class Stops:
         assert isinstance(pid, int)
         return pid
 
-    def wait(self, work: Future[object]) -> bool:
+    def wait(self, work: Future[Any]) -> bool:
         """Until some work has ended, or its session waits for a lock; whether it has ended."""
         end = time.monotonic() + SECONDS
         waits = (
@@ -187,7 +188,7 @@ class Stops:
             assert time.monotonic() < end, "it neither ends nor waits"
         return True
 
-    def reached(self, work: Future[object]) -> bool:
+    def reached(self, work: Future[Any]) -> bool:
         """Until some work has ended or is at the point; whether it is there."""
         end = time.monotonic() + SECONDS
         at_gate = "SELECT 1 FROM pg_locks WHERE classid = %s AND locktype = 'advisory'"

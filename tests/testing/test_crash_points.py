@@ -1,4 +1,4 @@
-"""A test is played at every point at which its host may be killed, and can fail."""
+"""K1, K2: a test is played at every point at which its host may be killed, and can fail."""
 
 from __future__ import annotations
 

@@ -29,6 +29,14 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
     return found
 
 
+def of_tokens(*priced: tuple[int, Decimal]) -> Decimal:
+    """What so many tokens cost, each at a price in USD per million."""
+    found = NOTHING
+    for count, price in priced:
+        found = _EXACT.fma(count, price, found)
+    return _EXACT.scaleb(found, -6)
+
+
 def usd_text(amount: Decimal) -> str:
     """All its digits, without an exponent and without zeros at the end."""
     text = format(amount, "f")

@@ -35,6 +35,9 @@ from understudy.stopping import StopSignals
 class NestedRuns(ChildRunner):
     """Runs the children of a run: the agents of its tool calls, or of its workflow."""
 
+    run_type: type[Run] = Run
+    """The class of each run, also of the outermost one."""
+
     def __init__(self) -> None:
         self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
         self._asked: dict[str, Model] = {}
@@ -140,7 +143,9 @@ class NestedRuns(ChildRunner):
         pause_when = _pause_when(parent) if shares else None
         if environment.pause_when is not pause_when:
             environment = replace(environment, pause_when=pause_when)
-        return Run(definition, ledger, environment, models=models, children=self, parent=parent)
+        return self.run_type(
+            definition, ledger, environment, models=models, children=self, parent=parent
+        )
 
     def _definition_of(self, parent: AgentDefinition, child: RunState) -> AgentDefinition | None:
         """The definition of a child: declared by its parent, or run by a tool in this process."""

@@ -60,13 +60,19 @@ MAX_RETRIES = 5
 
 
 class Runner:
-    """Starts and continues runs of one definition."""
+    """Starts and continues runs of one definition.
 
-    def __init__(self, definition: AgentDefinition) -> None:
+    Args:
+        definition: of the runs.
+        children: runs the agents inside them, and makes each `Run`; by default a new one.
+
+    """
+
+    def __init__(self, definition: AgentDefinition, children: NestedRuns | None = None) -> None:
         self._definition = definition
         self._fingerprint = definition.fingerprint
         self._models: tuple[Model, ...] | None = None
-        self._children = NestedRuns()
+        self._children = NestedRuns() if children is None else children
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -360,7 +366,7 @@ class Runner:
         *,
         models: tuple[Model, ...] | None = None,
     ) -> Run:
-        return Run(
+        return self._children.run_type(
             self._definition,
             ledger,
             environment,

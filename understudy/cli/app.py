@@ -19,6 +19,7 @@ from understudy.cli import (
     freezing,
     inspect,
     mcp,
+    replay,
     requiring,
     rules,
     serve,
@@ -96,6 +97,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     freezing.freezes,
     budgets.budgets,
     budgets.raise_budget,
+    replay.replay,
     doctor.doctor,
 )
 for _function in _COMMANDS:

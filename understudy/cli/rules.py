@@ -26,7 +26,7 @@ from understudy.journal.opening import open_store
 from understudy.trust.check import RuleCheck, check_rules
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules
-from understudy.trust.trial import CHANGES, Trial
+from understudy.trust.trial import CHANGES, Change, Trial
 from understudy.trust.trust import Trust
 
 RulesArgument = Annotated[
@@ -114,23 +114,25 @@ def trial(
     out = Output(json=json)
     if store is None:
         refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
-    wanted = [name.replace("-", "_") for name in fail_on or ()]
-    unknown = next((name for name in wanted if name not in CHANGES), None)
-    if unknown is not None:
-        refuse(USAGE, f"--fail-on {unknown}: use {', '.join(CHANGES)}")
+    wanted = changes_named(fail_on or ())
     found, runtime = _rules_of(rules)
     definitions = _agents_of(agents, rules, runtime)
     with Observer(store) as observer:
-        tried = observer.try_rules(found, since=_span(since), agents=definitions).get()
+        tried = observer.try_rules(found, since=span_of(since), agents=definitions).get()
     if out.is_data:
         out.document(tried.to_dict())
     else:
         _say_trial(out, tried)
-    raise typer.Exit(FAILED if any(map(tried.count, _changes(wanted))) else 0)
+    raise typer.Exit(FAILED if any(map(tried.count, wanted)) else 0)
 
 
-def _changes(names: Iterable[str]) -> list[Any]:
-    return [change for change in CHANGES if change in names]
+def changes_named(names: Iterable[str]) -> list[Change]:
+    """The changes of `--fail-on`."""
+    wanted = [name.replace("-", "_") for name in names]
+    unknown = next((name for name in wanted if name not in CHANGES), None)
+    if unknown is not None:
+        refuse(USAGE, f"--fail-on {unknown}: use {', '.join(CHANGES)}")
+    return [change for change in CHANGES if change in wanted]
 
 
 def _say_trial(out: Output, tried: Trial) -> None:
@@ -220,7 +222,8 @@ def _agents_of(
     return () if runtime is None else runtime.definitions
 
 
-def _span(text: str) -> timedelta:
+def span_of(text: str) -> timedelta:
+    """The time of `--since`."""
     found = _SPAN.fullmatch(text)
     if found is None:
         refuse(USAGE, f"--since {text!r}: write a number and a unit, such as 30d, 12h, 90m or 2w")

@@ -274,7 +274,7 @@ def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
 
 def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     """The runtime of the target, and the name of its store."""
-    found = _loaded(settings.target)
+    found = load_target(settings.target)
     if isinstance(found, Runtime):
         if settings.store is not None:
             without = "leave --store and UNDERSTUDY_STORE out"
@@ -290,7 +290,7 @@ def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaul
 
     With what the runtime says of tools that do not say what their effects are.
     """
-    found = _loaded(target)
+    found = load_target(target)
     if not isinstance(found, Runtime):
         return found, NO_DEFAULTS
     if not found.definitions:  # a cluster, or a runtime with a factory alone
@@ -298,7 +298,7 @@ def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaul
     return found.definitions, found.tool_defaults
 
 
-def _loaded(target: str) -> Runtime | list[Agent[Any, Any]]:
+def load_target(target: str) -> Runtime | list[Agent[Any, Any]]:
     """The runtime, or the agents, that `module:attr` names; what a function of that name makes."""
     found = load(target)
     if callable(found) and not isinstance(found, (Agent, Runtime)):

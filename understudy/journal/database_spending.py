@@ -19,6 +19,7 @@ from understudy.journal.contracts import Batch
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.shared import SharedBackend
 from understudy.journal.spending import (
+    CounterId,
     CounterSums,
     OpenSpending,
     Reservation,
@@ -226,15 +227,20 @@ class SharedSpending(DatabaseSpending):
             return [StoreBroken(cause=cause, remedy="This is a defect: report it.")] * len(asked)
 
     def _next(self) -> list[_Waiting]:
-        """What the next statement reserves: no call twice, in the order in which they came."""
+        """What the next statement reserves: see `SharedBackend.reserve_all`, in their order."""
         joined: dict[SpendId, _Waiting] = {}
         later: list[_Waiting] = []
+        sinces: dict[CounterId, int] = {}
         while self._waiting and len(joined) < MOST_JOINED:
             each = self._waiting.popleft()
-            if each.asked.id in joined:
+            asked = each.asked
+            of_lines = {line.counter: line.since for line in asked.lines}
+            differs = any(sinces.get(of, since) != since for of, since in of_lines.items())
+            if asked.id in joined or differs:
                 later.append(each)
             else:
-                joined[each.asked.id] = each
+                joined[asked.id] = each
+                sinces.update(of_lines)
         self._waiting.extendleft(reversed(later))
         return list(joined.values())
 

@@ -380,7 +380,8 @@ class SharedBackend(Backend):
         middle of it keeps others from reserving, and neither does one in a commit that settles.
 
         Args:
-            asked: no two of one call.
+            asked: no two of one call, and no two that count one counter from different buckets
+                on: see `Line.since`.
 
         Returns:
             Of each, in the same order, what came of it, or `Fenced`, as of `Spending.reserve`. None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
@@ -20,7 +21,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.usage import RequestUsage
 
 from understudy._base.json_values import checked_flag, shown
-from understudy._base.usd import LARGEST, NOTHING, exact
+from understudy._base.usd import LARGEST, NOTHING, exact, of_tokens
 from understudy.errors import UsageError
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ UNPRICED = "unpriced_requests"
 
 Pydantic AI keeps and adds up the attributes of a usage that it does not know itself.
 """
+
+_PLAIN = frozenset(("input_tokens", "output_tokens"))
 
 PriceOf = Callable[[ModelResponse], Decimal | None]
 """What a reply costs, in USD; None where that is not known. It is called on the event loop."""
@@ -75,6 +78,11 @@ class Price:
             ValueError: if the counts contradict each other.
 
         """
+        if _is_plain(usage):
+            return of_tokens(
+                (usage.input_tokens, Decimal(self.input)),
+                (usage.output_tokens, Decimal(self.output)),
+            )
         from genai_prices.types import ModelPrice
 
         given = {f"{each.name}_mtok": getattr(self, each.name) for each in fields(self)}
@@ -89,16 +97,14 @@ def amount(given: object, *, what: str) -> Decimal:
         UsageError: unless it is a number from 0 to a billion, or the text of one.
 
     """
-    wanted = "an amount in USD from 0 on, such as '0.15'"
-    problem = UsageError(f"{what} must be {wanted}, got {shown(given)}")
-    if isinstance(given, bool) or not isinstance(given, (Decimal, int, float, str)):
-        raise problem
-    try:
-        found = Decimal(str(given))
-    except InvalidOperation:
-        raise problem from None
+    found = Decimal("NaN")
+    if isinstance(given, (Decimal, int, float, str)) and not isinstance(given, bool):
+        with suppress(InvalidOperation):
+            found = Decimal(str(given))
     if not found.is_finite() or not 0 <= found < LARGEST:
-        raise problem
+        raise UsageError(
+            f"{what} must be an amount in USD from 0 on, such as '0.15', got {shown(given)}"
+        )
     return exact(found)
 
 
@@ -246,6 +252,14 @@ PUBLISHED: Prices = Prices()
 
 def _is_measured(usage: RequestUsage) -> bool:
     return not usage.unmeasured_requests and usage.has_values()
+
+
+def _is_plain(usage: RequestUsage) -> bool:
+    """Whether it has no tokens but those read and written, at the two prices for these."""
+    given = {name: count for name, count in vars(usage).items() if count}
+    return given.keys() <= _PLAIN and all(
+        type(count) is int and count > 0 for count in given.values()
+    )
 
 
 def _base_url(model: Model) -> str | None:

@@ -199,7 +199,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 if run.timed:
                     run.keep_time()
                 raise AttemptEnded
-            if trust.stops is not None:
+            if trust.stops is not run.passed_stops:
                 end_if_stopped(run)
             try:
                 outcome = await step(run)

@@ -42,6 +42,7 @@ from understudy.trust.trust import Trust
 logger: logging.Logger = logging.getLogger(__name__)
 
 _ENDS_CALLS = (r.Result, r.Settled, r.RunEnded, r.SubRunEnded, r.Withdrawn)
+_NOTHING = Decimal(0)
 _CALL, _WITHIN, _BACK, _MODEL = "call/", "within/", "back/", "model/"
 
 
@@ -195,11 +196,11 @@ class BudgetKeeper:
             count += not is_over and self.limit(budget, counter.key) <= limit
         return count
 
-    def note(self, want: Want, span: Span, used: Decimal, limit: Decimal) -> None:
+    def note(self, want: Want, bucket: int, used: Decimal, limit: Decimal) -> None:
         """Tell once for each window that a budget ends soon."""
         if used < limit * WARN_AT:
             return
-        about = CounterId(want.budget.id, want.key), span.bucket if want.budget.window else 0
+        about = CounterId(want.budget.id, want.key), bucket if want.budget.window else 0
         if self._warned.get(about, Decimal(-1)) >= limit:
             return
         if len(self._warned) >= 10_000:  # windows that are over, mostly
@@ -261,6 +262,8 @@ class Account:
         that is open stays. Where the reply that asked for the call was lost, nothing was spent. No
         record says what became of any other, so it counts as spent.
         """
+        if self._epoch == 1:
+            return  # each activation has claimed the agent: none was before this one
         found = await self.keeper.spending.open_spending(self._agent_id)
         if not found:
             return
@@ -303,47 +306,56 @@ class Account:
         keeper = self.keeper
         now = keeper.now()
         while True:
-            spans = [keeper.span(want.budget, now) for want in wants]
-            # Race: the clock of this host may be behind that of the store, by which a window, with
-            # what was added to it, is over
-            # (test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over).
-            limits = [keeper.limit(want.budget, want.key, now) for want in wants]
-            lines = tuple(
-                Line(
-                    counter=CounterId(want.budget.id, want.key),
-                    bucket=span.bucket,
-                    since=span.since,
-                    amount=want.amount,
-                    limit=None if want.passes else limit,
-                    ref=want.ref,
-                )
-                for want, span, limit in zip(wants, spans, limits, strict=True)
-            )
-            asked = Reservation(
-                id=self._id(what),
-                lines=lines,
-                valid_from=max(span.bucket for span in spans),
-                valid_until=min(span.until for span in spans),
-                must_last=must_last,
-            )
+            asked, limits = self._asked(what, wants, now, must_last=must_last)
             reserved = await keeper.spending.reserve(asked)
             if not reserved.is_late:
                 break
             now = reserved.now  # the clock of this host is another one, or a window has just ended
-        sums = [reserved.sums.get(line.counter, Decimal(0)) for line in lines]
-        if reserved.refused:
-            short = [
-                Shortage(want.budget, want.key, want.amount, used, limit)
-                for want, used, limit, line in zip(wants, sums, limits, lines, strict=True)
-                if line.counter in reserved.refused
-            ]
-            if keeper.on_refused is not None:
-                for each in short:
-                    keeper.on_refused(each)
-            return short
-        for want, span, used, limit in zip(wants, spans, sums, limits, strict=True):
-            keeper.note(want, span, used, limit)
-        return []
+        short = []
+        for want, line, limit in zip(wants, asked.lines, limits, strict=True):
+            used = reserved.sums.get(line.counter, _NOTHING)
+            if not reserved.refused:
+                keeper.note(want, line.bucket, used, limit)
+            elif line.counter in reserved.refused:
+                short.append(Shortage(want.budget, want.key, want.amount, used, limit))
+        if keeper.on_refused is not None:
+            for each in short:
+                keeper.on_refused(each)
+        return short
+
+    def _asked(
+        self, what: str, wants: Sequence[Want], now: int, *, must_last: bool
+    ) -> tuple[Reservation, list[Decimal]]:
+        """What is asked of the store, in the windows of a moment, and the limits there."""
+        keeper, lines, limits = self.keeper, [], []
+        valid_from, valid_until = 0, NO_LATER
+        for want in wants:
+            budget, key, amount, ref, passes = want
+            bucket, since, until, _ = keeper.span(budget, now)
+            valid_from, valid_until = max(valid_from, bucket), min(valid_until, until)
+            # Race: the clock of this host may be behind that of the store, by which a window, with
+            # what was added to it, is over
+            # (test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over).
+            limit = keeper.limit(budget, key, now)
+            limits.append(limit)
+            lines.append(
+                Line(
+                    counter=CounterId(budget.id, key),
+                    bucket=bucket,
+                    since=since,
+                    amount=amount,
+                    limit=None if passes else limit,
+                    ref=ref,
+                )
+            )
+        asked = Reservation(
+            id=self._id(what),
+            lines=tuple(lines),
+            valid_from=valid_from,
+            valid_until=valid_until,
+            must_last=must_last,
+        )
+        return asked, limits
 
     def _id(self, what: str) -> SpendId:
         return SpendId(self._agent_id, self._incarnation, what)
@@ -426,6 +438,11 @@ class Account:
                 self._given_back += 1
                 self.settle(what, dict.fromkeys(each.amounts, Decimal(0)))
 
+    @property
+    def has_open(self) -> bool:
+        """Whether a call of a tool is not settled."""
+        return bool(self._open)
+
     def has_reserved(self, made: object) -> bool:
         """Whether the amounts of a reservation were read from this very object."""
         return any(each.made is made for each in self._open.values())
@@ -467,8 +484,6 @@ class Account:
 
     def recorded(self, state: AgentState, records: Iterable[r.Record]) -> None:
         """Settle what is over by these records, which are folded, in their commit."""
-        if not self._open:
-            return
         for record in records:
             inner = record
             while isinstance(inner, r.ChildRecord):
@@ -558,4 +573,6 @@ class SpendingLedger(Ledger):
 
     def record(self, *records: r.Record) -> None:
         super().record(*records)
-        self.account.recorded(self.state, records)
+        account = self.account
+        if account.has_open:
+            account.recorded(self.state, records)

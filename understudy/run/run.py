@@ -63,7 +63,7 @@ from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
-from understudy.trust.freezes import Stop
+from understudy.trust.freezes import Stop, Stops
 
 T = TypeVar("T")
 
@@ -96,13 +96,22 @@ class AttemptEnded(BaseException):
         self.stop = stop
 
 
+def stop_of(run: Run) -> Stop | None:
+    """Why the agent of a run may not run now; None where it may."""
+    stops = run.environment.trust.stops
+    if stops is run.passed_stops:
+        return None
+    stop = None if stops is None else stops.of_agent(run.agent_path)
+    if stop is None:
+        run.passed_stops = stops
+    return stop
+
+
 def end_if_stopped(run: Run) -> None:
     """End the attempt where its agent may not run now."""
-    stops = run.environment.trust.stops
-    if stops is not None:
-        stop = stops.of_agent(run.agent_path)
-        if stop is not None:
-            raise AttemptEnded(stop)
+    stop = stop_of(run)
+    if stop is not None:
+        raise AttemptEnded(stop)
 
 
 class ChildRunner(ABC):
@@ -152,6 +161,8 @@ class Run(Generic[DepsT_co]):
     stopped_by: Stop | None = None
     """Why a call of the reply may not start, or go on, now; None where all may. The attempt ends
     once the others have their results."""
+    passed_stops: Stops | None = None
+    """The stops that let the agent run, when they were asked last. Other ones are asked anew."""
 
     def __init__(
         self,

@@ -118,14 +118,15 @@ class Stops:
 
     """
 
-    __slots__ = ("_definitions", "_freezes", "_held", "_store", "_tools")
+    __slots__ = ("_definitions", "_freezes", "_held", "_store", "tools")
 
     def __init__(self, held: str | None, freezes: Collection[Freeze] = ()) -> None:
         self._held = held
         self._freezes = frozenset(each.id for each in freezes)
         self._store = next((each for each in freezes if each.what == "store"), None)
         self._definitions = _by_name(freezes, "definition")
-        self._tools = _by_name(freezes, "tool")
+        self.tools: Mapping[str, Freeze] = _by_name(freezes, "tool")
+        """The tools that are frozen, by the name of each."""
 
     def of_agent(self, path: Iterable[str]) -> Stop | None:
         """Why an agent may not run.
@@ -141,19 +142,18 @@ class Stops:
         found = next((self._definitions[name] for name in path if name in self._definitions), None)
         return None if found is None else Stop(found.text, found.id)
 
-    def of_call(self, path: Iterable[str], tools: Iterable[str]) -> Stop | None:
-        """Why a call may not start.
+    def of_tool(self, tools: Iterable[str]) -> Stop | None:
+        """Why a call may not start of an agent that may run.
 
         Args:
-            path: as of `of_agent`.
             tools: the names of the tool: the one that it has, and those that it had.
 
         """
-        found = self.of_agent(path)
-        if found is not None or not self._tools:
-            return found
-        frozen = next((self._tools[name] for name in tools if name in self._tools), None)
-        return None if frozen is None else Stop(frozen.text, frozen.id)
+        for name in tools:
+            frozen = self.tools.get(name)
+            if frozen is not None:
+                return Stop(frozen.text, frozen.id)
+        return None
 
     def still(self, stop: Stop | None) -> Stop | None:
         """The stop, if it stands; else None."""

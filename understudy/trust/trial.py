@@ -216,7 +216,7 @@ class TrialOfAgent:
             *(() if verdict.result != "ask" else (_text(rule.approval) for rule in verdict.rules)),
             *gates,
         }
-        change = _change(before, now, {*gates, *by_rules}, asked_now)
+        change = change_of(before, now, {*gates, *by_rules}, asked_now)
         tried = None
         if change is not None:
             tried = TriedCall(
@@ -233,7 +233,16 @@ class TrialOfAgent:
         trial.note(tried, part.tool_name, before, now)
 
 
-def _change(before: Fate, now: Fate, asked: set[str], asked_now: set[str]) -> Change | None:
+def change_of(before: Fate, now: Fate, asked: set[str], asked_now: set[str]) -> Change | None:
+    """How what becomes of a call has changed; None where it has not.
+
+    Args:
+        before: what became of it.
+        now: what would.
+        asked: who had to agree, in words.
+        asked_now: who would have to.
+
+    """
     if now == "denied":
         return None if before == "denied" else "newly_denied"
     if now == "unasked":

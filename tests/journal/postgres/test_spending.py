@@ -10,12 +10,13 @@ import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 
 import pytest
 
-from tests.support.batches import commit
+from tests.support.batches import batch, commit
 from tests.support.held_commits import HeldCommits
 from tests.support.loops import SECONDS, soon
 from tests.support.postgres import Hosts, Server
@@ -135,6 +136,26 @@ def test_a_reservation_waits_for_no_settlement_of_its_own_call(hosts: Hosts) -> 
         assert a.ask("one", line(70)) is None
         assert makes(a, "two", line(1))
     assert a.reserve("one", line(70)).sums == {CounterId("refunds", ""): money(6)}
+
+
+def test_a_batch_that_is_refused_settles_nothing(hosts: Hosts) -> None:
+    """And the other ones of its commit do."""
+    a = Spender(hosts, "a", "x", "y")
+    for agent_id in "xy":
+        a.reserve("one", line(60, key=agent_id), agent_id=agent_id)
+    batches = [batch(a.owned(agent_id), "z") for agent_id in "xy"]
+    batches[1] = batch(replace(a.owned("y"), epoch=a.owned("y").epoch - 1), "z")
+    for each in batches:
+        each.settlements = (spend(a.id("one", each.agent_id), 5),)
+    with commit(a.backend):
+        assert [type(each).__name__ for each in a.backend.append_all(batches)] == [
+            "NoneType",
+            "Fenced",
+        ]
+    assert total(a, "x") == 5
+    assert total(a, "y") == 60
+    assert a.backend.open_spending("x") == []
+    assert len(a.backend.open_spending("y")) == 1
 
 
 @pytest.mark.quick
@@ -285,6 +306,32 @@ def test_a_session_that_is_stopped_at_any_statement_stands_in_no_circle(
     assert reached >= 20
 
 
+@pytest.mark.faults
+def test_what_the_owner_of_before_has_begun_to_reserve_is_seen_by_the_next_one(
+    hosts: Hosts,
+) -> None:
+    """J98: else nobody would settle it."""
+    a, b = Spender(hosts, "a"), Spender(hosts, "b")
+    stops = Stops(hosts)
+    reached = 0
+    for point in POINTS:
+        scene = Scene(a, b)
+        with ThreadPoolExecutor(2) as threads:
+            with stops.stopping(a, point):
+                first = threads.submit(scene.first, "new")
+                if not stops.reached(first):
+                    continue
+                reached += 1
+                scene.second("claim")
+                found = threads.submit(b.backend.open_spending, scene.mine)
+                stops.wait(found)
+            heard = first.result(SECONDS)
+            whats = {each.id.what for each in found.result(SECONDS)}
+        is_made = isinstance(heard, Reserved) and not heard.refused
+        assert whats == ({"open", "new"} if is_made else {"open"}), point
+    assert reached >= 15
+
+
 def check_sums(hosts: Hosts, scene: Scene) -> None:
     """Each counter has what its rows have, and what was settled."""
     for key in (scene.x, scene.y):
@@ -401,6 +448,21 @@ async def test_what_waits_at_the_same_time_is_reserved_by_one_statement(hosts: H
     assert sizes == [41, 1, 1]
     assert [not each.refused for each in answers[:40]] == [n < 30 for n in range(40)]
     assert await purse.sum_of(key="x") == 2
+    await purse.store.close()
+
+
+async def test_reservations_at_the_same_time_may_count_from_different_buckets_on(
+    hosts: Hosts,
+) -> None:
+    """A window has moved on between them."""
+    purse = await Purse(DatabaseStore(hosts.new("here"))).open("a")
+    for bucket in range(3):
+        await purse.reserve("a", f"{bucket}", line(10, bucket=bucket, since=0))
+    lines = [line(1, bucket=2, since=since) for since in (0, 2, 2, 1)]
+    jobs = [purse.reserve("a", f"more {n}", each) for n, each in enumerate(lines)]
+    answers = await soon(asyncio.gather(*jobs))
+    assert [int(*each.sums.values()) for each in answers] == [31, 12, 13, 24]
+    assert await purse.sum_of() == 34
     await purse.store.close()
 
 

@@ -263,6 +263,9 @@ class _Sums:
     uses: dict[tuple[str, str], BudgetUse]
     entered: dict[str, tuple[str, str, Decimal]]
     """By call: its agent, its tool and its amount, of those that records say were entered."""
+    held: dict[str, tuple[str, str, Decimal]]
+    """As `entered`, of the calls of runs that were cut off too often which no record says were
+    entered: what they have reserved stays until a person releases the run."""
     is_held: bool
     """Whether a run was cut off too often: its calls are open."""
     replied: int
@@ -272,6 +275,13 @@ class _Sums:
 
 async def _sums(setting: _Setting) -> _Sums:
     entered: dict[str, tuple[str, str, Decimal]] = {}
+    held: dict[str, tuple[str, str, Decimal]] = {}
+    quarantined = {
+        agent_id
+        for (agent_id,) in _find(
+            setting, "SELECT agent_id FROM agents WHERE index_status = 'quarantined'"
+        )
+    }
     replied = replies = 0
     store = DatabaseStore(PostgresBackend(setting.url, host="judge", schema=setting.schema))
     async with Runtime(store=store, budgets=setting.budgets, sweep=None) as runtime:
@@ -302,8 +312,14 @@ async def _sums(setting: _Setting) -> _Sums:
                 if count > 0:
                     name, amount = made[key.partition(".")[2]]
                     entered[key] = (f"a{number}", name, amount)
-    is_held = bool(_find(setting, "SELECT 1 FROM agents WHERE index_status = 'quarantined'"))
-    return _Sums(uses, entered, is_held, replied, replies)
+            if f"a{number}" in quarantined:
+                assert store.spending is not None
+                for each in await store.spending.open_spending(f"a{number}"):
+                    key = each.id.what.rpartition("/")[2]
+                    call = made.get(key.partition(".")[2])
+                    if call is not None and key not in entered:
+                        held[key] = (f"a{number}", *call)
+    return _Sums(uses, entered, held, bool(quarantined), replied, replies)
 
 
 def _figures(log: SideLog, sums: _Sums) -> dict[str, Any]:
@@ -328,12 +344,13 @@ def _wrong(setting: _Setting, log: SideLog, sums: _Sums) -> list[str]:
             wrong.append(f"{what}: {found}, and it must be {wanted}")
 
     pays = {key: of for key, of in sums.entered.items() if of[1] == "pay"}
-    is_("the sum of payments", used("pays"), sum((of[2] for of in pays.values()), Decimal(0)))
-    for id in {of[0] for of in pays.values()}:
-        count = sum(of[0] == id for of in pays.values())
+    counted = [*sums.entered.values(), *sums.held.values()]
+    paying = [of for of in counted if of[1] == "pay"]
+    is_("the sum of payments", used("pays"), sum((of[2] for of in paying), Decimal(0)))
+    for id in {of[0] for of in paying}:
+        count = sum(of[0] == id for of in paying)
         is_(f"the payments of {id}", used("each", f"agent={id}"), Decimal(count))
-    notes = [key for key, of in sums.entered.items() if of[1] == "note"]
-    is_("the notes", used("notes"), Decimal(len(notes)))
+    is_("the notes", used("notes"), Decimal(sum(of[1] == "note" for of in counted)))
     if used("pays") > setting.limit:
         wrong.append(f"{used('pays')} of {setting.limit} are paid")
     paid = Counter(entry.of[0] for entry in log.read("paid"))

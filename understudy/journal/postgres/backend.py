@@ -313,6 +313,10 @@ class PostgresBackend(PostgresWriter):
 
         if not self._can_keep(agent_id):
             return []
+        # Race: a host that was killed, or has lost the agent, may have begun to reserve while the
+        # agent was its own. The server ends what it has begun, after the claim of the next owner
+        # (test_what_the_owner_of_before_has_begun_to_reserve_is_seen_by_the_next_one).
+        self._read(spending_sql.AWAIT_RESERVATIONS, [agent_id])
         return spending.open_of(agent_id, self._read(spending_sql.OPEN, [agent_id]))
 
     def counters(self, budgets: Collection[str] | None) -> list[CounterSums]:

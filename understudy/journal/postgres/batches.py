@@ -71,11 +71,17 @@ def add_batches(
 
     """
     values = columns_of(batches, keys, own_id)
+    add = sql.ADD
+    if any(batch.settlements for batch in batches):
+        from understudy.journal.postgres.spending import settlements_of  # few stores have budgets
+        from understudy.journal.postgres.spending_sql import and_settle
+
+        add, values = and_settle(add), values | settlements_of(batches, keys)
     accepted: dict[int, int]
     if see_trust is None:
-        accepted = dict(fetch(sql.ADD, values))
+        accepted = dict(fetch(add, values))
     else:
-        rows = fetch(sql.and_last_fact(sql.ADD), values)
+        rows = fetch(sql.and_last_fact(add), values)
         accepted = {place: ask_count for place, ask_count, _ in rows}
         for *_, number in rows[:1]:
             see_trust(number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -32,30 +32,52 @@ if TYPE_CHECKING:
 def columns_of(asked: Sequence[Reservation], own_id: int, commits: str) -> dict[str, Any]:
     """The values of `spending_sql.RESERVE`."""
     firsts, lasts, at = [], [], 0
+    counters: dict[CounterId, int] = {}
+    sinces: list[int] = []
+    oldest: list[int] = []
     for each in asked:
         firsts.append(at + 1)
         at += len(each.lines)
         lasts.append(at)
+        for line in each.lines:
+            place = counters.setdefault(line.counter, len(counters))
+            if place == len(sinces):
+                sinces.append(line.since)
+                oldest.append(oldest_kept(each, line))
     lines = [line for each in asked for line in each.lines]
     return {
         "own_id": own_id,
         "commits": commits,
-        "agent_ids": [each.id.agent_id for each in asked],
-        "incarnations": [each.id.incarnation for each in asked],
-        "whats": [each.id.what for each in asked],
-        "froms": [each.valid_from for each in asked],
-        "untils": [each.valid_until for each in asked],
-        "firsts": firsts,
-        "lasts": lasts,
-        "budgets": [line.counter.budget for line in lines],
-        "keys": [line.counter.key for line in lines],
-        "buckets": [line.bucket for line in lines],
-        "sinces": [line.since for line in lines],
-        "oldest": [oldest_kept(each, line) for each in asked for line in each.lines],
-        "amounts": [line.amount for line in lines],
-        "limits": [line.limit for line in lines],
-        "refs": [line.ref for line in lines],
+        "agent_ids": texts([each.id.agent_id for each in asked]),
+        "incarnations": numbers([each.id.incarnation for each in asked]),
+        "whats": texts([each.id.what for each in asked]),
+        "froms": numbers([each.valid_from for each in asked]),
+        "untils": numbers([each.valid_until for each in asked]),
+        "firsts": numbers(firsts),
+        "lasts": numbers(lasts),
+        "budgets": texts([budget for budget, _ in counters]),
+        "keys": texts([key for _, key in counters]),
+        "sinces": numbers(sinces),
+        "oldest": numbers(oldest),
+        "places": numbers([counters[line.counter] + 1 for line in lines]),
+        "buckets": numbers([line.bucket for line in lines]),
+        "amounts": numbers([line.amount for line in lines]),
+        "limits": numbers(["NULL" if line.limit is None else line.limit for line in lines]),
+        "refs": texts([line.ref for line in lines]),
     }
+
+
+# psycopg makes an array of a list value by value, in Python: of the seven arrays of a settlement in
+# 75 µs, of these texts in 20.
+def numbers(values: Iterable[object]) -> str:
+    """An array of what has no quotes in its text, as PostgreSQL reads it."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def texts(values: Iterable[str]) -> str:
+    """An array of any texts, as PostgreSQL reads it."""
+    quoted = [value.replace("\\", "\\\\").replace('"', '\\"') for value in values]
+    return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
 
 
 def reserve(connection: PsycopgConnection, values: Mapping[str, Any]) -> Rows:
@@ -94,11 +116,11 @@ def answers_of(asked: Sequence[Reservation], rows: Rows) -> list[Reserved | Fenc
     return answers
 
 
-def settle(fetch: Fetch, batches: Sequence[tuple[int, Batch]]) -> None:
-    """Make what batches say of the calls of their agents, which have these keys."""
+def settlements_of(batches: Sequence[Batch], keys: Sequence[int]) -> dict[str, Any]:
+    """The values of `spending_sql.and_settle`, of batches of different agents with these keys."""
     calls = {
         (key, *each.id[1:]): each
-        for key, batch in reversed(batches)
+        for key, batch in zip(keys, batches, strict=True)
         for each in reversed(batch.settlements)  # the first one of a call counts
     }
     amounts = [
@@ -106,19 +128,22 @@ def settle(fetch: Fetch, batches: Sequence[tuple[int, Batch]]) -> None:
         for nth, each in enumerate(calls.values(), 1)
         for budget, amount in (each.amounts or {}).items()
     ]
-    values = {
-        "agents": [call[0] for call in calls],
-        "incarnations": [call[1] for call in calls],
-        "whats": [call[2] for call in calls],
-        "unknown": [each.unknown for each in calls.values()],
-        "of": [nth for nth, _, _ in amounts],
-        "budgets": [budget for _, budget, _ in amounts],
-        "amounts": [amount for _, _, amount in amounts],
+    return {
+        "call_agents": numbers([call[0] for call in calls]),
+        "call_incarnations": numbers([call[1] for call in calls]),
+        "whats": texts([call[2] for call in calls]),
+        "unknown": numbers([each.unknown for each in calls.values()]),
+        "spent_of": numbers([nth for nth, _, _ in amounts]),
+        "spent_budgets": texts([budget for _, budget, _ in amounts]),
+        "spent": numbers([amount for _, _, amount in amounts]),
     }
-    fetch(sql.SETTLE, values)
+
+
+def give_back(fetch: Fetch, batches: Sequence[Batch]) -> None:
+    """Make what calls give back that are settled."""
     given = [
         (budget, ref, amount)
-        for _, batch in batches
+        for batch in batches
         for each in batch.settlements
         for (budget, ref), amount in each.gives_back.items()
     ]

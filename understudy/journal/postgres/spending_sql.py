@@ -6,6 +6,8 @@ committed by then: so what is decided behind a lock is decided by what the holde
 
 from __future__ import annotations
 
+from functools import cache
+
 GIVE_BACKS_TABLE = """CREATE TABLE give_backs (
         no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         agent bigint NOT NULL,
@@ -21,6 +23,7 @@ for it must not lock the row of another agent's call; `amount` is null for all o
 
 _OF_CALL = "s.agent = {agent} AND s.incarnation = {incarnation} AND s.what = {what}"
 _OF_THIS = _OF_CALL.format(agent="agent_keys[i]", incarnation="incarnations[i]", what="whats[i]")
+_OF_ASKED = _OF_CALL.format(agent="a.key", incarnation="c.incarnation", what="c.what")
 _OF_ROW = (
     "s.agent = {of}.agent AND s.incarnation = {of}.incarnation AND s.what = {of}.what"
     " AND s.counter = {of}.counter"
@@ -84,27 +87,28 @@ It waits for no row: one that another session has locked may be locked by a host
 RESERVE_FUNCTION = f"""CREATE FUNCTION reserve_spending(
     own_id bigint, commits text, agent_ids text[], incarnations bigint[], whats text[],
     froms bigint[], untils bigint[], firsts integer[], lasts integer[],
-    budgets text[], keys text[], line_buckets bigint[], sinces bigint[], oldest bigint[],
-    amounts numeric[], limits numeric[], refs text[]
+    budgets text[], keys text[], sinces bigint[], oldest bigint[],
+    places integer[], line_buckets bigint[], amounts numeric[], limits numeric[], refs text[]
 ) RETURNS TABLE (place integer, line integer, verdict text, total numeric, seconds bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     n integer := cardinality(agent_ids);
     verdicts text[] := array_fill('made'::text, ARRAY[n]);
-    agent_keys bigint[] := array_fill(0::bigint, ARRAY[n]);
-    counter_ids bigint[];
+    agent_keys bigint[];
+    had boolean[];
+    made_at bigint[] := array_fill(0::bigint, ARRAY[n]);
+    ids bigint[] := '{{}}';
+    counter_ids bigint[] := array_fill(0::bigint, ARRAY[cardinality(budgets)]);
+    totals numeric[];
     befores numeric[];
     afters numeric[];
     fulls boolean[];
-    ids bigint[] := '{{}}';
     each record;
     old record;
     found_id bigint;
     nth integer;
     locked integer;
-    before numeric;
     reserved numeric;
-    made_at bigint;
     now_at bigint;
 BEGIN
     PERFORM set_config('synchronous_commit', commits, true);
@@ -113,31 +117,35 @@ BEGIN
             hashtextextended(agent_ids[i], hashtextextended(current_schema(), 0))
         ) THEN
             verdicts[i] := 'again';
-            CONTINUE;
         END IF;
-        SELECT a.key INTO found_id FROM agents a
-        WHERE a.agent_id = agent_ids[i] AND a.incarnation = incarnations[i] AND a.owner = own_id
-            AND NOT a.deleted;
-        IF NOT FOUND THEN
+    END LOOP;
+    SELECT array_agg(a.key ORDER BY c.nth), array_agg(EXISTS (
+        SELECT FROM spending s WHERE {_OF_ASKED}) ORDER BY c.nth)
+    INTO agent_keys, had
+    FROM unnest(agent_ids, incarnations, whats)
+        WITH ORDINALITY c (agent_id, incarnation, what, nth)
+    LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.incarnation = c.incarnation
+        AND a.owner = own_id AND NOT a.deleted;
+    FOR i IN 1..n LOOP
+        CONTINUE WHEN verdicts[i] = 'again';
+        IF agent_keys[i] IS NULL THEN
             verdicts[i] := 'fenced';
-            CONTINUE;
+        ELSIF had[i] THEN
+            PERFORM 1 FROM spending s WHERE {_OF_THIS} FOR UPDATE SKIP LOCKED;
+            GET DIAGNOSTICS locked = ROW_COUNT;
+            verdicts[i] := (
+                SELECT CASE WHEN count(*) <> locked THEN 'again'
+                    WHEN bool_or(NOT s.is_open) THEN 'settled' ELSE 'made' END
+                FROM spending s WHERE {_OF_THIS});
         END IF;
-        agent_keys[i] := found_id;
-        PERFORM 1 FROM spending s WHERE {_OF_THIS} FOR UPDATE SKIP LOCKED;
-        GET DIAGNOSTICS locked = ROW_COUNT;
-        verdicts[i] := (
-            SELECT CASE WHEN count(*) <> locked THEN 'again'
-                WHEN bool_or(NOT s.is_open) THEN 'settled' ELSE 'made' END
-            FROM spending s WHERE {_OF_THIS});
     END LOOP;
     FOR each IN
-        SELECT c.budget, c.key, array_agg(c.line) AS lines FROM (
-            SELECT budgets[l] COLLATE "C" AS budget, keys[l] COLLATE "C" AS key, l AS line
-            FROM generate_series(1, n) i CROSS JOIN LATERAL generate_series(firsts[i], lasts[i]) l
-            WHERE verdicts[i] IN ('made', 'settled')
+        SELECT c.budget, c.key, max(c.nth)::integer AS nth FROM (
+            SELECT b.budget COLLATE "C" AS budget, b.key COLLATE "C" AS key, b.nth
+            FROM unnest(budgets, keys) WITH ORDINALITY b (budget, key, nth)
             UNION ALL
             SELECT k.budget, k.key, 0 FROM generate_series(1, n) i JOIN spending s ON {_OF_THIS}
-            JOIN counters k ON k.id = s.counter WHERE verdicts[i] = 'made'
+            JOIN counters k ON k.id = s.counter WHERE had[i] AND verdicts[i] = 'made'
         ) c GROUP BY c.budget, c.key ORDER BY c.budget, c.key
     LOOP
         LOOP
@@ -148,13 +156,19 @@ BEGIN
             ON CONFLICT DO NOTHING;
         END LOOP;
         ids := ids || found_id;
-        FOREACH nth IN ARRAY each.lines LOOP
-            IF nth > 0 THEN
-                counter_ids[nth] := found_id;
-            END IF;
-        END LOOP;
+        IF each.nth > 0 THEN
+            counter_ids[each.nth] := found_id;
+        END IF;
     END LOOP;
     PERFORM fold_spending(ids);
+    totals := ARRAY(
+        SELECT coalesce((
+            SELECT sum(b.amount) FROM buckets b WHERE b.counter = c.id AND b.bucket >= c.since
+        ), 0) + coalesce((
+            SELECT sum(s.amount - s.counted) FROM spending s
+            WHERE s.counter = c.id AND NOT s.is_open AND NOT s.is_folded AND s.bucket >= c.since
+        ), 0)
+        FROM unnest(counter_ids, sinces) WITH ORDINALITY c (id, since, nth) ORDER BY c.nth);
     now_at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
     seconds := now_at / 1000000;
     FOR i IN 1..n LOOP
@@ -170,52 +184,38 @@ BEGIN
         END IF;
         CONTINUE WHEN verdicts[i] IN ('again', 'fenced');
         FOR l IN firsts[i]..lasts[i] LOOP
-            SELECT coalesce(sum(b.amount), 0) INTO before FROM buckets b
-            WHERE b.counter = counter_ids[l] AND b.bucket >= sinces[l];
-            SELECT before + coalesce(sum(s.amount - s.counted), 0) INTO before FROM spending s
-            WHERE s.counter = counter_ids[l] AND NOT s.is_open AND NOT s.is_folded
-                AND s.bucket >= sinces[l];
-            SELECT s.amount INTO reserved FROM spending s
-            WHERE {_OF_THIS} AND s.counter = counter_ids[l] AND s.bucket >= sinces[l];
-            befores[l] := before;
-            afters[l] := before - coalesce(reserved, 0) + amounts[l];
-            fulls[l] := afters[l] > before AND coalesce(afters[l] > limits[l], false);
+            nth := places[l];
+            reserved := 0;
+            IF had[i] THEN
+                reserved := coalesce((
+                    SELECT s.amount FROM spending s WHERE {_OF_THIS}
+                    AND s.counter = counter_ids[nth] AND s.bucket >= sinces[nth]), 0);
+            END IF;
+            befores[l] := totals[nth];
+            afters[l] := totals[nth] - reserved + amounts[l];
+            fulls[l] := afters[l] > totals[nth] AND coalesce(afters[l] > limits[l], false);
             IF fulls[l] AND verdicts[i] = 'made' THEN
                 verdicts[i] := 'full';
             END IF;
         END LOOP;
         IF verdicts[i] = 'made' THEN
-            made_at := now_at;
-            FOR old IN
-                DELETE FROM spending s WHERE {_OF_THIS}
-                RETURNING s.counter, s.bucket, s.counted, s.at
-            LOOP
-                UPDATE buckets b SET amount = b.amount - old.counted
-                WHERE b.counter = old.counter AND b.bucket = old.bucket;
-                made_at := old.at;
-            END LOOP;
+            made_at[i] := now_at;
+            IF had[i] THEN
+                FOR old IN
+                    DELETE FROM spending s WHERE {_OF_THIS}
+                    RETURNING s.counter, s.bucket, s.counted, s.at
+                LOOP
+                    UPDATE buckets b SET amount = b.amount - old.counted
+                    WHERE b.counter = old.counter AND b.bucket = old.bucket;
+                    made_at[i] := old.at;
+                    nth := array_position(counter_ids, old.counter);
+                    IF old.bucket >= sinces[nth] THEN
+                        totals[nth] := totals[nth] - old.counted;
+                    END IF;
+                END LOOP;
+            END IF;
             FOR l IN firsts[i]..lasts[i] LOOP
-                INSERT INTO spending (agent, incarnation, what, counter, bucket, amount, counted,
-                    ref, at, is_open, is_unknown, is_folded)
-                VALUES (agent_keys[i], incarnations[i], whats[i], counter_ids[l], line_buckets[l],
-                    amounts[l], amounts[l], refs[l], made_at, true, false, false);
-                UPDATE buckets b SET amount = b.amount + amounts[l]
-                WHERE b.counter = counter_ids[l] AND b.bucket = line_buckets[l];
-                CONTINUE WHEN FOUND;
-                INSERT INTO buckets (counter, bucket, amount, unknown)
-                VALUES (counter_ids[l], line_buckets[l], amounts[l], 0);
-                CONTINUE WHEN oldest[l] = 0;
-                DELETE FROM buckets b WHERE b.counter = counter_ids[l] AND b.bucket < oldest[l]
-                    AND NOT EXISTS (
-                        SELECT FROM spending s WHERE s.counter = b.counter AND s.is_open
-                            AND NOT s.is_folded AND s.bucket = b.bucket);
-                DELETE FROM spending s WHERE s.ctid = ANY(ARRAY(
-                    SELECT o.ctid FROM spending o
-                    WHERE o.counter = counter_ids[l] AND o.bucket < oldest[l] AND o.ref <> ''
-                        AND o.is_folded AND NOT EXISTS (
-                            SELECT FROM buckets b WHERE b.counter = o.counter
-                                AND b.bucket = o.bucket)
-                    FOR UPDATE SKIP LOCKED));
+                totals[places[l]] := totals[places[l]] + amounts[l];
             END LOOP;
         END IF;
         FOR l IN firsts[i]..lasts[i] LOOP
@@ -226,15 +226,51 @@ BEGIN
             RETURN NEXT;
         END LOOP;
     END LOOP;
+    FOR each IN
+        WITH made AS (
+            INSERT INTO spending (agent, incarnation, what, counter, bucket, amount, counted, ref,
+                at, is_open, is_unknown, is_folded)
+            SELECT agent_keys[i], incarnations[i], whats[i], counter_ids[places[l]],
+                line_buckets[l], amounts[l], amounts[l], refs[l], made_at[i], true, false, false
+            FROM generate_series(1, n) i CROSS JOIN LATERAL generate_series(firsts[i], lasts[i]) l
+            WHERE verdicts[i] = 'made'
+            RETURNING counter, bucket, amount
+        )
+        SELECT m.counter, m.bucket, sum(m.amount) AS amount FROM made m
+        GROUP BY m.counter, m.bucket ORDER BY m.counter, m.bucket
+    LOOP
+        UPDATE buckets b SET amount = b.amount + each.amount
+        WHERE b.counter = each.counter AND b.bucket = each.bucket;
+        CONTINUE WHEN FOUND;
+        INSERT INTO buckets (counter, bucket, amount, unknown)
+        VALUES (each.counter, each.bucket, each.amount, 0);
+        nth := array_position(counter_ids, each.counter);
+        CONTINUE WHEN oldest[nth] = 0;
+        DELETE FROM buckets b WHERE b.counter = each.counter AND b.bucket < oldest[nth]
+            AND NOT EXISTS (
+                SELECT FROM spending s WHERE s.counter = b.counter AND s.is_open
+                    AND NOT s.is_folded AND s.bucket = b.bucket);
+        DELETE FROM spending s WHERE s.ctid = ANY(ARRAY(
+            SELECT o.ctid FROM spending o
+            WHERE o.counter = each.counter AND o.bucket < oldest[nth] AND o.ref <> ''
+                AND o.is_folded AND NOT EXISTS (
+                    SELECT FROM buckets b WHERE b.counter = o.counter AND b.bucket = o.bucket)
+            FOR UPDATE SKIP LOCKED));
+    END LOOP;
 END $$"""  # noqa: S608 - of constants
 """Makes reservations, in order; no two of one call. `lines` of all of them are counted through: a
-reservation has those from its `first` to its `last`. `own_id` is the host's.
+reservation has those from its `first` to its `last`, and the `place` of a line is that of its
+counter. `own_id` is the host's.
+
+What does not depend on the reservation before is one query for all of them: hosts with many callers
+reserve for all of these at once, and share what it costs.
 
 It locks the agents, among reservations and deletions alone, and does not wait for one (`again`):
 so no row is left open of an agent that is deleted meanwhile
 (test_a_reservation_beside_a_deletion_leaves_nothing_open). Then the rows of the calls, without
-waiting. Then all counters in their order, of all reservations
-(test_reservations_in_any_order_do_not_deadlock). What is decided is decided behind these locks
+waiting: of a call that has none, nobody else makes one while its agent is locked. Then all counters
+in their order, of all reservations (test_reservations_in_any_order_do_not_deadlock). What is
+decided is decided behind these locks
 (test_of_hosts_that_race_for_the_last_room_one_gets_it), and by the clock behind them."""
 
 SPENDING = (
@@ -251,22 +287,35 @@ RESERVE = """
 SELECT place, line, verdict, total, seconds FROM reserve_spending(
     %(own_id)s::int8, %(commits)s::text, %(agent_ids)s::text[], %(incarnations)s::int8[],
     %(whats)s::text[], %(froms)s::int8[], %(untils)s::int8[], %(firsts)s::int4[],
-    %(lasts)s::int4[], %(budgets)s::text[], %(keys)s::text[], %(buckets)s::int8[],
-    %(sinces)s::int8[], %(oldest)s::int8[], %(amounts)s::numeric[], %(limits)s::numeric[],
-    %(refs)s::text[])"""
+    %(lasts)s::int4[], %(budgets)s::text[], %(keys)s::text[], %(sinces)s::int8[],
+    %(oldest)s::int8[], %(places)s::int4[], %(buckets)s::int8[], %(amounts)s::numeric[],
+    %(limits)s::numeric[], %(refs)s::text[])"""
 
-SETTLE = f"""
-UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
-    SELECT m.amount FROM unnest(%(of)s::int8[], %(budgets)s::text[], %(amounts)s::numeric[])
-        AS m (nth, budget, amount)
-    WHERE m.nth = n.nth AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
-), s.amount)
-FROM unnest(%(agents)s::int8[], %(incarnations)s::int8[], %(whats)s::text[], %(unknown)s::bool[])
-    WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
-WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
-    AND s.is_open"""  # noqa: S608 - of a constant
-"""What calls have spent, each named once. It locks rows of the agents of the commit alone: the
-sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter)."""
+_SETTLE = f"""
+    UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
+        SELECT m.amount
+        FROM unnest(%(spent_of)s::int8[], %(spent_budgets)s::text[], %(spent)s::numeric[])
+            AS m (nth, budget, amount)
+        WHERE m.nth = n.nth
+            AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
+    ), s.amount)
+    FROM unnest(%(call_agents)s::int8[], %(call_incarnations)s::int8[], %(whats)s::text[],
+            %(unknown)s::bool[])
+        WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
+    WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
+        AND s.is_open AND EXISTS (
+            SELECT FROM held h WHERE (%(keys)b::int8[])[h.place] = s.agent)"""  # noqa: S608
+
+
+@cache
+def and_settle(add: str) -> str:
+    """A statement such as `sql.ADD`, which also says what calls have spent, each named once.
+
+    It does so for the agents whose batches may be added, and locks rows of these agents alone: the
+    sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter).
+    """
+    return add.replace("\n)\nSELECT", f"\n), settled AS ({_SETTLE}\n)\nSELECT")
+
 
 GIVE_BACK = f"""
 INSERT INTO give_backs (agent, incarnation, what, counter, ref, amount)
@@ -287,6 +336,11 @@ LOCK_AGENT = """
 SELECT pg_advisory_xact_lock(hashtextextended(agent_id, hashtextextended(current_schema(), 0)))
 FROM agents WHERE key = %s"""
 """Waits for a reservation of the agent that is under way: its rows are seen behind it."""
+
+AWAIT_RESERVATIONS = """
+SELECT pg_advisory_xact_lock_shared(
+    hashtextextended(%s, hashtextextended(current_schema(), 0)))"""
+"""Waits for a reservation of this agent that is under way. It keeps nothing locked."""
 
 LEAVE = "UPDATE spending SET is_open = false, is_unknown = true WHERE agent = %s AND is_open"
 

@@ -225,7 +225,7 @@ class PostgresWriter(PostgresHosts):
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         answers: list[Refusal | None] = [None] * len(batches)
-        settled: list[tuple[int, Batch]] = []
+        settled: list[Batch] = []
         see_trust = self._see_trust if self.follows_trust else None
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
@@ -239,11 +239,11 @@ class PostgresWriter(PostgresHosts):
                 if batch.key_ends:
                     self._end_keys(key, batch)
                 if batch.settlements:
-                    settled.append((key, batch))
+                    settled.append(batch)
         if settled:
-            from understudy.journal.postgres.spending import settle  # who has no budget does not
+            from understudy.journal.postgres.spending import give_back  # few stores have budgets
 
-            settle(self._fetch, settled)
+            give_back(self._fetch, settled)
         return answers
 
     def _see_trust(self, number: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 from understudy._base.clock import NEAR, TimerClock
 from understudy._base.event_loops import call_on
 from understudy.run.ledger import Ledger
-from understudy.run.run import Run
+from understudy.run.run import Run, stop_of
 from understudy.run.waits.dues import next_over, record_over
 from understudy.state.run_state import Call
 
@@ -178,8 +178,7 @@ def may_start(run: Run) -> bool:
     root = run.root.current
     if root.halt is not None or root.cancelled is not None or run.current.cancelled is not None:
         return False
-    stops = run.environment.trust.stops
-    if stops is not None and stops.of_agent(run.agent_path) is not None:
+    if stop_of(run) is not None:
         return False
     is_to_end = run.environment.is_to_end_attempt
     return is_to_end is None or not is_to_end()

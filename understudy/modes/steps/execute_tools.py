@@ -97,8 +97,9 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        if trust.stops is not None:
-            group = _startable(run, group, trust.stops)
+        stops = trust.stops
+        if stops is not None:
+            group = _startable(run, group, stops)
         if trust.stamp is not None and trust.rules is not None:
             group = [item for item in group if await _is_allowed(run, item)]
         if asked_some:
@@ -110,7 +111,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             ]
         if run.root.ledger.account is not None:
             group = await _afforded(run, group)
-        if trust.stops is not None:  # once more: it was waited for persons meanwhile
+        if trust.stops is not stops and trust.stops is not None:  # they came while it waited
             group = _startable(run, group, trust.stops)
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
@@ -136,7 +137,7 @@ async def execute_tools(run: Run) -> Outcome | None:
         await _close_unfinished(run, turn)
     if run.tool_raised is not None:
         raise run.tool_raised
-    if trust.stops is not None:
+    if trust.stops is not run.passed_stops:
         end_if_stopped(run)
     if run.stopped_by is not None:
         _rest(run, turn)
@@ -145,10 +146,13 @@ async def execute_tools(run: Run) -> Outcome | None:
 
 def _startable(run: Run, group: list[ReadyCall], stops: Stops) -> list[ReadyCall]:
     """The calls that may start now. The attempt ends where none of the agent may."""
-    end_if_stopped(run)
+    if stops is not run.passed_stops:
+        end_if_stopped(run)
+    if not stops.tools:
+        return group
     kept = []
     for item in group:
-        stop = stops.of_call(run.agent_path, item.tool.names)
+        stop = stops.of_tool(item.tool.names)
         if stop is None:
             kept.append(item)
         else:

@@ -1,9 +1,9 @@
 """What a store, a backend and a middleware must keep, as tests to inherit."""
 
-from understudy.testing.contracts.backends import BackendContract
+from understudy.testing.contracts.backends.backend_contract import BackendContract
 from understudy.testing.contracts.contract import Contract, Judgement, Violation, judge
-from understudy.testing.contracts.middlewares import MiddlewareContract
-from understudy.testing.contracts.stores import StoreContract
+from understudy.testing.contracts.middlewares.middleware_contract import MiddlewareContract
+from understudy.testing.contracts.stores.store_contract import StoreContract
 
 __all__ = [
     "BackendContract",

@@ -44,7 +44,7 @@ from understudy.modes.steps.tool_call.votes import (
     why_ended,
     with_requesters,
 )
-from understudy.run.run import Run
+from understudy.run.run import Run, stop_of
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
 from understudy.state.waits import open_calls
@@ -262,9 +262,10 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
         # durable, in a middleware, or for a thread
         # (test_no_body_is_entered_once_freeze_has_returned).
         stops = trust.stops
-        stop = None if stops is None else stops.of_call(run.agent_path, ready.tool.names)
-        if stop is not None:
-            raise Held(stop)
+        if stops is not None:
+            stop = stop_of(run) or stops.of_tool(ready.tool.names)
+            if stop is not None:
+                raise Held(stop)
         # Race: the rules may have changed while the call waited for its start to be durable, or in
         # a middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
         if trust.rules is not None and call.attempts - 1 <= call.not_entered:

@@ -141,7 +141,8 @@ def wants_of(run: Run, account: Account, ready: ReadyCall) -> list[Want]:
     ]
     if not counting:
         return []
-    arguments = canonical(ready)
+    reads = any(budget.measure.argument for budget in counting)
+    arguments = canonical(ready) if reads else {}
     return [_want(run, ready.tool, ready.call, arguments, budget) for budget in counting]
 
 

@@ -87,9 +87,11 @@ class SideEffects(MiddlewareTests):
             agent = self.new_agent(stack, Outside(), _calls_what_fails, more=[broken])
             lives.append(await self._live(agent))
         without, life = lives
-        told = f"a call that fails comes to {life.conversation}, not {without.conversation}"
-        same = self._results_of(life) == self._results_of(without) and life.end == without.end
-        self._refuse_unless("calls", same, told)
+        results, others = self._results_of(life), self._results_of(without)
+        told = f"a call that fails comes to {sorted(results)}, and without it to {sorted(others)}"
+        self._refuse_unless("calls", results == others, told)
+        told = f"where a call fails the run ends as {life.end}, and without it as {without.end}"
+        self._refuse_unless("outcome", life.end == without.end, told)
 
     @on_a_loop
     async def test_an_error_of_the_model_fails_the_run_as_without_it(self) -> None:

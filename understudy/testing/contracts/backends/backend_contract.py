@@ -1,0 +1,39 @@
+"""The contract of a `Backend`: what every database under a store does."""
+
+from __future__ import annotations
+
+from understudy.testing.contracts.backends.appends import Appends
+from understudy.testing.contracts.backends.claims import Claims
+from understudy.testing.contracts.backends.commits import Commits
+from understudy.testing.contracts.backends.compaction import Compaction
+from understudy.testing.contracts.backends.deletion import Deletion
+from understudy.testing.contracts.backends.dues import Dues
+from understudy.testing.contracts.backends.hosts import Hosts
+from understudy.testing.contracts.backends.mixes import Mixes
+from understudy.testing.contracts.backends.reads import Reads
+from understudy.testing.contracts.backends.releases import Releases
+from understudy.testing.contracts.backends.spending import Spendings
+from understudy.testing.contracts.backends.transactions import Transactions
+from understudy.testing.contracts.backends.trust import TrustFacts
+
+
+class BackendContract(
+    Mixes,
+    Spendings,
+    TrustFacts,
+    Dues,
+    Reads,
+    Deletion,
+    Compaction,
+    Hosts,
+    Releases,
+    Commits,
+    Transactions,
+    Appends,
+    Claims,
+):
+    """What every `Backend` does, as tests in its own words. Override `new_backend`.
+
+    Each test begins with an empty database. Of what a database may keep besides records, that which
+    `Backend.keeps` names is tested; of several hosts, what a `SharedBackend` does.
+    """
