@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.agents import by_turn, completed, contents
 from understudy import Agent, ToolContext, call, tool
+from understudy.errors import UsageError
 from understudy.testing import Effect, Effects, FakeRemote, Fault, StatusError
 from understudy.tools import DidNotHappen, Happened
 
@@ -77,6 +79,12 @@ def test_a_look_up_has_no_effect_and_fails_likewise() -> None:
     bank.send("a kettle")
     assert bank.look_up("a kettle") == "a kettle is paid"
     assert len(bank.effects) == 1
+
+
+@pytest.mark.parametrize("fails", [Fault.reset(), "reset", ["reset"], 1])
+def test_what_is_no_list_of_faults_is_refused(fails: Any) -> None:
+    with pytest.raises(UsageError, match="`fails` is a list of faults"):
+        FakeRemote(fails=fails)
 
 
 def test_effects_are_counted_by_what_they_are() -> None:

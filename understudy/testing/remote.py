@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
 from understudy.testing.effects import Effect, Effects
 from understudy.tools import DidNotHappen, Happened
 
@@ -59,6 +61,16 @@ class Fault:
         return cls(lambda: StatusError(code), happened)
 
 
+def _checked(fails: object) -> list[Fault | None]:
+    given = list(fails) if isinstance(fails, Iterable) and not isinstance(fails, str) else [fails]
+    if given == [fails] or not all(each is None or isinstance(each, Fault) for each in given):
+        raise UsageError(
+            "FakeRemote: `fails` is a list of faults, such as [Fault.no_answer(), None], got "
+            f"{shown(fails)}"
+        )
+    return given
+
+
 class FakeRemote:
     """A fake service with effects, whose requests fail as they are told.
 
@@ -81,6 +93,9 @@ class FakeRemote:
         verb: what it does, in its answers: "paid 17".
         effects: where its effects are counted: `story.effects` in a story, whose hosts are killed.
 
+    Raises:
+        UsageError: if `fails` is no list of faults.
+
     """
 
     def __init__(
@@ -97,7 +112,7 @@ class FakeRemote:
         self.dedupe: bool = dedupe
         self.lookup: bool = lookup
         self._verb = verb
-        self._fails = list(fails)
+        self._fails = _checked(fails)
         self._number = self.effects.new_remote()
 
     @property

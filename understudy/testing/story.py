@@ -19,7 +19,7 @@ from understudy.state.next_due import next_due
 from understudy.testing.effects import Effects
 from understudy.testing.people import FakePeople
 from understudy.testing.points import Entry, Watch
-from understudy.testing.remote import FakeRemote, Fault
+from understudy.testing.remote import FakeRemote
 from understudy.testing.story_hosts import Hangs, Killed, Setting, StoryHost
 
 DoubtAnswer = Literal["truthfully", "run it again"] | Callable[[Request], Decision]
@@ -112,9 +112,8 @@ class Story:
         self, *, dedupe: bool = False, lookup: bool = True, fails: Any = (), verb: str = "done"
     ) -> FakeRemote:
         """A remote service whose effects are those of the story. See `FakeRemote`."""
-        given: list[Fault | None] = list(fails)
         return FakeRemote(
-            dedupe=dedupe, lookup=lookup, fails=given, verb=verb, effects=self.effects
+            dedupe=dedupe, lookup=lookup, fails=fails, verb=verb, effects=self.effects
         )
 
     def say(self, prompt: Any, *, to: str | None = None, **options: Any) -> Outcome:
