@@ -61,9 +61,9 @@ class Fault:
         return cls(lambda: StatusError(code), happened)
 
 
-def _checked(fails: object) -> list[Fault | None]:
-    given = list(fails) if isinstance(fails, Iterable) and not isinstance(fails, str) else [fails]
-    if given == [fails] or not all(each is None or isinstance(each, Fault) for each in given):
+def _checked(fails: Iterable[Fault | None]) -> list[Fault | None]:
+    given = list(fails) if isinstance(fails, Iterable) else [object()]
+    if not all(each is None or isinstance(each, Fault) for each in given):
         raise UsageError(
             "FakeRemote: `fails` is a list of faults, such as [Fault.no_answer(), None], got "
             f"{shown(fails)}"
