@@ -30,10 +30,8 @@ from understudy.testing.points import Entry, Watch
 from understudy.testing.story import Story, StoryFailed
 from understudy.testing.story_hosts import (
     WATCHED,
-    ForkedHost,
     Hangs,
     InProcessHost,
-    Notes,
     Setting,
     StoryHost,
 )
@@ -380,13 +378,11 @@ def _play(
             options=options.runtime,
         )
 
-        notes = Notes(folder / "notes")
+        start: Callable[[Setting], StoryHost] = InProcessHost
+        if options.kill == "process":
+            from understudy.testing.forked_hosts import ForkedHost, Notes  # no fork on Windows
 
-        def start(setting: Setting) -> StoryHost:
-            if options.kill == "process":
-                return ForkedHost(setting, notes)
-            return InProcessHost(setting)
-
+            start = functools.partial(ForkedHost, notes=Notes(folder / "notes"))
         careless = (
             seams.TOOL_OF.between(_Careless(setting).around) if is_careless else nullcontext()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
@@ -217,7 +217,8 @@ class AgentMachine(RuleBasedStateMachine):
         """A person votes for what an agent asks several persons about."""
         id = _chosen(self._asking(), to)
         if any(each.approval is not None for each in self._asked(id)):
-            self.story.vote(by, to=id)
+            with self._there(id):
+                self.story.vote(by, to=id)
 
     def advance(self, span: str) -> None:
         """Time passes."""
@@ -247,7 +248,9 @@ class AgentMachine(RuleBasedStateMachine):
     @rule(to=_WHICH)
     def cancel(self, to: int) -> None:
         """The run of an agent is cancelled."""
-        self.story.cancel(to=_chosen(self._under_way(), to))
+        id = _chosen(self._under_way(), to)
+        with self._there(id):
+            self.story.cancel(to=id)
 
     @precondition(_may_crash)
     @rule(after=st.integers(0, 15))
@@ -368,10 +371,16 @@ class AgentMachine(RuleBasedStateMachine):
         """The outcome of an agent, as it is now; None where nobody has spoken to it."""
         if all(agent != id for agent, _ in self._accepted):
             return None
-        try:
+        with self._there(id):
             return self.story.outcome(of=id)
+
+    @contextmanager
+    def _there(self, id: str) -> Iterator[None]:
+        """Fail where the store has no agent of this id, to which somebody has spoken."""
+        try:
+            yield
         except UnknownAgent:
-            return self._lost(id)
+            self._lost(id)
 
     def _lost(self, id: str) -> NoReturn:
         self.fail(f"{id} is lost: the store has no agent of this id")
@@ -391,7 +400,8 @@ class AgentMachine(RuleBasedStateMachine):
             wanted = decision(request)
             return wanted if wanted.type in request.allowed else self.decision(request)
 
-        self.story.answer(decided, to=id)
+        with self._there(id):
+            self.story.answer(decided, to=id)
 
     def _ask(self, ask: Callable[..., T], *given: Any) -> T:
         """Ask the runtime of a host, and that of the next host if the first is killed meanwhile."""
