@@ -4,20 +4,43 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.errors import Fenced, StoreUnavailable
 from understudy.journal.backend import Backend
 from understudy.testing.plan import Planned, checked_calls
 
-_AnyBackend: Any = object
+if TYPE_CHECKING:
+
+    class _AnyBackend(Backend):
+        """What type checkers see: it has all that the backend below has."""
+
+        host: str
+
+        def agents(self, *given: Any, **options: Any) -> Any: ...
+        def append(self, *given: Any, **options: Any) -> Any: ...
+        def begin(self, *given: Any, **options: Any) -> Any: ...
+        def claim(self, *given: Any, **options: Any) -> Any: ...
+        def close(self, *given: Any, **options: Any) -> Any: ...
+        def commit(self, *given: Any, **options: Any) -> Any: ...
+        def compact(self, *given: Any, **options: Any) -> Any: ...
+        def delete(self, *given: Any, **options: Any) -> Any: ...
+        def is_committed(self, *given: Any, **options: Any) -> Any: ...
+        def load(self, *given: Any, **options: Any) -> Any: ...
+        def open(self, *given: Any, **options: Any) -> Any: ...
+        def reconnect(self, *given: Any, **options: Any) -> Any: ...
+        def release(self, *given: Any, **options: Any) -> Any: ...
+        def rollback(self, *given: Any, **options: Any) -> Any: ...
+
+else:
+    _AnyBackend = object
 
 
 def _unavailable() -> BaseException:
     return StoreUnavailable(cause="the test says so")
 
 
-class FaultyBackend(_AnyBackend):  # type: ignore[misc]  # it has what the backend below has
+class FaultyBackend(_AnyBackend):
     """Hands every call on to a backend, until it is told to fail. Thread-safe.
 
     It is for tests of a store or a backend of your own, by the names of the methods of `Backend`:

@@ -35,10 +35,10 @@ from understudy.testing.story_hosts import PATIENCE, Hangs, InProcessHost, Setti
 try:
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _missing:
     raise UsageError(
         "AgentMachine needs Hypothesis, which is not installed: pip install hypothesis"
-    ) from error
+    ) from _missing
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.effects = Effects()
+        self.effects: Effects = Effects()
         """What has happened in the world."""
         self._left = ExitStack()
         self._accepted: list[tuple[str, str]] = []
@@ -158,7 +158,7 @@ class AgentMachine(RuleBasedStateMachine):
             clock=SimulatedClock(),
             options=dict(self.runtime),
         )
-        self.story = Story(self._setting, _start)
+        self.story: Story = Story(self._setting, _start)
         """The verbs of the callers."""
         self._left.callback(self.story.destroy)
         self._ids = [self.story.spawn(agent) for agent in first]

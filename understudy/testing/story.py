@@ -70,7 +70,9 @@ class Story:
         self._messages = self._kills = 0
         self._doubts: DoubtAnswer = "run it again" if is_careless else "truthfully"
         self._ends: dict[str, Outcome] = {}
-        self.is_finished = self._is_finishing = False
+        self.is_finished: bool = False
+        """Whether `finish` has ended the hosts."""
+        self._is_finishing = False
 
     # ------------------------------------------------------------------- what a test calls
 

@@ -192,7 +192,9 @@ class InProcessHost(StoryHost):
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.is_dead = self._is_unwanted = False
+        self.is_dead: bool = False
+        """Whether it was killed."""
+        self._is_unwanted = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event = asyncio.Event()
         self._started = threading.Event()

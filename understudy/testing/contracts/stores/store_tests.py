@@ -26,7 +26,7 @@ class Standing(JournalledAgent):
     """An agent that nothing runs: the index says of it what a test has set."""
 
     def __init__(self, status: IndexStatus = IndexStatus.REST, due: datetime | None = None) -> None:
-        self.entry = IndexEntry(status, due)
+        self.entry: IndexEntry = IndexEntry(status, due)
 
     def ledger_state(self) -> AgentState:
         return AgentState()
