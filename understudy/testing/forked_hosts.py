@@ -13,7 +13,6 @@ import warnings
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -91,7 +90,7 @@ class ForkedHost(StoryHost):
             method, *of = given
             getattr(self.setting.options["people"], method)(*of)
         try:
-            asked = ForkingPickler.dumps((verb, given))
+            asked = pickle.dumps((verb, given))
         except Exception as error:
             raise UsageError(
                 f"with kill='process' all that a story says goes to another process, and "
@@ -114,7 +113,7 @@ class ForkedHost(StoryHost):
         if self._pipe.closed:
             return False
         with suppress(OSError):
-            self._pipe.send(None)
+            _send(self._pipe, None)
         return self._reap() == -signal.SIGKILL
 
     def _receive(self) -> Any:
@@ -122,7 +121,7 @@ class ForkedHost(StoryHost):
             if not self._pipe.poll(2 * PATIENCE):
                 self._reap()
                 raise Hangs
-            is_error, answer = self._pipe.recv()
+            is_error, answer = _received(self._pipe)
         except (EOFError, OSError):
             self._killed()
         self._notes.take(self.setting)
@@ -174,12 +173,12 @@ def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
             try:
                 host = InProcessHost(setting)
             except Exception as error:
-                pipe.send(_sendable((True, error)))
-                pipe.recv()  # until the story has taken it
+                _send(pipe, _sendable((True, error)))
+                _received(pipe)  # until the story has taken it
                 return
             host.on_killed = lambda: os.kill(os.getpid(), signal.SIGKILL)
-            pipe.send((False, None))
-            while (asked := pipe.recv()) is not None:
+            _send(pipe, (False, None))
+            while (asked := _received(pipe)) is not None:
                 verb, given = asked
                 try:
                     answer = False, host.do(verb, *given)
@@ -187,13 +186,25 @@ def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
                     signal.pause()  # SIGKILL is on its way
                 except Exception as error:
                     answer = True, error
-                pipe.send(_sendable(answer))
+                _send(pipe, _sendable(answer))
             host.end()
         status = 0
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+# `Connection.send` and `recv` leave views of their buffers to the garbage collector, which since
+# Python 3.13 complains of them where a frame of an error keeps them.
+
+
+def _send(pipe: Connection, what: Any) -> None:
+    pipe.send_bytes(pickle.dumps(what))
+
+
+def _received(pipe: Connection) -> Any:
+    return pickle.loads(pipe.recv_bytes())  # noqa: S301  # it is our own
 
 
 def _sendable(answer: tuple[bool, Any]) -> tuple[bool, Any]:
