@@ -201,7 +201,7 @@ def _contents(wheel: Path, sdist: Path) -> Iterator[str]:
     """What is not as it should be in the two."""
     source = {
         str(path.relative_to(ROOT))
-        for path in (ROOT / "understudy").rglob("*")
+        for path in [*(ROOT / "understudy").rglob("*"), ROOT / "pytest_understudy.py"]
         if path.is_file() and "__pycache__" not in path.parts
     }
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
