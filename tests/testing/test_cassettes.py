@@ -34,7 +34,7 @@ from understudy.errors import SchemaVersionError
 from understudy.events import TextDelta
 from understudy.middleware import Middleware, SubAgent
 from understudy.modes import Sequential
-from understudy.testing import Cassette, CassetteMiss
+from understudy.testing import Cassette, CassetteMiss, block_models
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,6 +90,23 @@ def test_what_is_recorded_once_is_played_without_a_key(path: Path) -> None:
     recorded(path)
     with Cassette(path) as cassette:
         assert completed(cassette.agent(desk()).execute_sync("A1?")).text == "It is paid."
+
+
+def test_a_cassette_that_plays_asks_no_real_model_and_that_records_does(path: Path) -> None:
+    recorded(path)
+    with block_models(), Cassette(path) as cassette:
+        assert completed(cassette.agent(desk()).execute_sync("A1?")).text == "It is paid."
+    hosted = Hosted(["It is paid."])
+    recording = Cassette(path.with_name("other.json"), "once")
+    with pytest.raises(UsageError, match="a real model"), block_models(), recording as cassette:
+        cassette.agent(desk(hosted)).execute_sync("A1?")
+    assert hosted.requests == []
+
+
+class Hosted(ScriptedModel):
+    """A model that counts as one of a provider."""
+
+    is_stand_in = False
 
 
 def test_once_asks_nobody_where_there_is_a_file(path: Path) -> None:

@@ -39,6 +39,7 @@ from understudy.testing.cassette_files import (
     request_lines,
     written,
 )
+from understudy.testing.model_block import is_stand_in
 
 RecordMode = Literal["none", "once", "new", "all"]
 """What a cassette records. `none`: nothing, and each request must be in it. `once`: all, where
@@ -357,6 +358,11 @@ class CassetteModel(StandIn):
         self._real: Model | None = model if isinstance(model, Model) else None
         if cassette.records and cassette.mode != "new":
             self._real = resolve_model(model)  # without a key there is no use in beginning
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it asks no provider, for `block_models`: one that records asks its model."""
+        return not self._cassette.records or is_stand_in(self.real)
 
     @property
     def real(self) -> Model:
