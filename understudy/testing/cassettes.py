@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 from weakref import WeakValueDictionary
@@ -23,8 +24,6 @@ from understudy._base.secrets_in_urls import is_secret_option
 from understudy._base.type_variables import DepsT, OutputT_co
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
-from understudy.login.redaction import Redaction
-from understudy.login.users import NOBODY
 from understudy.models import ScriptedModel, resolve_model
 from understudy.models.preparation import prepared
 from understudy.run.definition import AgentDefinition
@@ -104,7 +103,7 @@ class Cassette:
             )
         self.mode: RecordMode = cast("RecordMode", given)
         self._remedy = remedy
-        self._redaction = Redaction(redact, what="Cassette(redact=...)")
+        self._seen = _seen_by(redact, "Cassette(redact=...)")
         self._secrets: dict[str, str] = dict(_secrets_of_environment())
         self._found = self._read_bytes()
         self._exchanges: list[Exchange] = []
@@ -135,7 +134,7 @@ class Cassette:
 
     def redact(self, redact: Redactor) -> None:
         """Hide what must not be kept, as the option `redact` of the class."""
-        self._redaction = Redaction(redact, what="cassette.redact(...)")
+        self._seen = _seen_by(redact, "cassette.redact(...)")
 
     def keep_out(
         self, *values: str | pydantic.SecretStr, name: str = "a value to be kept out"
@@ -234,7 +233,7 @@ class Cassette:
     def request(self, context: Mapping[str, Any], messages: list[ModelMessage]) -> Exchange:
         """A request as it would be kept, without its reply."""
         data = {"context": context, "messages": [kept_message(each) for each in messages]}
-        seen = self._redaction.seen(NOBODY, data)
+        seen = self._seen(data)
         return Exchange(seen["context"], seen["messages"], {})
 
     def take(self, asked: Exchange) -> ModelResponse | None:
@@ -258,7 +257,7 @@ class Cassette:
 
     def keep(self, asked: Exchange, reply: ModelResponse) -> None:
         """Record the reply to a request that was asked now."""
-        kept = self._redaction.seen(NOBODY, {"reply": kept_message(reply)})["reply"]
+        kept = self._seen({"reply": kept_message(reply)})["reply"]
         self._exchanges.append(Exchange(asked.context, asked.messages, kept, played=True))
         self._recorded = True
 
@@ -472,6 +471,17 @@ _SETTINGS = frozenset(
         "thinking",
     }
 )
+
+
+def _seen_by(redact: Redactor | None, what: str) -> Callable[[Any], Any]:
+    """What hides by the redactor, as the pages do; without a redactor, what hides nothing."""
+    if redact is None:
+        return lambda data: data
+    # It needs the packages of the pages, which a cassette without a redactor does not.
+    from understudy.login.redaction import Redaction
+    from understudy.login.users import NOBODY
+
+    return partial(Redaction(redact, what=what).seen, NOBODY)
 
 
 def _secrets_of_environment() -> Iterator[tuple[str, str]]:
