@@ -19,7 +19,7 @@ from understudy.agent.agent import Agent
 from understudy.errors import Fenced
 from understudy.journal import Store
 from understudy.journal.contracts import IndexStatus
-from understudy.journal.index_status import WAITING, index_entry_of, index_status_of
+from understudy.journal.index_status import WAITING, index_entry_of
 from understudy.models.scripted_model import counts_by_conversation
 from understudy.outcomes import Waiting
 from understudy.state.agent_state import AgentState
@@ -119,9 +119,6 @@ class _Verbs:
     def decide(self, id: str, decisions: Any) -> None:
         _answer(self._runtime.get(id).decide(decisions))
 
-    def state(self, id: str) -> Any:
-        return _answer(self._runtime.get(id).state())
-
     def people(self, method: str, name: str, role: str) -> None:
         getattr(self._people, method)(name, role)
 
@@ -164,8 +161,8 @@ class _Verbs:
         """Whether nothing is done before more time has passed, or something is said."""
         due = next_due(state)
         is_due = due is not None and due <= self._clock.now()
-        word = index_entry_of(state).agent_status
-        is_asleep = word == WAITING and index_status_of(state) is IndexStatus.WAITS
+        entry = index_entry_of(state)
+        is_asleep = entry.agent_status == WAITING and entry.status is IndexStatus.WAITS
         return is_asleep and not is_due and not is_woken(state)
 
 
@@ -225,11 +222,6 @@ class InProcessHost(StoryHost):
         try:
             # In a thread of its own: the story may be a coroutine, whose loop must not be blocked.
             answer = self._caller.submit(getattr(self._verbs, verb), *given).result()
-        except Hangs:
-            if self.is_dead:
-                self._join()
-                raise Killed from None
-            raise
         except Exception:
             if self.is_dead:
                 self._join()
