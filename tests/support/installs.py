@@ -38,6 +38,10 @@ with Runtime([agent], store="sqlite:///agents.db") as runtime:
     assert runtime.spawn("sums", "s1").run("1 + 2?").get(timeout=60).text == "It is 3."
 with Runtime([agent], store="sqlite:///agents.db") as runtime:
     assert runtime.get("s1").state().get(timeout=60).messages
+
+import understudy.testing
+for name in set(understudy.testing.__all__) - {"AgentMachine"}:  # that needs Hypothesis
+    getattr(understudy.testing, name)
 """
 """What works without any extra."""
 

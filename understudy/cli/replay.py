@@ -21,7 +21,7 @@ from understudy.trust.budgets import Measure, usd
 from understudy.trust.trial import CHANGES
 
 DIFFERENT = "different"
-"""Of `--fail-on`: any first difference counts."""
+"""The value of `--fail-on` by which the command fails for each first difference."""
 
 
 def replay(

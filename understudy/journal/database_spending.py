@@ -227,7 +227,7 @@ class SharedSpending(DatabaseSpending):
             return [StoreBroken(cause=cause, remedy="This is a defect: report it.")] * len(asked)
 
     def _next(self) -> list[_Waiting]:
-        """What the next statement reserves: see `SharedBackend.reserve_all`, in their order."""
+        """The reservations of the next statement, in the order in which they were asked for."""
         joined: dict[SpendId, _Waiting] = {}
         later: list[_Waiting] = []
         sinces: dict[CounterId, int] = {}

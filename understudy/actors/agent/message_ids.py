@@ -133,7 +133,7 @@ class RecordedRuns(NamedTuple):
 
     ids: frozenset[str] = frozenset()
     floor: int = 0
-    """As of `StoredAgent`: where it is not 0, there may have been earlier runs."""
+    """The number of the last record that was compacted away; 0 = none was. Their runs are unknown."""
 
 
 async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:

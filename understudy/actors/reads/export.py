@@ -101,7 +101,7 @@ async def import_(
 
 
 class Exported(NamedTuple):
-    """What an export says of an agent."""
+    """An exported agent, read and checked."""
 
     agent_id: str
     agent: str
@@ -109,7 +109,7 @@ class Exported(NamedTuple):
     incarnation: int
     records: tuple[Record, ...]
     message_runs: dict[str, str]
-    """By message id, the runs that took old messages."""
+    """The ids of the runs that took old messages, by the ids of these messages."""
     blobs: dict[str, bytes]
     """The bytes of its files, by hash."""
 
@@ -174,7 +174,7 @@ def _decoded(data: Mapping[str, Any], version: int) -> Exported:
 
 @contextmanager
 def _as_damage() -> Iterator[None]:
-    """What raises because an export cannot be one is a `UsageError` that says so."""
+    """Raise a `UsageError` that names the damage, where an export cannot be read."""
     try:
         yield
     except (KeyError, TypeError, ValueError, RecordRefused) as error:
