@@ -133,7 +133,7 @@ class RecordedRuns(NamedTuple):
 
     ids: frozenset[str] = frozenset()
     floor: int = 0
-    """The number of the last record that was compacted away; 0 = none was. Their runs are unknown."""
+    """The number of the last record that was compacted away; 0 = none was."""
 
 
 async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
