@@ -36,6 +36,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
+from understudy._base.titles import checked_title, filled_title
 from understudy.approvals import BUDGET, RULE, Approval, Vote, starts_at, tally
 from understudy.errors import DecisionError, UsageError
 
@@ -314,6 +315,9 @@ class Request:
     """Canonical: validated, with defaults filled in. An approval holds for exactly these."""
     display: str | dict[str, Any] | None = None
     """What the gate's `display` returned, to be shown in addition to the arguments."""
+    title_format: str = ""
+    """Its title, such as `Refund {amount} to {customer}`, in which a name stands for an argument or
+    a value of the question; empty where the application gives none. `title` has the values."""
     payload: Any = None
     """For a question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
@@ -329,8 +333,8 @@ class Request:
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
     """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
-    shown besides: `kind`, `display`, `payload`, `allowed`, `schema`, `approval` and `offer`. Also
-    of `salt`."""
+    shown besides: `kind`, `display`, `title_format`, `payload`, `allowed`, `schema`, `approval` and
+    `offer`. Also of `salt`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
@@ -383,6 +387,11 @@ class Request:
         return self.source.removeprefix(BUDGET) if self.source.startswith(BUDGET) else ""
 
     @property
+    def title(self) -> str:
+        """What the application calls it, in a line; empty where it says nothing."""
+        return filled_title(self.title_format, self.arguments, self.payload)
+
+    @property
     def about(self) -> str:
         """What it is about, in a word: the tool, or the middleware whose own question it is."""
         return self.tool_name or self.source
@@ -420,6 +429,8 @@ class Interrupt(Exception):
 
     Args:
         payload: what is asked: JSON-able, for `request.payload`.
+        title: what lists of requests call it, such as `"Which seat for {passenger}?"`. It is no
+            f-string: a name stands for a value of the payload, or for an argument of the call.
         schema: what the value of `respond(value)` must be: a JSON schema as a dict, a Pydantic
             model, or any other type. A value that does not fit is a `DecisionError`.
         key: of a middleware's question, by which its answer is read; one question of the run has
@@ -441,6 +452,7 @@ class Interrupt(Exception):
         self,
         payload: Any = None,
         *,
+        title: str | None = None,
         schema: object = None,
         key: str | None = None,
         allowed: Sequence[DecisionType] = ("respond", "reject"),
@@ -451,6 +463,7 @@ class Interrupt(Exception):
     ) -> None:
         super().__init__(payload)
         self.payload = payload
+        self.title: str = checked_title(title, what="Interrupt(title=...)")
         self.timing: RequestTiming = request_timing(
             "Interrupt",
             remind_after=remind_after,

@@ -50,6 +50,7 @@ API = {
     "recover": ("POST", "/recover"),
     "agents": ("GET", "/agents"),
     "pending": ("GET", "/pending"),
+    "count_pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
     "reviews": ("GET", "/reviews"),
     "delegate": ("POST", "/delegations"),

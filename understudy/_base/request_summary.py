@@ -6,24 +6,39 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from understudy._base.titles import filled_title
+
 SUMMARY = 160
 """Characters of the line; who decides is shown everything."""
 
 
-def summary(request: Mapping[str, Any]) -> str:
-    """What a request, as plain data, is about."""
-    display, payload = request.get("display"), request.get("payload")
-    kind = request["kind"]
+def headline(request: Mapping[str, Any]) -> str:
+    """What the application calls a request, or asks by it: its title, or its text; else nothing."""
+    kind, display, payload = request["kind"], request.get("display"), request.get("payload")
+    title = request.get("title_format") or ""
+    if isinstance(title, str) and title:
+        return filled_title(title, request["arguments"], payload)
     if kind == "doubt":  # what it displays says how to answer, and not what it is about
-        reason = payload.get("reason") if isinstance(payload, Mapping) else None
-        return summary_of_doubt(request["arguments"], reason)
+        return ""
     if isinstance(display, str) and display.strip():
-        text = display
-    elif kind == "halt" or (kind == "interrupt" and payload is not None):
-        text = _named(payload, ": ")
-    else:
-        text = _named(request["arguments"], "=")
-    return _cut(text)
+        return _cut(display)
+    return _cut(_named(payload, ": ")) if _is_said(kind, payload) else ""
+
+
+def _is_said(kind: str, payload: Any) -> bool:
+    return kind == "halt" or (kind == "interrupt" and payload is not None)
+
+
+def details(request: Mapping[str, Any]) -> str:
+    """What a list shows behind the headline: the arguments, and of a doubt its reason."""
+    payload = request.get("payload")
+    reason = payload.get("reason") if isinstance(payload, Mapping) else None
+    return summary_of_doubt(request["arguments"], reason if request["kind"] == "doubt" else None)
+
+
+def summary(request: Mapping[str, Any]) -> str:
+    """What a request, as plain data, is about: its headline, or else its details."""
+    return headline(request) or details(request)
 
 
 def summary_of_doubt(arguments: Any, reason: Any) -> str:

@@ -12,7 +12,12 @@ from understudy.actors.agent.events import (
     Subscription,
 )
 from understudy.actors.agent.factory import AgentFactory
-from understudy.actors.agent.stored_agents import AgentInfo, PendingRequest
+from understudy.actors.agent.stored_agents import (
+    AgentInfo,
+    PendingCounts,
+    PendingGroup,
+    PendingRequest,
+)
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.budgets import BudgetUse
 from understudy.actors.displays import DisplaySubscription
@@ -99,6 +104,8 @@ __all__ = [
     "Observer",
     "Occurrence",
     "Page",
+    "PendingCounts",
+    "PendingGroup",
     "PendingRequest",
     "Recovery",
     "RequestDecided",

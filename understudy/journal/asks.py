@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import TypeAdapter
 
 from understudy._base.json_values import digest
+from understudy._base.request_summary import headline
 from understudy.approvals import Vote
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
@@ -271,6 +272,25 @@ class StoredAsk:
                 ) from error
         assert isinstance(found, kind), f"a list of one kind has no other: {self.kind!r}"
         return found
+
+
+def request_words(asked: object) -> tuple[str, str]:
+    """The kind of a request to a person, and the words by which it is found: see `folded`.
+
+    Both are empty for what asks no person.
+    """
+    if not isinstance(asked, Request):
+        return "", ""
+    shown = {name: getattr(asked, name) for name in _SHOWN}
+    return asked.kind, folded(f"{headline(shown)} {asked.about} {asked.id}")
+
+
+_SHOWN = ("kind", "display", "payload", "title_format", "arguments")
+
+
+def folded(text: str) -> str:
+    """A text as texts are compared in a search: without upper case, in every store."""
+    return text.casefold().replace("\0", "")
 
 
 class AskChanges(NamedTuple):

@@ -23,7 +23,7 @@ from understudy.journal.contracts import (
     StoredRecords,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.lists import AgentKey, AgentQuery, AskGroup, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
@@ -301,13 +301,26 @@ class Backend(ABC):
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
+        return self._index_of_asks().list_asks(query, after, limit)
+
+    def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
+        """How many requests to persons are alike.
+
+        Args:
+            query: which are counted.
+            times: in order. It is counted how many expire at each of them, or before.
+
+        """
+        return self._index_of_asks().count_asks(query, times)
+
+    def _index_of_asks(self) -> MemoryIndex:
         index = MemoryIndex()
         for agent in self._all_agents():
             with unreadable_is_logged(agent):
                 stored = self.load(agent.agent_id, 0)
                 if stored is not None:
                     index.put_loaded(decoded(stored))
-        return index.list_asks(query, after, limit)
+        return index
 
     def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""

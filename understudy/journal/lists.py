@@ -6,6 +6,7 @@ begins, and nothing that changes between two pages moves what follows.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -56,6 +57,31 @@ class AskQuery(NamedTuple):
     """The name of the definition of the agent that asks."""
     order: AskOrder = "oldest"
     kind: AskKind = "request"
+    request_kind: str | None = None
+    """Of requests to persons: such as `approval`."""
+    until: datetime | None = None
+    """Only what expires by then."""
+    words: tuple[str, ...] = ()
+    """Folded texts: each must be in the words of the ask, in the id of its agent, or in the name of
+    the agent's definition."""
+
+    def has_words(self, words: str, agent_id: str, agent: str) -> bool:
+        """Whether an ask with these words is meant."""
+        where = (words, agent_id.casefold(), agent.casefold())
+        return all(any(word in text for text in where) for word in self.words)
+
+
+class AskGroup(NamedTuple):
+    """How many open requests are alike."""
+
+    request_kind: str
+    tool: str
+    agent: str
+    """The name of the definition of the agents that ask."""
+    time: int
+    """Before which of the given times they expire: the number of the first; how many were given,
+    where that is none."""
+    size: int
 
 
 AgentKey: TypeAlias = tuple[int, str]
@@ -119,16 +145,34 @@ def agents_where(query: AgentQuery, after: AgentKey | None, limit: int) -> tuple
 
 
 def asks_where(query: AskQuery, after: AskKey | None, limit: int) -> tuple[str, list[Any]]:
-    """As `agents_where`, of a page of the asks `k`."""
-    where, values = ["k.kind = %s"], list[Any]([query.kind])
-    for column, value in (("tool", query.tool), ("definition", query.agent)):
-        if value is not None:
-            where.append(f"k.{column} = %s")
-            values.append(value)
+    """As `agents_where`, of a page of the asks `k` of the agents `a`."""
+    where, values = asks_found_by(query)
     order = "k.asked_at, k.no" if query.order == "oldest" else "k.expires_at, k.no"
-    where.append(f"({order}) > (%s, %s)")
     values += [*(after or (NO_TIME, 0)), limit]
-    return f"{' AND '.join(where)} ORDER BY {order} LIMIT %s", values
+    return f"{where} AND ({order}) > (%s, %s) ORDER BY {order} LIMIT %s", values
+
+
+def asks_found_by(query: AskQuery) -> tuple[str, list[Any]]:
+    """The condition that the asks `k` of the agents `a` are meant in SQL, and its values."""
+    where, values = ["k.kind = %s"], list[Any]([query.kind])
+    for column, sign, value in (
+        ("tool", "=", query.tool),
+        ("definition", "=", query.agent),
+        ("request_kind", "=", query.request_kind),
+        ("expires_at", "<=", None if query.until is None else time_number(query.until)),
+    ):
+        if value is not None:
+            where.append(f"k.{column} {sign} %s")
+            values.append(value)
+    for word in query.words:
+        like = "%" + re.sub(r"([\\%_])", r"\\\1", word) + "%"
+        texts = ("k.words", "lower(a.agent_id)", "lower(k.definition)")
+        where.append(f"({' OR '.join(f'{text} LIKE %s ESCAPE {_ESCAPE}' for text in texts)})")
+        values += [like] * len(texts)
+    return " AND ".join(where), values
+
+
+_ESCAPE = r"'\'"
 
 
 def listed_ask(row: tuple[Any, ...]) -> StoredAsk:

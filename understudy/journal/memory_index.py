@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
@@ -15,12 +16,13 @@ from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
-from understudy.journal.asks import Ask, StoredAsk, changes
+from understudy.journal.asks import Ask, StoredAsk, changes, request_words
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
+    AskGroup,
     AskKey,
     AskOrder,
     AskQuery,
@@ -155,12 +157,34 @@ class MemoryIndex:
             if ask.kind == query.kind
             and query.agent in (None, ask.agent)
             and query.tool in (None, ask.tool)
+            and _is_found(query, ask)
         )
         return list(itertools.islice(wanted, limit))
+
+    def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
+        """As `Backend.count_asks`."""
+        counts = Counter[tuple[str, str, str, int]]()
+        for ask in self.list_asks(query, None, sys.maxsize):
+            kind, _ = request_words(ask.requested().request)
+            until = ask.expires_at
+            time = len(times) if until is None else bisect_left(times, until)
+            counts[kind, ask.tool, ask.agent, time] += 1
+        return [AskGroup(*group, count) for group, count in counts.items()]
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""
         return Counter(agent.agent_status for agent in self._agents.values())
+
+
+def _is_found(query: AskQuery, ask: StoredAsk) -> bool:
+    if query.request_kind is None and query.until is None and not query.words:
+        return True
+    if query.until is not None and (ask.expires_at is None or ask.expires_at > query.until):
+        return False
+    request_kind, words = request_words(ask.request()) if ask.kind == "request" else ("", "")
+    if query.request_kind not in (None, request_kind):
+        return False
+    return query.has_words(words, ask.agent_id, ask.agent)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic_core import from_json, to_json
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged
-from understudy.journal.asks import Ask, StoredAsk, changes
+from understudy.journal.asks import Ask, StoredAsk, changes, request_words
 from understudy.journal.backend import Backend
 from understudy.journal.checkpoints import Checkpoint, Segment
 from understudy.journal.codec import EncodedRecord
@@ -38,9 +38,11 @@ from understudy.journal.lists import (
     NEVER,
     AgentKey,
     AgentQuery,
+    AskGroup,
     AskKey,
     AskQuery,
     agents_where,
+    asks_found_by,
     asks_where,
     listed_ask,
 )
@@ -297,6 +299,22 @@ class SqlBackend(Backend):
             (f"{_ASKS}{where}", values),
             is_list=True,
             in_order=True,
+        )
+
+    def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
+        where, values = asks_found_by(query)
+        tables = "asks k"
+        if query.words:
+            tables += " JOIN agents a ON a.key = k.agent"
+        whens = "".join(f" WHEN k.expires_at <= %s THEN {at}" for at in range(len(times)))
+        return self._look(
+            lambda rows: [AskGroup(*row) for row in rows],
+            (
+                f"SELECT k.request_kind, k.tool, k.definition, CASE{whens} ELSE {len(times)} END,"  # noqa: S608 - numbers
+                f" count(*) FROM {tables} WHERE {where} GROUP BY 1, 2, 3, 4",
+                [*map(time_number, times), *values],
+            ),
+            is_list=True,
         )
 
     def count_agents(self) -> dict[str, int]:
@@ -559,7 +577,7 @@ def changed_asks(stored: Rows, asks: Mapping[int, Sequence[Ask]]) -> tuple[Rows,
 def _columns(ask: Ask) -> tuple[Any, ...]:
     record, expires_at = ask.encode(), ask.expires_at
     return (
-        *(ask.id, ask.kind, ask.tool, time_number(ask.asked_at)),
+        *(ask.id, ask.kind, ask.tool, *request_words(ask.asked), time_number(ask.asked_at)),
         NEVER if expires_at is None else time_number(expires_at),
         *(ask.told.reminders, ask.told.escalations, record.version, record.payload),
     )

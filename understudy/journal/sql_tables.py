@@ -38,8 +38,9 @@ TABLES_OF_AGENTS = (
     "CREATE INDEX agents_by_definition ON agents (definition, agent_id) WHERE NOT deleted",
     """CREATE INDEX agents_by_change ON agents (status_at, agent_id)
         WHERE status_at IS NOT NULL AND NOT deleted""",
-    # What agents ask. `expires_at` is the largest number for what does not expire. `version` and
-    # `payload` are those of the record that asks.
+    # What agents ask. `expires_at` is the largest number for what does not expire. `request_kind`
+    # and `words`, by which it is found, are empty for what asks no person. `version` and `payload`
+    # are those of the record that asks.
     """CREATE TABLE asks (
         no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         agent bigint NOT NULL,
@@ -47,6 +48,8 @@ TABLES_OF_AGENTS = (
         definition text NOT NULL,
         kind text NOT NULL,
         tool text NOT NULL,
+        request_kind text NOT NULL,
+        words text NOT NULL,
         asked_at bigint NOT NULL,
         expires_at bigint NOT NULL,
         reminders integer NOT NULL,
@@ -58,6 +61,8 @@ TABLES_OF_AGENTS = (
     "CREATE INDEX asks_by_age ON asks (kind, asked_at, no)",
     "CREATE INDEX asks_by_expiry ON asks (kind, expires_at, no)",
     "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
+    # Has all columns by which open requests are counted.
+    "CREATE INDEX asks_by_group ON asks (kind, request_kind, tool, definition, expires_at)",
     "CREATE INDEX asks_by_definition ON asks (kind, definition, asked_at, no)",
     # One of each agent. No column is text: one that is damaged must not keep a row from being read.
     """CREATE TABLE checkpoints (

@@ -23,6 +23,7 @@ from pydantic import (
 from understudy._base.json_schema import fault_text, faults_of
 from understudy._base.json_values import shown
 from understudy._base.request_timing import EscalateAfter, OnExpiry, Seconds, request_timing
+from understudy._base.titles import checked_title
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.interrupts import Interrupt
@@ -118,6 +119,7 @@ class AskUser(Middleware[DepsT_contra]):
 
     Args:
         max_questions: how many the model may ask at once.
+        title: what lists of requests call it: `{questions}` stands for the texts of the questions.
         remind_after: seconds after which the person is reminded, or timedeltas; one or several.
         escalate_after: who else is told, by the seconds after which.
         expires_after: seconds, or a timedelta, after which unanswered questions expire; None =
@@ -125,7 +127,7 @@ class AskUser(Middleware[DepsT_contra]):
         on_expiry: what that counts as: `"reject"`, or `"stop"`, which stops the whole run.
 
     Raises:
-        UsageError: for a number that is not possible.
+        UsageError: for a number that is not possible, or a title with another name in it.
 
     """
 
@@ -133,6 +135,7 @@ class AskUser(Middleware[DepsT_contra]):
         self,
         *,
         max_questions: int = 10,
+        title: str = "{questions}",
         remind_after: Seconds | Sequence[Seconds] = (),
         escalate_after: EscalateAfter | None = None,
         expires_after: Seconds | None = None,
@@ -145,6 +148,9 @@ class AskUser(Middleware[DepsT_contra]):
                 f"{shown(max_questions)}"
             )
         self._max_questions = max_questions
+        self._title = checked_title(
+            title, what="AskUser(title=...)", names=["questions"], of="AskUser"
+        )
         self._timing: dict[str, Any] = {
             "remind_after": remind_after,
             "escalate_after": escalate_after,
@@ -157,12 +163,14 @@ class AskUser(Middleware[DepsT_contra]):
         return Prepared(tools=[self._tool()])
 
     def _tool(self) -> Tool:
-        timing = self._timing
+        timing, title = self._timing, self._title
 
         async def ask_user(ctx: ToolContext, questions: Any) -> list[dict[str, Any]]:
             if not ctx.resumed:
                 asked = [each.question for each in questions]
-                raise Interrupt({"questions": asked}, schema=_schema_of(questions), **timing)
+                raise Interrupt(
+                    {"questions": asked}, title=title, schema=_schema_of(questions), **timing
+                )
             return [_answered(each, ctx.resume_value) for each in questions]
 
         ask_user.__annotations__ = {

@@ -26,7 +26,7 @@ from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run, log_fields
 from understudy.run.tool_call import ToolCall
 from understudy.tools import Tool
-from understudy.tools.gate_rule import GateRule, Rule, checked_rule
+from understudy.tools.gate_rule import GateRule, Rule, check_title, checked_rule
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -101,8 +101,12 @@ class HumanInTheLoop(Middleware, Gate):
     def check(self, definition: AgentDefinition) -> None:
         below = _tools_below(definition)
         native = _native_tools_of(definition)
-        for name in self._gates:
-            if definition.tool_of(name) is not None or name in below:
+        for name, gate in self._gates.items():
+            tool = definition.tool_of(name)
+            if gate is not None and tool is not None:
+                what = f"HumanInTheLoop({{{name!r}: ...}})"
+                check_title(gate, tool.name, tool.parameters, what=what)
+            if tool is not None or name in below:
                 continue
             if name in native:
                 raise UsageError(
@@ -130,6 +134,7 @@ class HumanInTheLoop(Middleware, Gate):
                     call.request(
                         allowed=gate.allowed,
                         display=display,
+                        title=gate.title or None,
                         timing=gate.timing,
                         approval=gate.approval,
                         grant=gate.offer or False,

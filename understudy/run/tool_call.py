@@ -17,6 +17,7 @@ from understudy._base.request_timing import (
     Seconds,
     request_timing,
 )
+from understudy._base.titles import checked_title
 from understudy.approvals import Approval
 from understudy.errors import UsageError
 from understudy.events import ToolEmitted
@@ -67,6 +68,7 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
             list(request.allowed),
             request.schema,
             *((request.source,) if request.rule or request.budget else ()),
+            *(() if not request.title_format else ({"title": request.title_format},)),
             *(() if request.approval is None else (request.approval.to_dict(),)),
             *(() if request.offer is None else ({"offer": request.offer.to_dict()},)),
         ]
@@ -108,6 +110,7 @@ class ToolCall:
         kind: str = "approval",
         allowed: Sequence[DecisionType] = DECISION_TYPES,
         display: str | dict[str, Any] | None = None,
+        title: str | None = None,
         payload: Any = None,
         schema: dict[str, Any] | None = None,
         question_key: str = "",
@@ -129,6 +132,8 @@ class ToolCall:
                 later calls.
             allowed: the types of decision that may answer it.
             display: shown in addition to the arguments; JSON-able.
+            title: what lists call it, such as `"Refund {amount}"`: see `Request.title_format`. By
+                default what another request about the call, or the gate of the tool, says.
             payload: the content of a tool's own question; JSON-able.
             schema: the JSON schema of an answer by `respond`, as `Interrupt(schema=...).schema`.
             question_key: of a middleware's own question; the pipeline sets it.
@@ -167,6 +172,8 @@ class ToolCall:
         )
         if approval is not None and approval.within is not None:
             timing = timing.at_most(approval.within)
+        if title is not None:
+            title = checked_title(title, what="request(title=...)")
         shown = checked_json(
             {"display": display, "payload": payload}, what="request(...)", is_shown=True
         )
@@ -181,6 +188,7 @@ class ToolCall:
             tool_name=self.call.part.tool_name,
             arguments=self.arguments,
             display=shown["display"],
+            title_format=self._usual_title() if title is None else title,
             payload=shown["payload"],
             allowed=checked_allowed(allowed, what="request(allowed=...)", kind=kind),
             created_at=now,
@@ -199,6 +207,11 @@ class ToolCall:
         )
         bound = binding(request, run=run, call=self.call, fingerprint=fingerprint)
         return replace(request, digest=bound)
+
+    def _usual_title(self) -> str:
+        asked = (each.title_format for each in self.call.requests.values() if each.title_format)
+        gate = self.tool.gate
+        return next(asked, "" if gate is None else gate.title)
 
     def request_in_place_of(
         self,
@@ -223,6 +236,7 @@ class ToolCall:
             kind=old.kind,
             allowed=old.allowed,
             display=old.display,
+            title=old.title_format,
             payload=old.payload,
             schema=old.schema,
             timing=old.timing,

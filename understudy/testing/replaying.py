@@ -344,7 +344,12 @@ class _Playing:
         if question.kind == "doubt":
             raise OutcomeUnknown(str(question.payload["reason"]))
         if result is None or result.part.outcome == "denied":
-            raise Interrupt(question.payload, allowed=question.allowed, schema=question.schema)
+            raise Interrupt(
+                question.payload,
+                title=question.title_format,
+                allowed=question.allowed,
+                schema=question.schema,
+            )
 
     def _returned(self, result: Result) -> Any:
         part = result.part

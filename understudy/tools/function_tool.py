@@ -50,7 +50,7 @@ from understudy.state.records import Effect
 from understudy.tools.checks import Check, checked_check
 from understudy.tools.context import ToolContext
 from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
-from understudy.tools.gate_rule import GateRule, Rule, checked_rule
+from understudy.tools.gate_rule import GateRule, Rule, check_title, checked_rule
 from understudy.tools.key_rule import Key, KeyRule, OnRepeat, checked_key
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
@@ -352,6 +352,8 @@ class Tool(Generic[FunctionT_co]):
         self.definition: ToolDefinition = self._arguments.definition
         self.description: str = self.definition.description or ""
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema
+        if self.gate is not None:
+            check_title(self.gate, self.name, self.parameters, what=f"Tool {self.name!r}: `ask`")
         told = (self.name, self.description, self.parameters)
         check_sendable(told, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint: str = self.fingerprint_as(self.name)

@@ -9,6 +9,7 @@ from typing import Any
 from understudy._base.grant_terms import EVERY_GRANT, GrantOffer, checked_offer
 from understudy._base.json_values import is_time_span, shown
 from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing, seconds_of
+from understudy._base.titles import checked_title
 from understudy.approvals import VOTE_TYPES, Approval
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, checked_allowed
@@ -19,7 +20,7 @@ Display = Callable[[dict[str, Any], ToolContext], Any]
 Rule = bool | Sequence[str] | Mapping[str, Any]
 """True, False, the decisions that are allowed, or a dict of options."""
 _TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
-_RULE_KEYS = ("allowed", "when", "display", "approval", "grant", *_TIMING_KEYS)
+_RULE_KEYS = ("allowed", "when", "display", "title", "approval", "grant", *_TIMING_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class GateRule:
     timing: RequestTiming = NO_TIMING
     approval: Approval | None = None
     offer: GrantOffer | None = EVERY_GRANT
+    title: str = ""
+    """What lists of requests call it: see `Request.title_format`."""
 
 
 def checked_rule(
@@ -88,7 +91,10 @@ def checked_rule(
         if own:
             timing = request_timing(what, **{**(options or {}), **own})
         offered = checked_offer(rule.get("grant", asked is None), what=f"{what}['grant']")
-        return GateRule(allowed, rule.get("when"), rule.get("display"), timing, asked, offered)
+        title = checked_title(rule.get("title"), what=f"{what}['title']")
+        return GateRule(
+            allowed, rule.get("when"), rule.get("display"), timing, asked, offered, title
+        )
     if isinstance(rule, Sequence):
         return GateRule(checked_allowed(rule, what=what), timing=timing)
     hint = ': write {"when": function}' if callable(rule) else ""
@@ -96,6 +102,25 @@ def checked_rule(
         f"{what} must be True, False, a list of decisions, or a dict of options, got "
         f"{shown(rule)}{hint}"
     )
+
+
+def check_title(gate: GateRule, tool: str, parameters: Mapping[str, Any], *, what: str) -> None:
+    """Check that a title names arguments of the tool alone.
+
+    Args:
+        gate: the rule with the title.
+        tool: the name of the tool.
+        parameters: the JSON schema of its arguments.
+        what: the rule, for errors.
+
+    Raises:
+        UsageError: for a name that is no argument.
+
+    """
+    if not gate.title or parameters.get("additionalProperties"):
+        return
+    names = list(parameters.get("properties", ()))
+    checked_title(gate.title, what=f"{what}['title']", names=names, of=f"the tool {tool!r}")
 
 
 def _earlier(expires_after: object, within: float) -> object:

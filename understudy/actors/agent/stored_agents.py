@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
@@ -140,6 +141,69 @@ class PendingRequest:
             "terms": [] if self.request.approval is None else list(self.request.approval.terms),
             "must_agree": "" if self.request.approval is None else self.request.approval.text,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingGroup:
+    """How many open requests are alike."""
+
+    kind: str
+    """As of `Request.kind`."""
+    tool: str
+    """Empty where they are about no tool."""
+    agent: str
+    """The name of the definition of the agents that ask."""
+    within: int | None
+    """The seconds within which they expire: the fewest of 1,800, 3,600 and 14,400; else None."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCounts:
+    """How many requests wait for persons."""
+
+    groups: tuple[PendingGroup, ...]
+
+    def total(
+        self,
+        *,
+        kind: str | None = None,
+        tool: str | None = None,
+        agent: str | None = None,
+        within: float | None = None,
+    ) -> int:
+        """How many wait that fit these: the filters of `pending`."""
+        return sum(each.count for each in self._found(kind, tool, agent, within))
+
+    def by(self, name: Literal["kind", "tool", "agent"], **others: Any) -> dict[str, int]:
+        """How many wait by their kind, tool or definition, the most first.
+
+        Args:
+            name: by what.
+            others: the filters of `total`; the filter of this name does not count.
+
+        """
+        counts = Counter[str]()
+        given = {"kind": None, "tool": None, "agent": None, "within": None, **others, name: None}
+        for each in self._found(**given):
+            counts[getattr(each, name)] += each.count
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def _found(
+        self, kind: str | None, tool: str | None, agent: str | None, within: float | None
+    ) -> Iterator[PendingGroup]:
+        for each in self.groups:
+            if (
+                kind in (None, each.kind)
+                and tool in (None, each.tool)
+                and agent in (None, each.agent)
+                and (within is None or (each.within is not None and each.within <= within))
+            ):
+                yield each
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: the total, and the groups."""
+        return {"total": self.total(), "groups": [asdict(each) for each in self.groups]}
 
 
 def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:

@@ -7,7 +7,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -16,10 +16,13 @@ from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
 from understudy._base.json_values import shown, text_of
 from understudy._base.points_in_time import checked_time
+from understudy._base.request_timing import Seconds, checked_delay
 from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
+    PendingCounts,
+    PendingGroup,
     PendingRequest,
     info_of,
     pending_request,
@@ -40,7 +43,7 @@ from understudy.agent.decisions import why_impossible
 from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable, UsageError
 from understudy.interrupts import Request
 from understudy.journal import StoreReads
-from understudy.journal.asks import StoredAsk
+from understudy.journal.asks import StoredAsk, folded
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
@@ -58,6 +61,10 @@ OTHER = "other"
 LATE = 5.0
 """Seconds that a page of a list may take beyond the patience of its store. That is for outages that
 are known at once: a database that hangs, or the commits of many agents, would hold it longer."""
+MOST_WORDS = 20
+"""Words of a search."""
+URGENCIES: tuple[int, ...] = (1800, 3600, 4 * 3600)
+"""In how many seconds requests expire that are counted together."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -141,6 +148,9 @@ class StoreViews(ABC):
         *,
         tool: str | None = None,
         agent: str | None = None,
+        kind: str | None = None,
+        within: Seconds | None = None,
+        search: str | None = None,
         order: AskOrder = "oldest",
         after: str | None = None,
         limit: int | None = None,
@@ -154,6 +164,10 @@ class StoreViews(ABC):
         Args:
             tool: only those about a tool of this name.
             agent: only those of agents with a definition of this name.
+            kind: only those of this kind: see `Request.kind`.
+            within: only those that expire in so many seconds, or a timedelta, or have expired.
+            search: only those with each of these words, or parts of words, in the title, in the
+                name of the tool or the definition, or in an id.
             order: the `"oldest"` first; or the first `"expiring"`, those that never do last.
             after: the `after` of the page before, with the same filters and order.
             limit: how many, at most 10,000; None = all that there are.
@@ -162,8 +176,48 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        query = AskQuery(tool, agent, order)
-        return self._asks("pending", query, self._pending_request, after, limit)
+        query = AskQuery(
+            tool,
+            agent,
+            order,
+            request_kind=checked_name("`kind`", kind),
+            words=_words(search),
+        )
+        span = None if within is None else checked_delay(within, what="pending(within=...)")
+        return self._asks("pending", query, self._pending_request, after, limit, span)
+
+    def count_pending(self, *, search: str | None = None) -> Future[PendingCounts]:
+        """How many requests of all agents wait for a person, in groups of equal ones.
+
+        It activates and loads no agent.
+
+        Args:
+            search: as of `pending`.
+
+        Raises:
+            UsageError: if `search` is no text.
+
+        """
+        query = AskQuery(words=_words(search))
+
+        async def count() -> PendingCounts:
+            await self._ready()
+            now = self._clock.now()
+            times = [now + timedelta(seconds=seconds) for seconds in URGENCIES]
+            return PendingCounts(
+                tuple(
+                    PendingGroup(
+                        kind=each.request_kind,
+                        tool=each.tool,
+                        agent=each.agent,
+                        within=(*URGENCIES, None)[each.time],
+                        count=each.size,
+                    )
+                    for each in await self._store.count_asks(query, times)
+                )
+            )
+
+        return self._call(count)
 
     def waiting(
         self,
@@ -338,19 +392,25 @@ class StoreViews(ABC):
         item: Callable[[StoredAsk], T],
         after: str | None,
         limit: int | None,
+        within: timedelta | None = None,
     ) -> Listing[T]:
-        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed."""
+        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed.
+
+        The cursor of a list that is bounded by a time is one of the span: the time moves.
+        """
         if query.order not in ("oldest", "expiring"):
             raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(query.order)}")
         checked_name("`tool`", query.tool)
         checked_name("`agent`", query.agent)
-        cursors = Cursors(name, query)
+        cursors = Cursors(name, [query, within])
 
         async def read(after: str | None, limit: int) -> Page[T]:
             await self._ready()
             key = cursors.key(after, int, int)
             found = await self._store.list_asks(
-                query, None if key is None else (key[0], key[1]), limit + 1
+                query if within is None else query._replace(until=self._clock.now() + within),
+                None if key is None else (key[0], key[1]),
+                limit + 1,
             )
             page = Page[T]()
             for ask in found[:limit]:
@@ -469,6 +529,19 @@ def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
         return (stored.agent_id,)
     assert stored.status_at is not None, "listed by when its status changed"
     return time_number(stored.status_at), stored.agent_id
+
+
+def _words(search: object) -> tuple[str, ...]:
+    """The words of a search, folded.
+
+    Raises:
+        UsageError: if it is no text, or has more words than a search takes.
+
+    """
+    words = tuple(folded(checked_name("`search`", search) or "").split())
+    if len(words) > MOST_WORDS:
+        raise UsageError(f"`search` has {len(words)} words: at most {MOST_WORDS} are searched")
+    return words
 
 
 def _status_word(status: object) -> str | None:

@@ -15,13 +15,14 @@ DELETE FROM asks k USING unnest(%s::int8[], %s::text[]) AS gone (agent, id)
 WHERE k.agent = gone.agent AND k.id = gone.id"""
 
 INSERT_ASKS = """
-INSERT INTO asks (agent, id, definition, kind, tool, asked_at, expires_at, reminders, escalations,
-    version, payload)
-SELECT n.agent, n.id, a.definition, n.kind, n.tool, n.asked_at, n.expires_at, n.reminders,
-    n.escalations, n.version, n.payload
-FROM unnest(%s::int8[], %s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::int4[],
-    %s::int4[], %s::int4[], %s::bytea[]) WITH ORDINALITY AS n (agent, id, kind, tool, asked_at,
-    expires_at, reminders, escalations, version, payload, place)
+INSERT INTO asks (agent, id, definition, kind, tool, request_kind, words, asked_at, expires_at,
+    reminders, escalations, version, payload)
+SELECT n.agent, n.id, a.definition, n.kind, n.tool, n.request_kind, n.words, n.asked_at,
+    n.expires_at, n.reminders, n.escalations, n.version, n.payload
+FROM unnest(%s::int8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::int8[],
+    %s::int8[], %s::int4[], %s::int4[], %s::int4[], %s::bytea[]) WITH ORDINALITY AS n (agent, id,
+    kind, tool, request_kind, words, asked_at, expires_at, reminders, escalations, version, payload,
+    place)
 JOIN agents a ON a.key = n.agent ORDER BY n.place"""
 
 UPDATE_ASKS = """

@@ -50,11 +50,11 @@ _ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ?"
 _PUT_ASKS = (
     "DELETE FROM asks WHERE agent = ? AND id = ?",
     """
-    INSERT INTO asks (agent, id, definition, kind, tool, asked_at, expires_at, reminders,
-        escalations, version, payload)
+    INSERT INTO asks (agent, id, definition, kind, tool, request_kind, words, asked_at, expires_at,
+        reminders, escalations, version, payload)
     SELECT column1, column2, definition, column3, column4, column5, column6, column7, column8,
-        column9, column10
-    FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) JOIN agents ON key = column1
+        column9, column10, column11, column12
+    FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) JOIN agents ON key = column1
     """,
     """
     UPDATE asks SET reminders = column3, escalations = column4 FROM (VALUES (?, ?, ?, ?))

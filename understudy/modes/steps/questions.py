@@ -94,6 +94,7 @@ def ask_about_call(
             request = call.request(
                 kind="interrupt",
                 allowed=each.allowed,
+                title=each.title or None,
                 payload=each.payload,
                 schema=each.schema,
                 question_key=_key(run, each, error.middleware),
@@ -172,6 +173,8 @@ def about_model_call(run: Run, interrupt: Interrupt, key: str, source: str) -> R
     salt = run.new_id()
     about = [run.agent_id, run.run_id, call_key, key]
     bound = [*about, salt, payload, interrupt.schema, interrupt.allowed]
+    if interrupt.title:
+        bound.append({"title": interrupt.title})
     return Request(
         id=run.new_id(),
         kind="interrupt",
@@ -182,6 +185,7 @@ def about_model_call(run: Run, interrupt: Interrupt, key: str, source: str) -> R
         tool_call_id="",
         tool_name="",
         arguments={},
+        title_format=interrupt.title,
         payload=payload["payload"],
         allowed=interrupt.allowed,
         created_at=now,

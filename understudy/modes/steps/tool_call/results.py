@@ -294,6 +294,7 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
             call.request(
                 kind="interrupt",
                 allowed=interrupt.allowed,
+                title=interrupt.title or None,
                 payload=interrupt.payload,
                 schema=interrupt.schema,
                 timing=interrupt.timing,
