@@ -101,7 +101,9 @@ def _parts(title: str) -> tuple[_Part, ...]:
 
 def _value(name: str, values: tuple[Any, ...]) -> Any:
     first, *inner = name.split(".")
-    found = next((each[first] for each in values if isinstance(each, Mapping) and first in each), None)
+    found = next(
+        (each[first] for each in values if isinstance(each, Mapping) and first in each), None
+    )
     for key in inner:
         found = found.get(key) if isinstance(found, Mapping) else None
     return found

@@ -16,6 +16,7 @@ from understudy.actors.agent.stored_agents import (
     AgentInfo,
     PendingCounts,
     PendingGroup,
+    PendingPlace,
     PendingRequest,
 )
 from understudy.actors.agent_ref import AgentRef
@@ -106,6 +107,7 @@ __all__ = [
     "Page",
     "PendingCounts",
     "PendingGroup",
+    "PendingPlace",
     "PendingRequest",
     "Recovery",
     "RequestDecided",

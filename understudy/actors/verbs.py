@@ -196,6 +196,8 @@ _TABLE = (
     Verb("reviews", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
+    Verb("pending_place", "read", None, _without("row", "mcp", "ag_ui", api="a page lists requests "
+         "in order", cli="`pending` lists them in order")),
     Verb("count_pending", "read", None, _without("row", "mcp", "ag_ui", cli="`pending` has it")),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))
       for name in ("count", "now")),

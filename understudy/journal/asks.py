@@ -282,7 +282,7 @@ def request_words(asked: object) -> tuple[str, str]:
     if not isinstance(asked, Request):
         return "", ""
     shown = {name: getattr(asked, name) for name in _SHOWN}
-    return asked.kind, folded(f"{headline(shown)} {asked.about} {asked.id}")
+    return asked.kind, folded(f"{headline(shown)} {asked.about}")
 
 
 _SHOWN = ("kind", "display", "payload", "title_format", "arguments")

@@ -23,7 +23,15 @@ from understudy.journal.contracts import (
     StoredRecords,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskGroup, AskKey, AskQuery
+from understudy.journal.lists import (
+    AgentKey,
+    AgentQuery,
+    AskedAt,
+    AskGroup,
+    AskKey,
+    AskPlace,
+    AskQuery,
+)
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
@@ -312,6 +320,10 @@ class Backend(ABC):
 
         """
         return self._index_of_asks().count_asks(query, times)
+
+    def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
+        """What is around a request in a list, also where it waits no more."""
+        return self._index_of_asks().find_place(query, of)
 
     def _index_of_asks(self) -> MemoryIndex:
         index = MemoryIndex()

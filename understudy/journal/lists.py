@@ -63,12 +63,12 @@ class AskQuery(NamedTuple):
     """Only what expires by then."""
     words: tuple[str, ...] = ()
     """Folded texts: each must be in the words of the ask, in the id of its agent, or in the name of
-    the agent's definition."""
+    the agent's definition; or be the id of the request."""
 
-    def has_words(self, words: str, agent_id: str, agent: str) -> bool:
+    def has_words(self, words: str, id: str, agent_id: str, agent: str) -> bool:
         """Whether an ask with these words is meant."""
         where = (words, agent_id.casefold(), agent.casefold())
-        return all(any(word in text for text in where) for word in self.words)
+        return all(word == id or any(word in text for text in where) for word in self.words)
 
 
 class AskGroup(NamedTuple):
@@ -82,6 +82,25 @@ class AskGroup(NamedTuple):
     """Before which of the given times they expire: the number of the first; how many were given,
     where that is none."""
     size: int
+
+
+class AskedAt(NamedTuple):
+    """A request, whether it still waits or not, as a place in a list."""
+
+    agent_id: str
+    request_id: str
+    time: int
+    """When it was asked, or expires, as in `AskKey`."""
+
+
+class AskPlace(NamedTuple):
+    """What is around a request in a list."""
+
+    before: int
+    """How many requests come before it."""
+    previous: tuple[str, str] | None
+    """The ids of the agent and of the request right before it."""
+    next: tuple[str, str] | None
 
 
 AgentKey: TypeAlias = tuple[int, str]
@@ -152,6 +171,38 @@ def asks_where(query: AskQuery, after: AskKey | None, limit: int) -> tuple[str, 
     return f"{where} AND ({order}) > (%s, %s) ORDER BY {order} LIMIT %s", values
 
 
+def place_where(query: AskQuery, of: AskedAt) -> tuple[str, str, str, list[Any]]:
+    """What is before and behind a request in a list, in SQL.
+
+    Returns:
+        The condition of what comes before it, the order from there back; the condition of what
+        comes behind it, with the order; and the values, which are those of both.
+
+    """
+    where, values = asks_found_by(query)
+    time = "asked_at" if query.order == "oldest" else "expires_at"
+    # What waits no more came before all that was asked in the same microsecond.
+    number = (
+        "coalesce((SELECT n.no FROM asks n JOIN agents o ON o.key = n.agent WHERE o.agent_id = %s"  # noqa: S608 - of constants
+        f" AND {_IS_REQUEST.format('n')}), 0)"
+    )
+    place = f"(%s, {number})"
+    values += [of.time, of.agent_id, *_request_values(of.request_id)]
+    order = f"k.{time}{{0}}, k.no{{0}}"
+    key = f"(k.{time}, k.no)"
+    return (
+        f"{where} AND {key} < {place}",
+        order.format(" DESC"),
+        (f"{where} AND {key} > {place} ORDER BY {order.format('')}"),
+        values,
+    )
+
+
+def request_of(ask_id: str) -> str:
+    """The id of the request of an ask: an ask of a request with votes has their number behind."""
+    return ask_id.partition("/")[0]
+
+
 def asks_found_by(query: AskQuery) -> tuple[str, list[Any]]:
     """The condition that the asks `k` of the agents `a` are meant in SQL, and its values."""
     where, values = ["k.kind = %s"], list[Any]([query.kind])
@@ -167,9 +218,18 @@ def asks_found_by(query: AskQuery) -> tuple[str, list[Any]]:
     for word in query.words:
         like = "%" + re.sub(r"([\\%_])", r"\\\1", word) + "%"
         texts = ("k.words", "lower(a.agent_id)", "lower(k.definition)")
-        where.append(f"({' OR '.join(f'{text} LIKE %s ESCAPE {_ESCAPE}' for text in texts)})")
-        values += [like] * len(texts)
+        found = " OR ".join(f"{text} LIKE %s ESCAPE {_ESCAPE}" for text in texts)
+        where.append(f"({found} OR {_IS_REQUEST.format('k')})")
+        values += [like] * len(texts) + _request_values(word)
     return " AND ".join(where), values
+
+
+# An ask of a request with votes has their number behind the id.
+_IS_REQUEST = "({0}.id = %s OR ({0}.id > %s AND {0}.id < %s))"
+
+
+def _request_values(id: str) -> list[Any]:
+    return [id, f"{id}/", f"{id}0"]
 
 
 _ESCAPE = r"'\'"

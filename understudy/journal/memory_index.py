@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import logging
+import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +22,15 @@ from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
+    AskedAt,
     AskGroup,
     AskKey,
     AskOrder,
+    AskPlace,
     AskQuery,
     ids_from,
     key_of,
+    request_of,
 )
 from understudy.journal.loaded import Loaded
 from understudy.state.records import Requested
@@ -161,6 +164,24 @@ class MemoryIndex:
         )
         return list(itertools.islice(wanted, limit))
 
+    def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
+        """As `Backend.find_place`."""
+        rows = self._asks.get(of.agent_id, {})
+        number = next((a.no for id, a in rows.items() if request_of(id) == of.request_id), 0)
+        key, found = (of.time, number), self.list_asks(query, None, sys.maxsize)
+        before = [each for each in found if _key(each, query.order) < key]
+        behind = (each for each in found if _key(each, query.order) > key)
+
+        def ids(ask: StoredAsk) -> tuple[str, str]:
+            return ask.agent_id, ask.request().id
+
+        following = next(behind, None)
+        return AskPlace(
+            len(before),
+            ids(before[-1]) if before else None,
+            None if following is None else ids(following),
+        )
+
     def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
         """As `Backend.count_asks`."""
         counts = Counter[tuple[str, str, str, int]]()
@@ -181,10 +202,11 @@ def _is_found(query: AskQuery, ask: StoredAsk) -> bool:
         return True
     if query.until is not None and (ask.expires_at is None or ask.expires_at > query.until):
         return False
-    request_kind, words = request_words(ask.request()) if ask.kind == "request" else ("", "")
+    asked = ask.request() if ask.kind == "request" else None
+    request_kind, words = request_words(asked)
     if query.request_kind not in (None, request_kind):
         return False
-    return query.has_words(words, ask.agent_id, ask.agent)
+    return query.has_words(words, "" if asked is None else asked.id, ask.agent_id, ask.agent)
 
 
 @contextmanager

@@ -19,7 +19,15 @@ from understudy.journal.checkpoints import Checkpoint, read_checkpoint
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, failed_once
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskGroup, AskKey, AskQuery
+from understudy.journal.lists import (
+    AgentKey,
+    AgentQuery,
+    AskedAt,
+    AskGroup,
+    AskKey,
+    AskPlace,
+    AskQuery,
+)
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
@@ -142,6 +150,10 @@ class StoreReads(ABC):
     ) -> Sequence[StoredAsk]:
         """Up to `limit` asks behind a key."""
         return await self.ask_index(lambda index: index.list_asks(query, after, limit))
+
+    async def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
+        """What is around a request in a list, as `Backend.find_place`."""
+        return await self.ask_index(lambda index: index.find_place(query, of))
 
     async def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> Sequence[AskGroup]:
         """How many requests to persons are alike, as `Backend.count_asks`."""

@@ -38,13 +38,17 @@ from understudy.journal.lists import (
     NEVER,
     AgentKey,
     AgentQuery,
+    AskedAt,
     AskGroup,
     AskKey,
+    AskPlace,
     AskQuery,
     agents_where,
     asks_found_by,
     asks_where,
     listed_ask,
+    place_where,
+    request_of,
 )
 from understudy.journal.loaded import NEWEST
 from understudy.state.trust_log import TrustFact
@@ -56,6 +60,14 @@ Query: TypeAlias = tuple[str, Values]
 
 MOST_VALUES = 500
 """Values of one list in a statement. Some builds of SQLite take 999 in all."""
+
+
+def _placed(before: Rows, previous: Rows, following: Rows) -> AskPlace:
+    first, second = (
+        next(((agent_id, request_of(id)) for agent_id, id in rows), None)
+        for rows in (previous, following)
+    )
+    return AskPlace(before[0][0], first, second)
 
 
 def _deletion(rows: Sequence[tuple[Any, ...]]) -> Deletion | None:
@@ -299,6 +311,18 @@ class SqlBackend(Backend):
             (f"{_ASKS}{where}", values),
             is_list=True,
             in_order=True,
+        )
+
+    def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
+        before, back, behind, values = place_where(query, of)
+        tables = "FROM asks k JOIN agents a ON a.key = k.agent WHERE"
+        ids = f"SELECT a.agent_id, k.id {tables}"
+        return self._look(
+            _placed,
+            (f"SELECT count(*) {tables} {before}", values),
+            (f"{ids} {before} ORDER BY {back} LIMIT 1", values),
+            (f"{ids} {behind} LIMIT 1", values),
+            is_list=True,
         )
 
     def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:

@@ -206,6 +206,18 @@ class PendingCounts:
         return {"total": self.total(), "groups": [asdict(each) for each in self.groups]}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPlace:
+    """Where a request stands among those that wait."""
+
+    before: int
+    """How many come before it."""
+    previous: tuple[str, str] | None
+    """The ids of the agent and of the request right before it; None where it is the first."""
+    next: tuple[str, str] | None
+    """The ids of the agent and of the request right behind it; None where it is the last."""
+
+
 def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
     """An agent of the store."""
     return AgentInfo(

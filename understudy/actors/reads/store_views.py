@@ -23,6 +23,7 @@ from understudy.actors.agent.stored_agents import (
     AgentInfo,
     PendingCounts,
     PendingGroup,
+    PendingPlace,
     PendingRequest,
     info_of,
     pending_request,
@@ -45,7 +46,15 @@ from understudy.interrupts import Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk, folded
 from understudy.journal.contracts import StoredAgent, time_number
-from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
+from understudy.journal.lists import (
+    NEVER,
+    AgentKey,
+    AgentQuery,
+    AskedAt,
+    AskOrder,
+    AskQuery,
+    key_of,
+)
 from understudy.journal.memory_index import MemoryIndex
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
@@ -176,15 +185,71 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        query = AskQuery(
-            tool,
-            agent,
+        query = self._pending_query(tool, agent, kind, search, order)
+        span = None if within is None else checked_delay(within, what="pending(within=...)")
+        return self._asks("pending", query, self._pending_request, after, limit, span)
+
+    def pending_place(
+        self,
+        agent_id: str,
+        request: Request,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        kind: str | None = None,
+        within: Seconds | None = None,
+        search: str | None = None,
+        order: AskOrder = "oldest",
+    ) -> Future[PendingPlace]:
+        """Where a request stands in the list that `pending` makes of these filters.
+
+        Also where the request is not in the list, as it is decided: then this is what was around
+        it. It activates and loads no agent.
+
+        Args:
+            agent_id: of the agent that is asked for the decision: the outermost.
+            request: the request.
+            tool: as of `pending`.
+            agent: as of `pending`.
+            kind: as of `pending`.
+            within: as of `pending`.
+            search: as of `pending`.
+            order: as of `pending`.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        checked_id(agent_id)
+        query = self._pending_query(tool, agent, kind, search, order)
+        _check_order(order)
+        span = None if within is None else checked_delay(within, what="pending_place(within=...)")
+        at = request.created_at if order == "oldest" else request.expires_at
+        of = AskedAt(agent_id, request.id, NEVER if at is None else time_number(at))
+
+        async def find() -> PendingPlace:
+            await self._ready()
+            until = None if span is None else self._clock.now() + span
+            found = await self._store.find_place(query._replace(until=until), of)
+            return PendingPlace(before=found.before, previous=found.previous, next=found.next)
+
+        return self._call(find)
+
+    def _pending_query(
+        self,
+        tool: str | None,
+        agent: str | None,
+        kind: str | None,
+        search: str | None,
+        order: AskOrder,
+    ) -> AskQuery:
+        return AskQuery(
+            checked_name("`tool`", tool),
+            checked_name("`agent`", agent),
             order,
             request_kind=checked_name("`kind`", kind),
             words=_words(search),
         )
-        span = None if within is None else checked_delay(within, what="pending(within=...)")
-        return self._asks("pending", query, self._pending_request, after, limit, span)
 
     def count_pending(self, *, search: str | None = None) -> Future[PendingCounts]:
         """How many requests of all agents wait for a person, in groups of equal ones.
@@ -398,8 +463,7 @@ class StoreViews(ABC):
 
         The cursor of a list that is bounded by a time is one of the span: the time moves.
         """
-        if query.order not in ("oldest", "expiring"):
-            raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(query.order)}")
+        _check_order(query.order)
         checked_name("`tool`", query.tool)
         checked_name("`agent`", query.agent)
         cursors = Cursors(name, [query, within])
@@ -529,6 +593,11 @@ def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
         return (stored.agent_id,)
     assert stored.status_at is not None, "listed by when its status changed"
     return time_number(stored.status_at), stored.agent_id
+
+
+def _check_order(order: object) -> None:
+    if order not in ("oldest", "expiring"):
+        raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(order)}")
 
 
 def _words(search: object) -> tuple[str, ...]:
