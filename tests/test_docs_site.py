@@ -23,14 +23,16 @@ from docs.building.stage import ROOT, pages, rewritten, site_path
 NAV = [path for _, path in in_nav(config(ROOT)["nav"])]
 GENERATED = {"examples/index.md", "deploy_files.md", "license.md"}
 HEADING = re.compile(r"^#+ (.+?)(?: \{.*\})?$", re.MULTILINE)
+ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as viewers of Markdown and the site make them."""
     counted: Counter[str] = Counter()
-    found = set()
-    for heading in HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    found = set(ANCHOR.findall(text))
+    for heading in HEADING.findall(ANCHOR.sub("", text)):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         found.add(f"{slug}_{counted[slug]}" if counted[slug] else slug)
         counted[slug] += 1
@@ -125,6 +127,11 @@ def test_a_picture_is_there_for_both_schemes() -> None:
         "![x](pictures/web-inbox-light.png#only-light)![x](pictures/web-inbox-dark.png#only-dark)",
         set(),
     )
+
+
+def test_an_anchor_in_a_heading_becomes_that_of_the_heading() -> None:
+    text, _ = rewritten('### <a id="r1"></a>It ends (R1)\n\nSee [R1](#r1).', "docs/rules.md")
+    assert text == "### It ends (R1) {: #r1 }\n\nSee [R1](#r1)."
 
 
 def test_what_is_fenced_stays_as_it_is() -> None:

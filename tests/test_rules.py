@@ -11,12 +11,19 @@ import pytest
 from tests.support.sources import ROOT, parsed, sources
 
 PAGE = ROOT / "docs" / "rules.md"
-RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
+RULE = re.compile(
+    r"^### <a id=\"(?P<anchor>\w+)\"></a>(?P<heading>[^\n]+) \((?P<id>[A-Z]\d+)\)\n"
+    r"(?P<text>.*?)(?=^##|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+FOLDED = '\n<details class="tests" markdown>\n<summary>Tests</summary>\n'
 ID = re.compile(r"\b[RUTMISPWAJOVK]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
 FILE = re.compile(r"`([\w/]+\.py)`")
 DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
-RULES = [(found["id"], found["text"]) for found in RULE.finditer(PAGE.read_text(encoding="utf-8"))]
+TEXT = PAGE.read_text(encoding="utf-8")
+RULES = [(found["id"], found["text"]) for found in RULE.finditer(TEXT)]
 
 
 def pages() -> list[Path]:
@@ -47,11 +54,31 @@ def test_each_rule_is_defined_once() -> None:
     assert [rule for rule, times in defined.items() if times > 1] == []
 
 
+def test_each_heading_is_the_sentence_of_a_rule_and_its_id_is_an_anchor() -> None:
+    found = list(RULE.finditer(TEXT))
+    assert len(found) == len(HEADING.findall(TEXT)), "a heading has another form than the others"
+    for rule in found:
+        assert rule["anchor"] == rule["id"].lower()
+        words = rule["heading"].split()
+        assert 3 <= len(words) <= 16, f"{rule['id']} has a heading that nobody reads"
+    assert [
+        text for text, times in Counter(rule["heading"] for rule in found).items() if times > 1
+    ] == []
+
+
+def test_each_subject_is_in_the_contents_and_has_rules() -> None:
+    contents, *sections = re.split(r"^## ", TEXT, flags=re.MULTILINE)
+    listed = re.findall(r"^- \[([^\]]+)\]\(#", contents, re.MULTILINE)
+    assert listed == [section.partition("\n")[0] for section in sections]
+    assert [section for section in sections if RULE.search(section) is None] == []
+
+
 def test_a_rule_names_tests_that_exist(existing: set[str]) -> None:
     for rule, text in RULES:
-        said, _, tests = text.partition("\nTests: ")
+        said, _, tests = text.partition(FOLDED)
         named = TEST.findall(tests)
-        assert said.strip().startswith("**"), f"{rule} begins with what it is about"
+        assert said.strip()[:1].isupper() or said.strip()[:1] in '`"', f"{rule} says nothing"
+        assert tests.strip().endswith("</details>"), f"{rule} does not fold its tests"
         assert named, f"{rule} names no test"
         assert [name for name in named if name not in existing] == [], rule
 
@@ -61,7 +88,7 @@ def test_a_file_that_a_rule_names_cites_the_rule() -> None:
     named = [
         (rule, ROOT / "tests" / name)
         for rule, text in RULES
-        for name in FILE.findall(text.partition("\nTests: ")[2])
+        for name in FILE.findall(text.partition(FOLDED)[2])
     ]
     assert named, "nothing is checked"
     for rule, path in named:

@@ -2,7 +2,8 @@
 
 The pages of `docs/` stay as they are, so that their links work on every viewer of Markdown. What a
 site needs in addition is made here: links to files outside of `docs/` lead to pages of the site,
-pictures get a light and a dark variant, and the pages of examples and of the reference are written.
+the anchor in a heading becomes that of the heading, pictures get a light and a dark variant, and
+the pages of examples and of the reference are written.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ FENCED = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
     r"(?P<before>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()(?P<to>[^)\s#]+)?(?P<anchor>#[^)\s]*)?\)"
 )
+ANCHORED = re.compile(r'^(#+ )<a id="([\w-]+)"></a>(.+)$', re.MULTILINE)
 DARK_ONLY = "@media (prefers-color-scheme:dark)"
 
 
@@ -80,7 +82,7 @@ def rewritten(text: str, source: str) -> tuple[str, set[str]]:
         return f"{found['before']}{relpath(path, here)}{anchor})"
 
     parts = FENCED.split(text)
-    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
+    parts[::2] = [ANCHORED.sub(r"\1\3 {: #\2 }", LINK.sub(link, part)) for part in parts[::2]]
     return "".join(parts), files
 
 
