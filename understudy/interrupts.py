@@ -55,6 +55,7 @@ __all__ = [
     "Halt",
     "Interrupt",
     "Request",
+    "Seen",
     "approve",
     "dismiss",
     "edit",
@@ -66,6 +67,9 @@ DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
 """Which of the decisions one is."""
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 """All but `dismiss`, which is the one decision on a halt."""
+Seen = Literal["at_once", "unfolded", "scrolled"]
+"""How a page has shown a request: all of it in the window at once; what was folded was opened; or
+it was scrolled to its end."""
 DecisionOrigin = Literal["person", "expiry", "executor"]
 """What a decision comes from: a person, or code that speaks for a person; the end of the time for
 an answer; or the program that executes a call elsewhere, and says that the call failed."""
@@ -103,6 +107,8 @@ class Decision:
     with `message`."""
     break_glass: bool = False
     """For `approve`: one person alone lets the call run at once, for the reason of `note`."""
+    seen: Seen | None = None
+    """How a page has shown the request before it was decided; None where that is not known."""
 
     @property
     def edited(self) -> dict[str, Any] | None:

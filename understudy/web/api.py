@@ -56,6 +56,8 @@ INBOX = {
     "tool": "Only those about this tool.",
     "agent": "Only those of agents with this definition.",
     "kind": "Only `approval`, `interrupt`, `doubt`, `halt`, or a middleware's own kind.",
+    "within": "Only those that expire in so many seconds.",
+    "search": "Only those with these words in the title, the tool, the definition or an id.",
     "order": "`oldest` or `expiring` first.",
     **PAGE,
 }

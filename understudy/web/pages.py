@@ -18,7 +18,7 @@ from understudy.actors.verbs import Right
 from understudy.login.problems import Problem
 from understudy.web import actions
 from understudy.web.forms import bulk
-from understudy.web.forms.request import decide_by_form, form_values
+from understudy.web.forms.request import decide_by_form, request_values
 from understudy.web.live import live, version
 from understudy.web.render import template
 from understudy.web.views import (
@@ -32,6 +32,7 @@ from understudy.web.views import (
     schedules,
     timeline,
 )
+from understudy.web.views.queue import queue_of
 from understudy.web.visit import Site, Visit, escaped_id, link_to
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]
@@ -140,8 +141,10 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
-        if page.name == "request" and data["is_pending"] and data["request"] is not None:
-            values |= form_values(visit, data)
+        if page.name == "request":
+            values |= await request_values(visit, data)
+        if page.name == "inbox":
+            values |= {"queue": queue_of(visit), "last": await asks.last_of(visit)}
         if page.name == "administration":
             values |= await administration.form_values(visit)
         if page.name == "freezes":

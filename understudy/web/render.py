@@ -22,6 +22,7 @@ from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.interrupts import decision_word
 from understudy.web.decide import told
 from understudy.web.marks import marked, plainly
+from understudy.web.views.queue import WITHIN
 
 TEMPLATES = Path(__file__).with_name("templates")
 ITEMS = 50
@@ -50,11 +51,12 @@ def _templates() -> Environment:
         text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when, minute=minute,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
-        shares=shares_of,
+        shares=shares_of, urgency=urgency,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several
     environment.globals.update(groups=groups, query_with=query_with, query_without=query_without)
+    environment.globals.update(inbox_query=inbox_query, within_words=WITHIN)
     return environment
 
 
@@ -284,6 +286,22 @@ def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[
     for row in rows:
         found.setdefault((row["agent_id"], row["reply"]), []).append(row)
     return list(found.items())
+
+
+def inbox_query(filters: Mapping[str, Any], **others: Any) -> str:
+    """The query of the inbox with these filters, and with others in their place."""
+    given = {**filters, **others}
+    kept = {name: value for name, value in given.items() if value not in (None, "")}
+    if kept.get("order") == "oldest":
+        del kept["order"]
+    return f"?{urlencode(kept)}" if kept else ""
+
+
+def urgency(value: Any, now: datetime) -> str:
+    """How soon a time is: `late` in less than 30 minutes, `soon` in 4 hours, else nothing."""
+    time = _time(value)
+    seconds = float("inf") if time is None else (time - now).total_seconds()
+    return "late" if seconds < 1800 else "soon" if seconds <= 4 * 3600 else ""
 
 
 def query_with(query: Mapping[str, str], name: str, value: str) -> str:

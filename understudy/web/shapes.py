@@ -54,6 +54,8 @@ class Filters(TypedDict):
     tool: NotRequired[str | None]
     agent: str | None
     kind: NotRequired[str | None]
+    within: NotRequired[int | None]
+    search: NotRequired[str | None]
     order: NotRequired[str]
     status: NotRequired[str | None]
     prefix: NotRequired[str | None]
@@ -94,6 +96,7 @@ class RequestShape(TypedDict):
     tool_name: str
     arguments: Any
     display: Any
+    title_format: str
     payload: Any
     allowed: list[str]
     created_at: Time
@@ -181,7 +184,9 @@ class InboxRow(RequestShape, StandingShape):
     reply: str
     reply_size: int
     reply_answered: int
+    title: str
     summary: str
+    details: str
     impossible: str | None
     rule: str
     budget: str
@@ -220,6 +225,23 @@ class ReviewShape(TypedDict):
 
 
 @exactly
+class CountsShape(TypedDict):
+    """How many requests wait: that fit the filters, and in all.
+
+    And by each value of each filter, how many there are beside the other filters: `within` by the
+    seconds in which they expire. `total` is null where values are hidden from the user, who
+    searches.
+    """
+
+    total: int | None
+    all: int
+    kinds: dict[str, int]
+    tools: dict[str, int]
+    agents: dict[str, int]
+    within: dict[str, int]
+
+
+@exactly
 class Inbox(TypedDict):
     """Requests that wait, and the `after` of the next page.
 
@@ -229,6 +251,7 @@ class Inbox(TypedDict):
     requests: list[InboxRow]
     reviews: list[ReviewShape]
     next: str | None
+    counts: CountsShape
     filters: Filters
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast, get_args
+from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
 from understudy._base.grant_terms import GrantTerms, checked_terms
 from understudy._base.request_timing import span_text
 from understudy.errors import DecisionError, UsageError
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, Seen
 from understudy.login.problems import Refused, refused
 from understudy.login.redaction import HIDDEN
 from understudy.tools.result import InvalidArguments
 from understudy.web.decide import take
 from understudy.web.forms.edit import ANSWER, AnswerForm, EditForm, changed
-from understudy.web.views.asks import request_page
+from understudy.web.views.asks import last_of, request_page
+from understudy.web.views.queue import place_in, queue_of
 from understudy.web.visit import Form, Visit
 
 NOTHING = "Nothing is decided yet: press the button of a decision."
@@ -49,7 +52,23 @@ def form_values(
         "error": error,
         "hidden": HIDDEN if _hides_arguments(visit) else "",
         "why_not": visit.why_not("decide") or _why_no_vote(data),
+        "is_to_stay": visit.asked("then") == "stay" if typed is None else not typed.get("then"),
     }
+
+
+async def request_values(
+    visit: Visit, data: dict[str, Any], typed: Form | None = None, error: str = ""
+) -> dict[str, Any]:
+    """As `form_values`; with the place of the request in the queue, and what was decided last."""
+    queue = queue_of(visit)
+    values: dict[str, Any] = {"queue": queue, "place": None, "last": await last_of(visit)}
+    if visit.shown is not None:
+        values["place"] = await place_in(
+            visit, queue, visit.shown, is_pending=data["is_pending"]
+        )
+    if data["is_pending"] and data["request"] is not None:
+        values |= form_values(visit, data, typed, error)
+    return values
 
 
 def _why_no_vote(data: dict[str, Any]) -> str | None:
@@ -130,6 +149,9 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             decision = _plain_decision(visit, form, given)
         except ValueError as error:
             return await _again(visit, form, 422, error=str(error))
+    decision = replace(decision, seen=_seen(form))
+    # Before the decision: the request has its place in the queue until then.
+    following = await next_of(visit) if form.get("then") == "next" else None
     try:
         await take(visit, visit.agent_id, {request_id: decision}, {request_id: form.get("digest")})
     except Refused as refusal:
@@ -137,7 +159,40 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             raise
         detail = refusal.problem.detail
         return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
-    return RedirectResponse(visit.request_link(visit.agent_id, request_id), 303)
+    return RedirectResponse(_behind(visit, form, following), 303)
+
+
+async def next_of(visit: Visit) -> tuple[str, str] | None:
+    """The agent and the request behind the request of the visit, in the queue of the visit."""
+    state = await visit.state()
+    request = next((each for each in state.requests if each.id == visit.request_id), None)
+    place = None if request is None else await place_in(visit, queue_of(visit), request)
+    return None if place is None else place["next"]
+
+
+def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:
+    """The page that a decision leads to: the next request, the queue at its end, or the request."""
+    query = queue_of(visit).query
+    if form.get("then") != "next":
+        path = visit.request_link(visit.agent_id, visit.request_id)
+        query["then"] = "stay"
+    else:
+        path = visit.link("/") if following is None else visit.request_link(*following)
+        query["last"] = f"{visit.agent_id}/{visit.request_id}"
+    return f"{path}?{urlencode(query)}"
+
+
+def _seen(form: Form) -> Seen | None:
+    """How the script of the page says that the request was shown; without script it says nothing.
+
+    Raises:
+        Refused: for what no page says.
+
+    """
+    given = form.get("seen") or None
+    if given is not None and given not in get_args(Seen):
+        raise refused(400, "NotAForm", "The form cannot be read.")
+    return cast("Seen | None", given)
 
 
 async def _unused(visit: Visit, form: Form, given: str) -> str:
@@ -268,7 +323,7 @@ async def _again(
     data = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
-    values = form_values(visit, data, form, error)
+    values = await request_values(visit, data, form, error)
     if edit is not None:
         values["edit"] = edit
     if answer is not None:

@@ -8,54 +8,48 @@ from typing import Any, cast
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy._base.request_summary import summary, summary_of_doubt
+from understudy._base.request_summary import details, headline, summary, summary_of_doubt
 from understudy.actors import PendingRequest, Runtime
 from understudy.agent.standing import NOBODY_KNOWN, Standing, standing_of
 from understudy.approvals import Voter, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request, approved_at, decision_word
-from understudy.login.problems import refused
+from understudy.login.problems import Refused, refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
 from understudy.state.reviews import Review
 from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
+from understudy.web.views.queue import counts_of, page_of, queue_of
 from understudy.web.visit import Visit
 
 FIRST_REVIEWS = 10
 """Reviews on the first page of the inbox, at most."""
-MAX_LOOKED_THROUGH = 5_000
-"""The most requests that a filter by kind looks through."""
 
 
 async def inbox(visit: Visit) -> dict[str, Any]:
     """The requests that wait, in pages."""
-    kind, limit = visit.asked("kind"), visit.limit(30)
-    order = visit.asked("order") or "oldest"
-    found, after = await _page(visit, kind, order, limit)
+    queue = queue_of(visit)
+    found, after = await page_of(visit, queue, visit.limit(50))
     user = await voter(visit) if any(each.request.approval for each in found) else None
     now = await visit.time()
     rows = [request_row(visit, pending, at, user, now) for at, pending in enumerate(found)]
-    is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
+    is_whole = queue.is_whole and queue.order == "oldest"
     cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
     await _count_replies(visit, rows, cut if is_whole else rows)
     return {
         "requests": rows,
         "reviews": await _first_reviews(visit),
         "next": after,
-        "filters": {
-            "tool": visit.asked("tool"),
-            "agent": visit.asked("agent"),
-            "kind": kind,
-            "order": order,
-        },
+        "counts": await counts_of(visit, queue),
+        "filters": queue.filters,
     }
 
 
 async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
     """What is to be reviewed, on the first page of an inbox without filters: the oldest of it."""
-    if any(visit.asked(name) for name in ("after", "kind", "tool", "agent")):
+    if visit.asked("after") or not queue_of(visit).is_whole:
         return []
     page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
     return await review_rows(visit, page)
@@ -72,28 +66,6 @@ def _why_not_close(review: Review, user: Voter | None) -> str | None:
     if user is None:
         return NOBODY_KNOWN
     return user.why_unknown or user.why_no_person("review") or review.why_not_by(user.person)
-
-
-async def _page(
-    visit: Visit, kind: str | None, order: str, limit: int
-) -> tuple[list[PendingRequest], str | None]:
-    found: list[PendingRequest] = []
-    after, looked = visit.asked("after"), 0
-    while True:
-        page = await visit.wait(
-            visit.source.pending(
-                tool=visit.asked("tool"),
-                agent=visit.asked("agent"),
-                order=cast("Any", order),
-                after=after,
-                limit=limit - len(found),
-            )
-        )
-        looked += len(page)
-        found += [pending for pending in page if kind is None or pending.request.kind == kind]
-        after = page.after
-        if after is None or len(found) >= limit or looked >= MAX_LOOKED_THROUGH:
-            return found, after
 
 
 async def doubts(visit: Visit) -> dict[str, Any]:
@@ -149,12 +121,14 @@ def request_row(
     Values are hidden before they become the text of its summary.
     """
     row, request = pending.to_dict(), pending.request
-    said = summary(visit.redacted(row, "requests", at))
+    seen = visit.redacted(row, "requests", at)
     return {
         **row,
+        "title": headline(seen),
         **standing_of(request, request.approval, pending.votes, user, now).to_dict(),
         "reply": reply_of(pending.request),
-        "summary": said,
+        "summary": summary(seen),
+        "details": details(seen),
         "impossible": visit.source.why_impossible(pending.request),
     }
 
@@ -231,6 +205,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     )
     return {
         "request": None if request is None else request.to_dict(),
+        "title": "" if request is None else headline(visit.redacted(request.to_dict(), "request")),
         "is_pending": story is None,
         "is_expired": request is not None and story is None and await is_expired(visit, request),
         "story": story,
@@ -243,6 +218,41 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
         **voting,
+    }
+
+
+async def last_of(visit: Visit) -> dict[str, Any] | None:
+    """What came of the request that the user has decided before this page, by `last` of its query.
+
+    None where the query names none, or names a request that is not known.
+    """
+    agent_id, _, request_id = (visit.asked("last") or "").partition("/")
+    if not agent_id or not request_id:
+        return None
+    about = visit.about(agent_id)
+    state = await _state_or_none(about)
+    request = (
+        next((each for each in state.requests if each.id == request_id), None) if state else None
+    )
+    story = None
+    if request is None:
+        try:
+            story, request = await story_of(about, request_id, state)
+        except Refused:
+            return None
+    seen = visit.redacted(
+        {"request": None if request is None else request.to_dict(), "story": story}
+    )
+    missing = ""
+    if state is not None and request is not None and story is None and request.approval:
+        missing = tally(request.approval, votes_of(state).get(request_id, ())).text
+    return {
+        "agent_id": agent_id,
+        "request_id": request_id,
+        "title": "" if request is None else headline(seen["request"]),
+        "about": "" if request is None else request.about,
+        "story": seen["story"],
+        "missing": missing,
     }
 
 

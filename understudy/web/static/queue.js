@@ -1,0 +1,186 @@
+// Keys, the bar of a decision, and what of a request was seen. Everything works without it.
+(() => {
+  const root = document.documentElement;
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  root.dataset.script = "";
+
+  // ------------------------------------------------------------------- the list
+  const setRows = (rows) => {
+    if (rows) root.dataset.rows = rows;
+    else delete root.dataset.rows;
+  };
+  let kept = null; // a browser may keep nothing
+  try {
+    kept = localStorage;
+    setRows(kept.getItem("understudy.rows"));
+  } catch { /* it is not asked again */ }
+  const density = document.getElementById("density");
+  if (density) {
+    const say = () => density.setAttribute("aria-pressed", String(root.dataset.rows === "dense"));
+    density.hidden = false;
+    say();
+    density.addEventListener("click", () => {
+      setRows(root.dataset.rows === "dense" ? "" : "dense");
+      kept?.setItem("understudy.rows", root.dataset.rows ?? "");
+      say();
+    });
+  }
+  const live = document.getElementById("live");
+  if (live && live.querySelector("[data-waiting]")) {
+    new MutationObserver(() => {
+      const waiting = live.querySelector("[data-waiting]")?.dataset.waiting ?? "0";
+      const rest = document.title.replace(/^\(\d+\) /, "");
+      const title = waiting === "0" ? rest : `(${waiting}) ${rest}`;
+      if (document.title !== title) document.title = title;
+    }).observe(live, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-waiting"] });
+  }
+  const rows = () => all("#live .ask .line h2 a");
+  const rowOf = (element) => element?.closest?.(".ask");
+  const move = (by) => {
+    const links = rows();
+    const at = links.findIndex((link) => rowOf(link) === rowOf(document.activeElement));
+    const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : at + by];
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener("focusin", () => {
+    for (const row of all('.ask[aria-current="true"]')) row.removeAttribute("aria-current");
+    rowOf(document.activeElement)?.setAttribute("aria-current", "true");
+  });
+
+  // ------------------------------------------------------------------- a request
+  const bar = document.querySelector(".decision");
+  const end = document.getElementById("shown");
+  const LINES = 40;
+  const folds = new Set();
+  let unfold = () => {};
+  if (bar) {
+    new ResizeObserver(() => root.style.setProperty("--decision", `${bar.offsetHeight}px`)).observe(bar);
+  }
+  const approves = all("[data-approves]");
+  if (bar && end && approves.length) {
+    const more = bar.querySelector(".more");
+    const hadFolds = () => folds.size > 0;
+    const fold = (block) => {
+      const line = parseFloat(getComputedStyle(block).lineHeight) || 20;
+      const lines = Math.round(block.scrollHeight / line);
+      if (lines <= LINES || block.querySelector(".folded")) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "small";
+      button.textContent = `Show all of it (${lines} lines)`;
+      const one = { isOpen: false };
+      one.open = () => {
+        one.isOpen = true;
+        block.classList.remove("folded");
+        button.remove();
+        look();
+      };
+      button.addEventListener("click", one.open);
+      block.classList.add("folded");
+      block.after(button);
+      folds.add(one);
+    };
+    for (const block of all(".sides .text, .sides pre")) fold(block);
+    for (const block of all(".sides table.values")) fold(block);
+    let isReached = false;
+    let hadToScroll = false;
+    const say = () => {
+      const isSeen = isReached && [...folds].every((one) => one.isOpen);
+      more.hidden = isSeen;
+      for (const button of approves) button.disabled = !isSeen;
+      const how = !isSeen ? "" : hadFolds() ? "unfolded" : hadToScroll ? "scrolled" : "at_once";
+      for (const field of all('input[name="seen"]')) field.value = how;
+    };
+    const look = () => {
+      const bottom = window.innerHeight - bar.offsetHeight;
+      const place = end.getBoundingClientRect().top;
+      // From the top of the page: a browser may begin a page where it was left.
+      if (place + window.scrollY <= bottom) isReached = true;
+      else {
+        hadToScroll = true;
+        if (place <= bottom + 1) isReached = true;
+      }
+      say();
+    };
+    unfold = () => {
+      for (const one of folds) if (!one.isOpen) one.open();
+      const bottom = window.innerHeight - bar.offsetHeight;
+      window.scrollBy({ top: Math.max(0, end.getBoundingClientRect().top - bottom + 8), behavior: "instant" });
+      look();
+    };
+    more.querySelector("button").addEventListener("click", unfold);
+    addEventListener("scroll", look, { passive: true });
+    addEventListener("resize", look);
+    look();
+  }
+
+  // ------------------------------------------------------------------------ keys
+  const press = (key) => {
+    const button = bar?.querySelector(`[data-key="${key}"]`);
+    if (button && !button.disabled) button.click();
+  };
+  const open = (row, part) => {
+    const link = row?.querySelector(".line h2 a");
+    if (link) location.assign(link.href + part);
+  };
+  const edit = () => {
+    const form = document.getElementById("edit");
+    if (!form) return;
+    form.open = true;
+    form.scrollIntoView({ block: "start" });
+    form.querySelector("input:not([type=hidden]), textarea, select")?.focus();
+  };
+  const keys = {
+    j: { what: "the next request", list: () => move(1), request: () => document.getElementById("next")?.click() },
+    k: { what: "the one before", list: () => move(-1), request: () => document.getElementById("previous")?.click() },
+    a: { what: "approve (in the list: look at it)", list: (row) => open(row, ""), request: () => press("a") },
+    e: { what: "edit", list: (row) => open(row, "#edit"), request: edit },
+    r: { what: "reject: write why, then Enter", list: (row) => open(row, "#why"), request: () => document.getElementById("why")?.focus() },
+    x: { what: "choose it (on its page: show the rest)", list: (row) => row?.querySelector('input[name="chosen"]')?.click(), request: () => unfold() },
+    "?": { what: "these keys" },
+  };
+  const help = () => {
+    const dialog = document.createElement("dialog");
+    dialog.className = "keys";
+    dialog.setAttribute("aria-label", "Keys");
+    const list = document.createElement("dl");
+    for (const [key, { what }] of Object.entries(keys)) {
+      const term = document.createElement("dt");
+      const name = document.createElement("kbd");
+      name.textContent = key;
+      term.append(name);
+      const text = document.createElement("dd");
+      text.textContent = what;
+      list.append(term, text);
+    }
+    const close = document.createElement("button");
+    close.textContent = "Close";
+    close.addEventListener("click", () => dialog.close());
+    dialog.append(list, close);
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  };
+  const isTyped = (target) => target.closest("input:not([type=checkbox]), textarea, select, dialog, [contenteditable]");
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    const target = event.target instanceof Element ? event.target : document.body;
+    if (target.id === "why" && event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      bar?.querySelector('button[value="reject"]')?.click();
+      return;
+    }
+    if (isTyped(target)) {
+      if (event.key === "Escape") target.blur?.();
+      return;
+    }
+    if (event.repeat || !(event.key in keys)) return;
+    event.preventDefault();
+    if (event.key === "?") help();
+    else if (bar) keys[event.key].request();
+    else if (rows().length) keys[event.key].list(rowOf(document.activeElement));
+  });
+  if (bar && location.hash === "#edit") edit();
+  if (bar && location.hash === "#why") document.getElementById("why")?.focus();
+})();
