@@ -190,7 +190,7 @@ async def test_a_request_of_a_budget_names_it_in_the_inbox_and_on_its_page() -> 
         interrupted(await soon(runtime.spawn("desk", id="a").run("go")))
         asked = await only_request(client)
         assert (asked["budget"], asked["rule"]) == ("refunds", "")
-        assert "No room in the budget “refunds”" in (await client.get("/")).text
+        assert "no room in the budget “refunds”" in (await client.get("/")).text
         page = (await client.get(f"/agents/a/requests/{asked['id']}")).text
         assert "<strong>No room in the budget</strong> “refunds”" in page
         assert "The budget &#39;refunds&#39; (200 EUR a day in Europe/Berlin) has 200 EUR" in page

@@ -261,7 +261,7 @@ async def test_a_request_whose_tool_was_renamed_says_that_it_is_impossible_and_t
             assert shown == runtime.why_impossible(request)
             assert ("aliases=['pay']" in (shown or "")) is (not aliases)
             assert ("It cannot be approved" in text) is (not aliases)
-            assert ("It cannot be approved" in (await client.get("/")).text) is (not aliases)
+            assert ("cannot be approved" in (await client.get("/")).text) is (not aliases)
             (row,) = (await client.get("/api/pending")).json()["requests"]
             assert row["impossible"] == shown
             assert ("\nno approval: " in request_text(row)) is (not aliases)
@@ -404,7 +404,7 @@ async def test_a_doubt_has_three_choices_and_none_of_them_is_the_usual_one() -> 
         request_id = await asked(runtime, "c")
         page = (await client.get(f"/agents/c/requests/{request_id}")).text
         start = page.index('class="choices equal"')
-        choices = page[start : page.index("</form>", start)]
+        choices = page[start : page.index('class="decision"', start)]
         for title in ("It happened", "It did not happen: run it", "It did not happen: leave it"):
             assert f">{title}</h3>" in choices
         buttons = re.findall(r"<button ([^>]*)>", choices)

@@ -796,7 +796,10 @@ async def test_two_mounts_in_one_process_know_nothing_of_each_other() -> None:
             row = (await client.get("/proxy/deep/one/api/pending")).json()["requests"][0]
             page = f"/proxy/deep/one/agents/in-one/requests/{row['id']}"
             answer = await client.post(page, data={"decision": "approve", "digest": row["digest"]})
-            assert (answer.status_code, answer.headers["location"]) == (303, page)
+            assert (answer.status_code, answer.headers["location"]) == (
+                303,
+                f"{page}?then=stay",
+            )
 
 
 async def test_an_import_over_http_brings_no_decision_that_holds() -> None:

@@ -127,7 +127,7 @@ async def test_the_page_says_who_must_agree_who_voted_and_what_is_missing() -> N
             assert "approved</span> ann" in theirs
             assert "as agreed" in theirs
             assert 'value="approve"' in theirs
-            assert "Must agree: 2 of finance; ann voted, 1 more of finance is" in (
+            assert "2 of finance must agree: ann voted, 1 more of finance is" in (
                 (await bob.get("/")).text
             )
             assert "approved</span> ann" in (await bob.get("/agents/a1")).text
@@ -195,7 +195,7 @@ async def test_the_request_of_a_rule_shows_the_rule_and_what_the_call_is_about()
             rows = (await ann.get("/api/pending")).json()["requests"]
             assert sorted(each["rule"] for each in rows) == ["", "two of finance"]
             assert {each["summary"] for each in rows} == {"amount=7"}
-            assert "Rule “two of finance”" in (await ann.get("/")).text
+            assert "rule “two of finance”" in (await ann.get("/")).text
             of_rule = next(each for each in rows if each["rule"])
             page = await ann.get(f"/agents/{of_rule['agent_id']}/requests/{of_rule['id']}")
             assert "Asked by the rule</strong> “two of finance”" in page.text

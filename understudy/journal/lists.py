@@ -184,7 +184,7 @@ def place_where(query: AskQuery, of: AskedAt) -> tuple[str, str, str, list[Any]]
     # What waits no more came before all that was asked in the same microsecond.
     number = (
         "coalesce((SELECT n.no FROM asks n JOIN agents o ON o.key = n.agent WHERE o.agent_id = %s"  # noqa: S608 - of constants
-        f" AND {_IS_REQUEST.format('n')}), 0)"
+        f" AND n.kind = 'request' AND {_IS_REQUEST.format('n')}), 0)"
     )
     place = f"(%s, {number})"
     values += [of.time, of.agent_id, *_request_values(of.request_id)]

@@ -117,6 +117,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
     request_path = f"{AGENT}/requests/{{request_id}}"
     return [
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
+        Route("/bulk", _answered(site, bulk.bulk_of_queue), methods=["GET"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),

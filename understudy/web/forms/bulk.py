@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from understudy._base.request_summary import LEFT_OUT, why_alone
-from understudy.agent.standing import Standing, standing_of
+from understudy._base.request_summary import LEFT_OUT, headline, why_alone
+from understudy.agent.standing import standing_of
+from understudy.approvals import Vote, Voter
 from understudy.errors import UnderstudyError
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, Request
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
 from understudy.web.decide import take_all
+from understudy.web.forms.bulk_tables import tables_of
+from understudy.web.forms.request import seen_in
 from understudy.web.views.asks import doubts_about, voter
+from understudy.web.views.queue import Queue, page_of, queue_of
 from understudy.web.visit import Form, Visit
 
 MAX_CHOSEN = 500
+MOST = 200
+"""The requests of a queue that are shown beside each other, at most."""
+
+
+async def bulk_of_queue(visit: Visit) -> tuple[int, str, dict[str, Any]]:
+    """Show the first requests of a queue beside each other; what does not stand out is chosen."""
+    visit.need("decide")
+    queue = queue_of(visit)
+    found, after = await page_of(visit, queue, MOST)
+    user, now = await voter(visit), await visit.time()
+    rows = []
+    for at, pending in enumerate(found):
+        about = visit.about(pending.agent_id)
+        request, votes = pending.request, pending.votes
+        state = await about.state() if request.doubts else None
+        doubts = [] if state is None else await doubts_about(about, state, request)
+        row = _row(visit, pending.agent_id, request, doubts, votes, user, now, at)
+        rows.append(row)
+    return 200, "pages/bulk.html", _values(visit, rows, queue, is_cut=after is not None)
 
 
 async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
@@ -29,15 +53,45 @@ async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
     if form.get("decision") in ("approve", "reject") and form.get("confirmed") == "yes":
         return await _decided(visit, form, chosen)
     rows = await _rows(visit, chosen)
+    return 200, "pages/bulk.html", _values(visit, rows, queue_of(visit), is_chosen=True)
+
+
+def _values(
+    visit: Visit,
+    rows: list[dict[str, Any]],
+    queue: Queue,
+    *,
+    is_cut: bool = False,
+    is_chosen: bool = False,
+) -> dict[str, Any]:
+    """What the page shows.
+
+    Args:
+        visit: of the page.
+        rows: what is decided on, and what is left out.
+        queue: that the page leads back to.
+        is_cut: whether the queue has more.
+        is_chosen: whether a person has chosen each: then also what stands out is chosen.
+
+    """
     pending = [row for row in rows if row["request"] is not None and row["left_out"] is None]
+    tables = tables_of(pending)
     allowed = [
         word
         for word in ("approve", "reject")
         if pending and all(word in row["request"]["allowed"] for row in pending)
     ]
-    tools = Counter(row["request"]["tool_name"] for row in pending)
-    values = {"rows": rows, "allowed": allowed, "tools": tools.most_common(), "page": None}
-    return 200, "pages/bulk.html", values
+    return {
+        "tables": tables,
+        "left_out": [row for row in rows if row["request"] is None or row["left_out"] is not None],
+        "count": len(pending),
+        "odd": sum(bool(row["odd"]) for table in tables for row in table.rows),
+        "allowed": allowed,
+        "queue": queue,
+        "is_cut": is_cut,
+        "is_chosen": is_chosen,
+        "page": None,
+    }
 
 
 async def _decided(
@@ -45,12 +99,14 @@ async def _decided(
 ) -> tuple[int, str, dict[str, Any]]:
     note = form.get("note").strip() or None
     message = form.get("message").strip() or None
+    who: dict[str, Any] = {"by": visit.user.by, "note": note, "seen": seen_in(form)}
     if form.get("decision") == "approve":
-        decision = Decision(type="approve", by=visit.user.by, note=note)
+        decision = Decision(type="approve", **who)
     else:
-        decision = Decision(type="reject", message=message, by=visit.user.by, note=note)
+        decision = Decision(type="reject", message=message, **who)
     result = await take_all(visit, chosen, decision)
-    return 200, "pages/bulk_done.html", {"result": result, "decision": decision, "page": None}
+    values = {"result": result, "decision": decision, "queue": queue_of(visit), "page": None}
+    return 200, "pages/bulk_done.html", values
 
 
 def _chosen(form: Form) -> list[tuple[str, str, str]]:
@@ -78,25 +134,49 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 states[agent_id] = await about.state()
             except UnderstudyError:
                 states[agent_id] = None
-        state, shown, standing = states[agent_id], None, Standing()
-        for found in () if state is None else state.requests:
-            if state is not None and found.id == request_id and found.digest == digest:
-                doubts = await doubts_about(about, state, found)
-                shown = {**found.to_dict(), "doubts": doubts}
-                votes = votes_of(state).get(found.id, ())
-                standing = standing_of(found, found.approval, votes, user, now)
-        why = None if shown is None else why_alone(shown)
-        left_out = None if why is None else LEFT_OUT[why]
-        if left_out is None and standing.why_no_vote is not None:
-            left_out = f"you may not vote on it: {standing.why_no_vote}"
-        rows.append(
-            {
-                "agent_id": agent_id,
-                "request_id": request_id,
-                "value": f"{agent_id}/{request_id}/{digest}",
-                "request": None if shown is None else visit.redacted(shown, "requests", at),
-                "standing": standing.to_dict(),
-                "left_out": left_out,
-            }
-        )
+        state = states[agent_id]
+        asked = () if state is None else state.requests
+        found = next((r for r in asked if r.id == request_id and r.digest == digest), None)
+        if state is None or found is None:
+            rows.append(
+                {
+                    "agent_id": agent_id,
+                    "request_id": request_id,
+                    "request": None,
+                    "left_out": "it is not asked any more as it was shown",
+                }
+            )
+            continue
+        doubts = await doubts_about(about, state, found)
+        votes = votes_of(state).get(found.id, ())
+        rows.append(_row(visit, agent_id, found, doubts, votes, user, now, at))
     return rows
+
+
+def _row(
+    visit: Visit,
+    agent_id: str,
+    request: Request,
+    doubts: list[dict[str, Any]],
+    votes: Sequence[Vote],
+    user: Voter | None,
+    now: datetime,
+    at: int,
+) -> dict[str, Any]:
+    """A request as the user may see it, with why it is left out, or None."""
+    data = {**request.to_dict(), "doubts": doubts}
+    standing = standing_of(request, request.approval, votes, user, now)
+    why = why_alone(data)
+    left_out = None if why is None else LEFT_OUT[why]
+    if left_out is None and standing.why_no_vote is not None:
+        left_out = f"you may not vote on it: {standing.why_no_vote}"
+    seen = visit.redacted(data, "requests", at)
+    return {
+        "agent_id": agent_id,
+        "request_id": request.id,
+        "value": f"{agent_id}/{request.id}/{request.digest}",
+        "request": seen,
+        "title": headline(seen),
+        "standing": standing.to_dict(),
+        "left_out": left_out,
+    }

@@ -63,9 +63,7 @@ async def request_values(
     queue = queue_of(visit)
     values: dict[str, Any] = {"queue": queue, "place": None, "last": await last_of(visit)}
     if visit.shown is not None:
-        values["place"] = await place_in(
-            visit, queue, visit.shown, is_pending=data["is_pending"]
-        )
+        values["place"] = await place_in(visit, queue, visit.shown, is_pending=data["is_pending"])
     if data["is_pending"] and data["request"] is not None:
         values |= form_values(visit, data, typed, error)
     return values
@@ -149,7 +147,7 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             decision = _plain_decision(visit, form, given)
         except ValueError as error:
             return await _again(visit, form, 422, error=str(error))
-    decision = replace(decision, seen=_seen(form))
+    decision = replace(decision, seen=seen_in(form))
     # Before the decision: the request has its place in the queue until then.
     following = await next_of(visit) if form.get("then") == "next" else None
     try:
@@ -182,7 +180,7 @@ def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:
     return f"{path}?{urlencode(query)}"
 
 
-def _seen(form: Form) -> Seen | None:
+def seen_in(form: Form) -> Seen | None:
     """How the script of the page says that the request was shown; without script it says nothing.
 
     Raises:

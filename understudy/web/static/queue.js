@@ -50,7 +50,9 @@
 
   // ------------------------------------------------------------------- a request
   const bar = document.querySelector(".decision");
-  const end = document.getElementById("shown");
+  // What is decided on ends at these places: the arguments, and beside them what else is said of them.
+  const ends = all(".shown");
+  const lowest = () => Math.max(...ends.map((end) => end.getBoundingClientRect().top));
   const LINES = 40;
   const folds = new Set();
   let unfold = () => {};
@@ -58,7 +60,7 @@
     new ResizeObserver(() => root.style.setProperty("--decision", `${bar.offsetHeight}px`)).observe(bar);
   }
   const approves = all("[data-approves]");
-  if (bar && end && approves.length) {
+  if (bar && ends.length && approves.length) {
     const more = bar.querySelector(".more");
     const hadFolds = () => folds.size > 0;
     const fold = (block) => {
@@ -86,15 +88,17 @@
     let isReached = false;
     let hadToScroll = false;
     const say = () => {
-      const isSeen = isReached && [...folds].every((one) => one.isOpen);
+      const isSeen = isReached;
       more.hidden = isSeen;
       for (const button of approves) button.disabled = !isSeen;
       const how = !isSeen ? "" : hadFolds() ? "unfolded" : hadToScroll ? "scrolled" : "at_once";
       for (const field of all('input[name="seen"]')) field.value = how;
     };
     const look = () => {
+      // The end of what is folded is not the end.
+      if (![...folds].every((one) => one.isOpen)) return say();
       const bottom = window.innerHeight - bar.offsetHeight;
-      const place = end.getBoundingClientRect().top;
+      const place = lowest();
       // From the top of the page: a browser may begin a page where it was left.
       if (place + window.scrollY <= bottom) isReached = true;
       else {
@@ -106,7 +110,7 @@
     unfold = () => {
       for (const one of folds) if (!one.isOpen) one.open();
       const bottom = window.innerHeight - bar.offsetHeight;
-      window.scrollBy({ top: Math.max(0, end.getBoundingClientRect().top - bottom + 8), behavior: "instant" });
+      window.scrollBy({ top: Math.max(0, lowest() - bottom + 8), behavior: "instant" });
       look();
     };
     more.querySelector("button").addEventListener("click", unfold);
@@ -115,10 +119,24 @@
     look();
   }
 
+  // ---------------------------------------------------------------- many at once
+  const counts = all("[data-ticked]");
+  if (counts.length) {
+    const say = () => {
+      const ticked = all('main input[name="chosen"]').filter((box) => box.checked).length;
+      for (const count of counts) count.textContent = String(ticked);
+    };
+    document.addEventListener("change", say);
+    say();
+  }
+
   // ------------------------------------------------------------------------ keys
-  const press = (key) => {
-    const button = bar?.querySelector(`[data-key="${key}"]`);
-    if (button && !button.disabled) button.click();
+  const reason = () => document.querySelector('form textarea[data-key="r"]');
+  const press = () => {
+    const button = bar.querySelector('[data-key="a"]');
+    if (button) return button.disabled ? undefined : button.click();
+    // A question has no approval: its answer is typed, and sent by Ctrl+Enter.
+    document.querySelector("#answer, #decision")?.querySelector(".card input:not([type=hidden]), .card textarea, .card select")?.focus();
   };
   const open = (row, part) => {
     const link = row?.querySelector(".line h2 a");
@@ -134,9 +152,9 @@
   const keys = {
     j: { what: "the next request", list: () => move(1), request: () => document.getElementById("next")?.click() },
     k: { what: "the one before", list: () => move(-1), request: () => document.getElementById("previous")?.click() },
-    a: { what: "approve (in the list: look at it)", list: (row) => open(row, ""), request: () => press("a") },
+    a: { what: "approve, or write an answer and send it by Ctrl+Enter (in the list: look at it)", list: (row) => open(row, ""), request: press },
     e: { what: "edit", list: (row) => open(row, "#edit"), request: edit },
-    r: { what: "reject: write why, then Enter", list: (row) => open(row, "#why"), request: () => document.getElementById("why")?.focus() },
+    r: { what: "reject: write why, then Enter", list: (row) => open(row, "#why"), request: () => reason()?.focus() },
     x: { what: "choose it (on its page: show the rest)", list: (row) => row?.querySelector('input[name="chosen"]')?.click(), request: () => unfold() },
     "?": { what: "these keys" },
   };
@@ -164,13 +182,21 @@
   };
   const isTyped = (target) => target.closest("input:not([type=checkbox]), textarea, select, dialog, [contenteditable]");
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     const target = event.target instanceof Element ? event.target : document.body;
-    if (target.id === "why" && event.key === "Enter" && !event.shiftKey) {
+    const isSent = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+    if (event.altKey || event.isComposing) return;
+    if (target === reason() && event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
-      bar?.querySelector('button[value="reject"]')?.click();
+      target.form.querySelector('button[value="reject"]')?.click();
       return;
     }
+    if (isSent && isTyped(target) && target.form?.method === "post") {
+      const choice = target.closest(".choice") ?? target.form;
+      event.preventDefault();
+      choice.querySelector('button[name="decision"]:enabled, button.good:enabled')?.click();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey) return;
     if (isTyped(target)) {
       if (event.key === "Escape") target.blur?.();
       return;
@@ -182,5 +208,5 @@
     else if (rows().length) keys[event.key].list(rowOf(document.activeElement));
   });
   if (bar && location.hash === "#edit") edit();
-  if (bar && location.hash === "#why") document.getElementById("why")?.focus();
+  if (bar && location.hash === "#why") reason()?.focus();
 })();

@@ -31,6 +31,8 @@ FIRST_REVIEWS = 10
 async def inbox(visit: Visit) -> dict[str, Any]:
     """The requests that wait, in pages."""
     queue = queue_of(visit)
+    # Race: what is asked between the two is in the list, and the next look counts it.
+    counts = await counts_of(visit, queue)
     found, after = await page_of(visit, queue, visit.limit(50))
     user = await voter(visit) if any(each.request.approval for each in found) else None
     now = await visit.time()
@@ -42,7 +44,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
         "requests": rows,
         "reviews": await _first_reviews(visit),
         "next": after,
-        "counts": await counts_of(visit, queue),
+        "counts": counts,
         "filters": queue.filters,
     }
 

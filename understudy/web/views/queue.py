@@ -147,7 +147,6 @@ async def place_in(
     return {
         "before": place.before,
         "is_in": is_pending,
-        "is_in": True,
         "total": counts.total(**queue.groups),
         "previous": place.previous,
         "next": place.next,

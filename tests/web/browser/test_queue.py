@@ -1,0 +1,211 @@
+"""A queue of requests in a real browser: keys, what was seen, the next request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.web_queue import fill, hundred, queue_agents
+from tests.support.web_server import served
+from tests.support.web_site import logged_in
+from understudy import Runtime
+from understudy.web import ui
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+SECONDS = 60
+DESKTOP = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+
+class Desk:
+    """A desk with requests, and its pages."""
+
+    def __init__(self, runtime: Runtime, url: str, done: list[tuple[str, Any]]) -> None:
+        self.runtime = runtime
+        self.url = url
+        self.done = done
+
+    def waiting(self) -> list[Any]:
+        return list(self.runtime.pending().get(timeout=SECONDS))
+
+    def fill(self, count: int) -> None:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(asyncio.run, fill(self.runtime, count)).result(SECONDS)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    done: list[tuple[str, Any]] = []
+    with (
+        Runtime(queue_agents(done), feed=True) as runtime,
+        served(ui(runtime, auth=logged_in("ann"), title="Support desk")) as url,
+    ):
+        yield Desk(runtime, url, done)
+
+
+@pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
+def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    opened = browser.new_page(viewport=request.param)
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    yield opened
+    opened.close()
+    assert errors == []
+
+
+def in_view(page: Page, selector: str) -> bool:
+    box = page.locator(selector).bounding_box()
+    size = page.viewport_size
+    assert box is not None
+    assert size is not None
+    return box["y"] >= 0 and box["y"] + box["height"] <= size["height"]
+
+
+def first(page: Page, desk: Desk, tool: str = "") -> None:
+    page.goto(f"{desk.url}/{'?tool=' + tool if tool else ''}")
+    page.locator("#live .ask h2 a").first.click()
+    page.wait_for_url("**/requests/*")
+
+
+def test_a_hundred_mixed_requests_take_a_load_each_and_a_key_or_two(desk: Desk, page: Page) -> None:
+    desk.fill(100)
+    first(page, desk)
+    keys = 0
+    loads: list[int] = []
+    page.on("domcontentloaded", lambda _: loads.append(1))
+    for at, (_, tool, _) in enumerate(hundred()):
+        assert in_view(page, ".decision"), at
+        assert page.locator(".place .number").inner_text() == f"1 of {100 - at}"
+        approve = page.locator('.decision [data-key="a"]')
+        if tool in ("which_account", "book"):
+            given = ["r", "Enter"]
+        elif approve.is_disabled():
+            given = ["x", "a"]
+        else:
+            given = ["a"]
+        assert len(given) <= 2
+        with page.expect_navigation():
+            for key in given:
+                page.keyboard.press(key)
+        keys += len(given)
+        assert page.evaluate("window.scrollY") == 0
+    assert page.url.startswith(f"{desk.url}/?last=")
+    assert len(loads) == 100
+    assert keys < 150
+    assert desk.waiting() == []
+    assert "Nothing waits for an answer" in page.inner_text("main")
+
+
+def test_approve_is_off_until_all_was_on_the_screen_and_the_record_says_how(
+    desk: Desk, page: Page
+) -> None:
+    desk.fill(4)
+    first(page, desk, "send_letter")
+    approve = page.locator('.decision [data-key="a"]')
+    assert approve.is_disabled()
+    page.keyboard.press("a")
+    assert len(desk.waiting()) == 4
+    for button in page.get_by_role("button", name="Show all of it").all():
+        button.click()
+    assert approve.is_disabled(), "its end was not on the screen"
+    page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_function("!document.querySelector('[data-key=a]').disabled")
+    with page.expect_navigation():
+        page.keyboard.press("a")
+    refund = desk.waiting()[0]
+    page.goto(f"{desk.url}/agents/{refund.agent_id}/requests/{refund.request.id}")
+    with page.expect_navigation():
+        page.keyboard.press("a")
+    (letter,) = desk.runtime.get("letters-00003").decisions().get(timeout=SECONDS)
+    assert letter.decision.seen == "unfolded"
+    (paid,) = desk.runtime.get(refund.agent_id).decisions().get(timeout=SECONDS)
+    assert paid.decision.seen == "at_once"
+
+
+def test_the_filter_is_kept_and_the_next_page_says_what_came_of_the_last_request(
+    desk: Desk, page: Page
+) -> None:
+    desk.fill(12)
+    first(page, desk, "refund")
+    with page.expect_navigation():
+        page.keyboard.press("j")
+    assert page.locator(".place .number").inner_text() == "2 of 9"
+    with page.expect_navigation():
+        page.keyboard.press("k")
+    with page.expect_navigation():
+        page.keyboard.press("a")
+    assert "tool=refund" in page.url
+    assert page.locator(".last").inner_text() == "Refund 20.00 EUR to Ada Lovelace: ann approved it."
+    assert page.locator("h1").inner_text().startswith("Refund 21.37 EUR to Grace Hopper")
+    page.locator("#queue").click()
+    page.wait_for_url("**/?tool=refund")
+    assert page.locator("#live .ask").count() == 8
+
+
+def test_keys_act_on_the_focused_request_of_the_list_alone(desk: Desk, page: Page) -> None:
+    desk.fill(3)
+    page.goto(desk.url)
+    page.keyboard.press("a")
+    page.keyboard.press("x")
+    assert page.url == f"{desk.url}/", "no request has the focus"
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert page.locator('input[name="chosen"]:checked').count() == 1
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog", name="Keys").is_visible()
+    page.keyboard.press("Escape")
+    page.locator("#search").focus()
+    page.keyboard.type("ada")
+    assert page.locator("#search").input_value() == "ada"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?search=ada*")
+    assert page.locator("#live .ask").count() == 1
+
+
+def test_without_script_nothing_is_folded_and_the_bar_stands_below_all_that_is_shown(
+    desk: Desk, browser: Browser
+) -> None:
+    desk.fill(4)
+    context = browser.new_context(java_script_enabled=False, viewport=PHONE)
+    plain = context.new_page()
+    letter = next(each for each in desk.waiting() if each.request.tool_name == "send_letter")
+    plain.goto(f"{desk.url}/agents/{letter.agent_id}/requests/{letter.request.id}")
+    bar, end = (plain.locator(each).bounding_box() for each in (".decision", ".shown >> nth=0"))
+    assert bar is not None
+    assert end is not None
+    assert end["y"] < bar["y"]
+    assert end["y"] > 3000, "all 60 paragraphs are there"
+    plain.get_by_role("button", name="Approve").click()
+    (decided,) = desk.runtime.get(letter.agent_id).decisions().get(timeout=SECONDS)
+    assert decided.decision.seen is None
+    assert "Letter to Barbara Liskov: Parcel 3" in plain.locator(".last").inner_text()
+    context.close()
+
+
+def test_many_are_decided_as_a_table_where_what_stands_out_is_not_chosen(
+    desk: Desk, page: Page
+) -> None:
+    desk.fill(60)
+    page.goto(f"{desk.url}/?tool=refund")
+    page.get_by_role("link", name="as a table").click()
+    page.wait_for_url("**/bulk*")
+    refunds = len([each for each in desk.waiting() if each.request.tool_name == "refund"])
+    assert page.locator('input[name="chosen"]').count() == refunds
+    assert page.locator(".odd-row").count() == 1
+    assert page.locator(".odd-row input").is_checked() is False
+    assert in_view(page, ".decision")
+    assert page.locator(".decision .good").is_disabled()
+    page.keyboard.press("x")
+    with page.expect_navigation():
+        page.keyboard.press("a")
+    assert page.locator("h1").inner_text() == f"{refunds - 1} recorded, 0 refused"
+    (left,) = [each for each in desk.waiting() if each.request.tool_name == "refund"]
+    assert left.request.arguments["amount"] == 4900.0
