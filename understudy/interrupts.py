@@ -322,8 +322,8 @@ class Request:
     display: str | dict[str, Any] | None = None
     """What the gate's `display` returned, to be shown in addition to the arguments."""
     title_format: str = ""
-    """Its title, such as `Refund {amount} to {customer}`, in which a name stands for an argument or
-    a value of the question; empty where the application gives none. `title` has the values."""
+    """Its title, such as `Refund {amount} to {customer}`, in which a name stands for a value of the
+    question or an argument; empty where the application gives none. `title` has the values."""
     payload: Any = None
     """For a question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
@@ -395,7 +395,7 @@ class Request:
     @property
     def title(self) -> str:
         """What the application calls it, in a line; empty where it says nothing."""
-        return filled_title(self.title_format, self.arguments, self.payload)
+        return filled_title(self.title_format, self.payload, self.arguments)
 
     @property
     def about(self) -> str:

@@ -14,8 +14,8 @@ from understudy.tools import OutcomeUnknown
 
 CUSTOMERS = ("Ada Lovelace", "Grace Hopper", "Alan Turing", "Barbara Liskov", "Edsger Dijkstra")
 PARAGRAPH = (
-    "Thank you for your patience. We have looked into the parcel that arrived open, and the carrier "
-    "has confirmed the damage. "
+    "Thank you for your patience. We have looked into the parcel that arrived open, and the "
+    "carrier has confirmed the damage. "
 )
 
 
@@ -77,7 +77,6 @@ def queue_agents(done: list[tuple[str, Any]]) -> list[Agent[Any, Any]]:
     ]
 
 
-
 def _calls() -> ScriptedModel:
     """A model that makes the call which its prompt has as JSON: the tool, and the arguments."""
 
@@ -91,7 +90,7 @@ def _calls() -> ScriptedModel:
 
 
 def hundred(count: int = 100) -> list[tuple[str, str, dict[str, Any]]]:
-    """Calls for so many requests: definition, tool, arguments. Every tenth is longer than a page."""
+    """Calls for so many requests: definition, tool, arguments. Each tenth is longer than a page."""
     found: list[tuple[str, str, dict[str, Any]]] = []
     for at in range(count):
         who = CUSTOMERS[at % len(CUSTOMERS)]

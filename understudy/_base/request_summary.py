@@ -17,7 +17,7 @@ def headline(request: Mapping[str, Any]) -> str:
     kind, display, payload = request["kind"], request.get("display"), request.get("payload")
     title = request.get("title_format") or ""
     if isinstance(title, str) and title:
-        return filled_title(title, request["arguments"], payload)
+        return filled_title(title, payload, request["arguments"])
     if kind == "doubt":  # what it displays says how to answer, and not what it is about
         return ""
     if isinstance(display, str) and display.strip():

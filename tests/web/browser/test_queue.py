@@ -142,7 +142,9 @@ def test_the_filter_is_kept_and_the_next_page_says_what_came_of_the_last_request
     with page.expect_navigation():
         page.keyboard.press("a")
     assert "tool=refund" in page.url
-    assert page.locator(".last").inner_text() == "Refund 20.00 EUR to Ada Lovelace: ann approved it."
+    assert (
+        page.locator(".last").inner_text() == "Refund 20.00 EUR to Ada Lovelace: ann approved it."
+    )
     assert page.locator("h1").inner_text().startswith("Refund 21.37 EUR to Grace Hopper")
     page.locator("#queue").click()
     page.wait_for_url("**/?tool=refund")
