@@ -153,8 +153,9 @@ class PendingGroup:
     """Empty where they are about no tool."""
     agent: str
     """The name of the definition of the agents that ask."""
-    within: int | None
-    """The seconds within which they expire: the fewest of 1,800, 3,600 and 14,400; else None."""
+    within: float | None
+    """The seconds within which they expire: the fewest of 1,800, 3,600 and 14,400, and of what was
+    asked for; else None."""
     count: int
 
 

@@ -251,31 +251,36 @@ class StoreViews(ABC):
             words=_words(search),
         )
 
-    def count_pending(self, *, search: str | None = None) -> Future[PendingCounts]:
+    def count_pending(
+        self, *, within: Seconds | None = None, search: str | None = None
+    ) -> Future[PendingCounts]:
         """How many requests of all agents wait for a person, in groups of equal ones.
 
         It activates and loads no agent.
 
         Args:
+            within: seconds, or a timedelta, by which is counted as well what expires.
             search: as of `pending`.
 
         Raises:
-            UsageError: if `search` is no text.
+            UsageError: if an argument is wrong; it names the argument.
 
         """
         query = AskQuery(words=_words(search))
+        span = None if within is None else checked_delay(within, what="count_pending(within=...)")
+        seconds = sorted({*URGENCIES, *(() if span is None else (span.total_seconds(),))})
 
         async def count() -> PendingCounts:
             await self._ready()
             now = self._clock.now()
-            times = [now + timedelta(seconds=seconds) for seconds in URGENCIES]
+            times = [now + timedelta(seconds=each) for each in seconds]
             return PendingCounts(
                 tuple(
                     PendingGroup(
                         kind=each.request_kind,
                         tool=each.tool,
                         agent=each.agent,
-                        within=(*URGENCIES, None)[each.time],
+                        within=(*seconds, None)[each.time],
                         count=each.size,
                     )
                     for each in await self._store.count_asks(query, times)

@@ -240,7 +240,7 @@ async def last_of(visit: Visit) -> dict[str, Any] | None:
     if request is None:
         try:
             story, request = await story_of(about, request_id, state)
-        except Refused:
+        except (Refused, UnderstudyError):
             return None
     seen = visit.redacted(
         {"request": None if request is None else request.to_dict(), "story": story}

@@ -116,7 +116,9 @@ async def counts_of(visit: Visit, queue: Queue) -> dict[str, Any]:
     """
     is_own = visit.site.redaction.is_on and queue.search is not None
     search = None if is_own else queue.search
-    counts: PendingCounts = await visit.wait(visit.source.count_pending(search=search))
+    counts: PendingCounts = await visit.wait(
+        visit.source.count_pending(within=queue.within, search=search)
+    )
     groups = queue.groups
     return {
         "total": None if is_own else counts.total(**groups),
@@ -143,7 +145,7 @@ async def place_in(
     place: PendingPlace = await visit.wait(
         visit.source.pending_place(visit.agent_id, request, **cast("Any", queue.filters))
     )
-    counts = await visit.wait(visit.source.count_pending(search=queue.search))
+    counts = await visit.wait(visit.source.count_pending(within=queue.within, search=queue.search))
     return {
         "before": place.before,
         "is_in": is_pending,
