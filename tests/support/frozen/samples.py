@@ -420,7 +420,12 @@ def halt(key: str) -> Request:
 
 
 EDITED = Decision(
-    type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
+    type="edit",
+    arguments={"n": 2},
+    by="ada",
+    note="less",
+    completed={"n": 2, "key": "k1"},
+    seen="scrolled",
 )
 REJECTED = Decision(
     type="reject", message="never", grant=ALWAYS, by="bob", note="policy", origin="executor"
@@ -634,7 +639,7 @@ def _questions() -> Iterator[r.Record]:
         request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"}, login=LOGIN
     )
     yield r.Requested(
-        request=request("q0b", "run-1.0.0", display="Really?"),
+        request=request("q0b", "run-1.0.0", display="Really?", title_format="Ask {n}"),
         replaces=("q0",),
         call_arguments={"n": 2, "key": "k1"},
         not_entered=True,
