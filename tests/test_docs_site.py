@@ -129,6 +129,37 @@ def test_a_picture_is_there_for_both_schemes() -> None:
     )
 
 
+def test_a_picture_by_width_and_scheme_is_there_for_both_schemes_of_the_switch() -> None:
+    dark = '<source media="(max-width: 600px) and (prefers-color-scheme: dark)" srcset='
+    text = f"""<picture>
+  {dark}"pictures/a-phone-dark.png">
+  <source media="(max-width: 600px)" srcset="pictures/a-phone-light.png">
+  <source media="(prefers-color-scheme: dark)" srcset="pictures/a-dark.png">
+  <img alt="An a" src="pictures/a-light.png">
+</picture>
+"""
+    shown, _ = rewritten(text, "docs/index.md")
+    assert shown.splitlines() == [
+        f'<picture><source media="(max-width: 600px)" srcset="pictures/a-phone-{scheme}.png">'
+        f'<img alt="An a" src="pictures/a-{scheme}.png#only-{scheme}"></picture>'
+        for scheme in ("light", "dark")
+    ]
+
+
+def test_each_picture_of_a_page_is_there_in_both_schemes() -> None:
+    drawn = {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
+    found = 0
+    for page in [*pages(), "README.md"]:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for block in re.findall(r"<picture>.*?</picture>", text, re.DOTALL):
+            found += 1
+            files = re.findall(r'pictures/([\w.-]+)"', block)
+            assert {name for name in files if name not in drawn} == set(), page
+            both = [re.sub("-(light|dark)", "-*", name) for name in files if "-" in name]
+            assert all(both.count(name) == 2 for name in both), f"{page}: {files}"
+    assert found, "nothing is checked"
+
+
 def test_an_anchor_in_a_heading_becomes_that_of_the_heading() -> None:
     text, _ = rewritten('### <a id="r1"></a>It ends (R1)\n\nSee [R1](#r1).', "docs/rules.md")
     assert text == "### It ends (R1) {: #r1 }\n\nSee [R1](#r1)."
