@@ -18,6 +18,7 @@ import pytest
 from docs.building.check import foreign, undescribed
 from docs.building.llms import config, in_nav, write_llms
 from docs.building.reference import public_modules, public_names, reference_pages
+from docs.building.search import found, unfound
 from docs.building.stage import ROOT, pages, rewritten, site_path
 
 NAV = [path for _, path in in_nav(config(ROOT)["nav"])]
@@ -168,6 +169,39 @@ def test_an_anchor_in_a_heading_becomes_that_of_the_heading() -> None:
 def test_what_is_fenced_stays_as_it_is() -> None:
     text = "```python\nx = [a](../README.md)\n```\n"
     assert rewritten(text, "docs/why.md") == (text, set())
+
+
+# --------------------------------------------------------------------------- the search
+
+
+def sections() -> list[dict[str, str]]:
+    """The sections of all pages, in the form of the index that the search of the site has."""
+    found = []
+    for page in pages():
+        path = (site_path(page) or "").removesuffix(".md") + ".html"
+        text = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        for part in re.split(r"^#{1,3} ", text, flags=re.MULTILINE)[1:]:
+            heading, _, said = part.partition("\n")
+            given = ANCHOR.match(heading)
+            title = ANCHOR.sub("", heading)
+            slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            anchor = "" if text.startswith(f"# {heading}\n") else f"#{given[1] if given else slug}"
+            found.append({"location": f"{path}{anchor}", "title": title, "text": said})
+    return found
+
+
+def test_what_people_look_for_is_among_the_first_results() -> None:
+    """`make docs` asks the real index of the search the same."""
+    assert list(unfound(sections())) == []
+
+
+def test_what_nobody_has_written_is_not_found() -> None:
+    known = sections()
+    without = [each for each in known if not each["location"].startswith("inbox.html")]
+    missing = list(unfound(without))
+    assert "The search for 'snooze' does not find" in " ".join(missing)
+    assert len(missing) >= 8
+    assert found(known, "zeppelin inbox") == []
 
 
 # ---------------------------------------------------------------- the reference, checks
