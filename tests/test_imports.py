@@ -1,6 +1,6 @@
 """What is imported: by the library no more than an `Agent` needs, by tests what is in support.
 
-Rules: O4.
+Rules: O4, U20.
 """
 
 from __future__ import annotations

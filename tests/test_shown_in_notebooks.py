@@ -1,4 +1,7 @@
-"""What a notebook shows of outcomes, requests and states: it all, escaped, in its own colours."""
+"""What a notebook shows of outcomes, requests and states: it all, escaped, in its own colours.
+
+Rules: U20.
+"""
 
 from __future__ import annotations
 
