@@ -20,7 +20,7 @@ LOOKED_FOR: Mapping[str, str] = {
     "snooze": "inbox.html#together-claim-comment-snooze-assign",
     "notifications": "inbox.html#notifications",
     "approve from slack": "inbox.html#notifications",
-    "attention": "inbox.html#attention",
+    "attention": "inbox.html",
     "approve many at once": "inbox.html#many-at-once-and-groups",
     "in doubt": "inbox.html#in-doubt",
     "grafana dashboard": "telemetry.html#dashboard-and-alerts",
