@@ -64,7 +64,8 @@ test-lowest: $(VENV)/.ready  ## the unmarked tests with the lowest versions of p
 test-node: $(VENV)/.node  ## the tests marked node: clients that are not ours, under Node
 	$(BIN)/python -m pytest -m node tests/node
 
-pictures: $(VENV)/.browser  ## the pictures of the pages, for the docs
+pictures: $(VENV)/.browser  ## the pictures of the docs: those that are drawn, and those of the pages
+	$(BIN)/python -m docs.pictures.draw
 	$(BIN)/python -m tests.support.web_pictures docs/pictures
 
 docs: $(VENV)/.docs  ## the site of the documentation, in site/; each warning is an error

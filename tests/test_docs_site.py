@@ -18,6 +18,7 @@ import pytest
 from docs.building.check import foreign, undescribed
 from docs.building.llms import config, in_nav, write_llms
 from docs.building.reference import public_modules, public_names, reference_pages
+from docs.building.search import found, unfound
 from docs.building.stage import ROOT, pages, rewritten, site_path
 
 NAV = [path for _, path in in_nav(config(ROOT)["nav"])]
@@ -129,6 +130,37 @@ def test_a_picture_is_there_for_both_schemes() -> None:
     )
 
 
+def test_a_picture_by_width_and_scheme_is_there_for_both_schemes_of_the_switch() -> None:
+    dark = '<source media="(max-width: 600px) and (prefers-color-scheme: dark)" srcset='
+    text = f"""<picture>
+  {dark}"pictures/a-phone-dark.png">
+  <source media="(max-width: 600px)" srcset="pictures/a-phone-light.png">
+  <source media="(prefers-color-scheme: dark)" srcset="pictures/a-dark.png">
+  <img alt="An a" src="pictures/a-light.png">
+</picture>
+"""
+    shown, _ = rewritten(text, "docs/index.md")
+    assert shown.splitlines() == [
+        f'<picture><source media="(max-width: 600px)" srcset="pictures/a-phone-{scheme}.png">'
+        f'<img alt="An a" src="pictures/a-{scheme}.png#only-{scheme}"></picture>'
+        for scheme in ("light", "dark")
+    ]
+
+
+def test_each_picture_of_a_page_is_there_in_both_schemes() -> None:
+    drawn = {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
+    found = 0
+    for page in [*pages(), "README.md"]:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for block in re.findall(r"<picture>.*?</picture>", text, re.DOTALL):
+            found += 1
+            files = re.findall(r'pictures/([\w.-]+)"', block)
+            assert {name for name in files if name not in drawn} == set(), page
+            both = [re.sub("-(light|dark)", "-*", name) for name in files if "-" in name]
+            assert all(both.count(name) == 2 for name in both), f"{page}: {files}"
+    assert found, "nothing is checked"
+
+
 def test_an_anchor_in_a_heading_becomes_that_of_the_heading() -> None:
     text, _ = rewritten('### <a id="r1"></a>It ends (R1)\n\nSee [R1](#r1).', "docs/rules.md")
     assert text == "### It ends (R1) {: #r1 }\n\nSee [R1](#r1)."
@@ -137,6 +169,39 @@ def test_an_anchor_in_a_heading_becomes_that_of_the_heading() -> None:
 def test_what_is_fenced_stays_as_it_is() -> None:
     text = "```python\nx = [a](../README.md)\n```\n"
     assert rewritten(text, "docs/why.md") == (text, set())
+
+
+# --------------------------------------------------------------------------- the search
+
+
+def sections() -> list[dict[str, str]]:
+    """The sections of all pages, in the form of the index that the search of the site has."""
+    found = []
+    for page in pages():
+        path = (site_path(page) or "").removesuffix(".md") + ".html"
+        text = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        for part in re.split(r"^#{1,3} ", text, flags=re.MULTILINE)[1:]:
+            heading, _, said = part.partition("\n")
+            given = ANCHOR.match(heading)
+            title = ANCHOR.sub("", heading)
+            slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            anchor = "" if text.startswith(f"# {heading}\n") else f"#{given[1] if given else slug}"
+            found.append({"location": f"{path}{anchor}", "title": title, "text": said})
+    return found
+
+
+def test_what_people_look_for_is_among_the_first_results() -> None:
+    """`make docs` asks the real index of the search the same."""
+    assert list(unfound(sections())) == []
+
+
+def test_what_nobody_has_written_is_not_found() -> None:
+    known = sections()
+    without = [each for each in known if not each["location"].startswith("inbox.html")]
+    missing = list(unfound(without))
+    assert "The search for 'snooze' does not find" in " ".join(missing)
+    assert len(missing) >= 8
+    assert found(known, "zeppelin inbox") == []
 
 
 # ---------------------------------------------------------------- the reference, checks

@@ -1,6 +1,6 @@
 """What is imported: by the library no more than an `Agent` needs, by tests what is in support.
 
-Rules: O4.
+Rules: O4, U20.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 from tests.support.sources import ROOT, sources
 
 LATER = (
+    "understudy._base.notebook_html",
     "understudy.actors",
     "understudy.loop_actors.future",
     "understudy.loop_actors.supervisor",
@@ -25,6 +26,7 @@ LATER = (
     "understudy.journal.lists",
     "understudy.journal.sqlite",
     "understudy.journal.postgres",
+    "understudy.state.notebook_html",
     "understudy.history",
     "understudy.actors.agent.cron",
     "understudy.modes.steps.model_call.ask_separately",

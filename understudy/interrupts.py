@@ -421,6 +421,24 @@ class Request:
         data = _request_adapter().dump_python(self, mode="json", exclude={"salt"})
         return cast("dict[str, Any]", data)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: what a person decides on, escaped, and with nothing cut."""
+        from understudy._base import notebook_html as h
+
+        parts = [h.shown(value) for value in (self.display, self.payload) if value is not None]
+        parts.append(h.table(self.arguments))
+        for doubt in self.doubts:
+            what = "in doubt" if doubt.status == "in_doubt" else "made"
+            parts.append(h.warning(f"An equal call is {what}, since {h.at(doubt.since)}."))
+            parts.append(h.words(doubt.reason))
+        parts += [h.quiet("made before", each.outcome, each.content) for each in self.earlier]
+        parts.append(h.quiet(self.asked_again))
+        needs = "" if self.approval is None else f"needs {tally(self.approval, ()).text}"
+        expires = "" if self.expires_at is None else f"expires at {h.at(self.expires_at)}"
+        parts.append(h.quiet(f"may be: {', '.join(self.allowed)}", needs, expires, h.code(self.id)))
+        about = f"{self.kind} of {' › '.join(self.agent_path)}"
+        return h.card(self.about, about, parts, colour=h.WAITS)
+
 
 class Interrupt(Exception):
     """Raised by a tool, or a middleware, that needs an answer from outside before it can continue.

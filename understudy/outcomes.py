@@ -16,6 +16,7 @@ from pydantic_ai.messages import FinishReason, ModelRequest, ModelResponse
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.type_variables import OutputT, OutputT_co
+from understudy._base.usd import shown_usd
 from understudy.errors import DecisionError, UnderstudyError
 from understudy.interrupts import Decision, Request, checked_decision
 from understudy.state.agent_state import AgentState
@@ -86,6 +87,35 @@ class _OneOutcome:
         """What the run has cost so far, as recorded: `outcome.state.cost`."""
         state: AgentState = getattr(self, "state")  # noqa: B009  # each outcome has it
         return state.cost
+
+    def _repr_html_(self) -> str:
+        """For notebooks: why the run ended or waits, and what it came to."""
+        from understudy._base import notebook_html as h
+
+        parts: list[h.Html] = []
+        colour = h.WAITS
+        match self:
+            case Completed(text=text, tool_result=result):
+                colour = h.DONE
+                parts.append(h.words(text) if text else h.Html())
+                if result is not None:
+                    parts.append(h.table({result.tool_name: result.content}))
+            case Interrupted(requests=requests):
+                parts += [h.Html(request._repr_html_()) for request in requests]
+            case Stopped() | Failed():
+                colour = h.ENDED
+            case _:
+                pass
+        state: AgentState = getattr(self, "state")  # noqa: B009  # each outcome has it
+        for doubt in state.doubts_in_tree.values():
+            parts.append(h.warning(f"{doubt.tool_name!r} is in doubt since {h.at(doubt.since)}."))
+        run, usd = _run(state), self.cost.usd
+        cost = "" if usd is None else shown_usd(usd)
+        tokens = f"{state.usage.total_tokens} tokens"
+        parts.append(h.quiet(run.agent, h.code(run.run_id), model_calls(state, run), tokens, cost))
+        explained: str = getattr(self, "explain")()  # noqa: B009  # each outcome has it
+        name = type(self).__name__
+        return h.card(name, explained.removeprefix(name).strip(), parts, colour=colour)
 
     if not TYPE_CHECKING:  # a type checker knows the attributes of each
 

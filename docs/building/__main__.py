@@ -9,6 +9,7 @@ from pathlib import Path
 
 from docs.building.check import foreign, undescribed
 from docs.building.reference import public_names
+from docs.building.search import index_of, unfound
 from docs.building.stage import ROOT, STAGE, stage
 
 SITE = ROOT / "site"
@@ -36,7 +37,8 @@ def main() -> None:
     index = (SITE / "search.json").read_text(encoding="utf-8")
     # What the search reads where a page is opened as a file, which may not fetch another.
     (SITE / "search.js").write_text(f"var __index = {index}", encoding="utf-8")
-    if found := [*foreign(SITE), *undescribed(SITE, public_names(ROOT))]:
+    missing = unfound(index_of(SITE))
+    if found := [*foreign(SITE), *undescribed(SITE, public_names(ROOT)), *missing]:
         sys.exit("\n".join(found))
     count = len(list(SITE.rglob("*.html")))
     print(f"{count} pages in {SITE}: open {SITE / 'index.html'}")

@@ -34,6 +34,11 @@ FENCED = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(
     r"(?P<before>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()(?P<to>[^)\s#]+)?(?P<anchor>#[^)\s]*)?\)"
 )
+PICTURE = re.compile(
+    r'<picture>\n(?P<sources>.*?) *<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*)">\n</picture>',
+    re.DOTALL,
+)
+SOURCE = re.compile(r'<source media="(?P<media>[^"]*)" srcset="(?P<src>[^"]*)">')
 ANCHORED = re.compile(r'^(#+ )<a id="([\w-]+)"></a>(.+)$', re.MULTILINE)
 DARK_ONLY = "@media (prefers-color-scheme:dark)"
 
@@ -81,8 +86,16 @@ def rewritten(text: str, source: str) -> tuple[str, set[str]]:
             files.add(target)
         return f"{found['before']}{relpath(path, here)}{anchor})"
 
+    def picture(found: re.Match[str]) -> str:
+        sources = [(each["media"], each["src"]) for each in SOURCE.finditer(found["sources"])]
+        shown = _pictures([*sources, ("", found["src"])], found["alt"], source, here)
+        return "\n".join(shown)
+
     parts = FENCED.split(text)
-    parts[::2] = [ANCHORED.sub(r"\1\3 {: #\2 }", LINK.sub(link, part)) for part in parts[::2]]
+    parts[::2] = [
+        PICTURE.sub(picture, ANCHORED.sub(r"\1\3 {: #\2 }", LINK.sub(link, part)))
+        for part in parts[::2]
+    ]
     return "".join(parts), files
 
 
@@ -94,6 +107,26 @@ def _variants(before: str, path: str, here: str) -> Iterator[str]:
     )
     for scheme in ("light", "dark"):
         yield f"{before}{relpath(f'{stem}-{scheme}{suffix}', here)}#only-{scheme})"
+
+
+def _pictures(sources: list[tuple[str, str]], alt: str, source: str, here: str) -> Iterator[str]:
+    """A `<picture>` twice, because the site has a switch for its scheme.
+
+    What a source says of the width stays. What it says of the scheme chooses between the two.
+    """
+    for scheme, other in (("light", "dark"), ("dark", "light")):
+        kept = dict[str, str]()
+        for media, src in sources:
+            if f"scheme: {other})" in media:
+                continue
+            width = re.sub(r"(?: and )?\(prefers-color-scheme: \w+\)", "", media)
+            stem, dot, suffix = src.rpartition(".")
+            themed = f"{re.sub(r'-(light|dark)$', '', stem)}-{scheme}{dot}{suffix}"
+            path = site_path(relpath(str(PurePosixPath(source).parent / themed), ".")) or ""
+            kept.setdefault(width, relpath(path, here))
+        shown = f'<img alt="{alt}" src="{kept.pop("")}#only-{scheme}">'
+        narrow = [f'<source media="{media}" srcset="{src}">' for media, src in kept.items()]
+        yield f"<picture>{''.join(narrow)}{shown}</picture>"
 
 
 def _copied(source: Path, target: Path) -> None:
@@ -166,7 +199,7 @@ def stage() -> None:
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
     _written("license.md", f"# License\n\n```text\n{licence}```\n")
     for picture in sorted((ROOT / "docs" / "pictures").iterdir()):
-        if picture.suffix == ".png":
+        if picture.suffix == ".png" or picture.stem.endswith(("-light", "-dark")):
             _copied(picture, STAGE / "pictures" / picture.name)
         elif picture.suffix == ".svg":
             drawn = picture.read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from docs.pictures.approval import approval
 from docs.pictures.diagrams import DIAGRAMS
 from docs.pictures.shapes import COLOURS, LINE, WIDTH, picture, rect, straight, text
 from understudy.actors.agent.phase import NEXT_PHASES, Phase
@@ -304,7 +305,8 @@ def pictures() -> dict[Path, str]:
     """Each file with what is to be in it."""
     drawn = {path.with_suffix(".svg"): _drawn_from(path) for path in sorted(HERE.glob("*.toml"))}
     explain = {HERE / f"{name}.svg": diagram() for name, diagram in DIAGRAMS.items()}
-    return {**drawn, **explain, HERE / "phases.svg": phases()}
+    both = {HERE / f"approval-{scheme}.svg": approval(scheme) for scheme in ("light", "dark")}
+    return {**drawn, **explain, **both, HERE / "phases.svg": phases()}
 
 
 def _drawn_from(source: Path) -> str:

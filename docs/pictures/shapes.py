@@ -14,7 +14,9 @@ LANES_LIGHT = ("#6e7781", "#0969da", "#0f7b6c", "#b35900", "#8250df")
 LANES_DARK = ("#9198a1", "#58a6ff", "#39c5b0", "#f0883e", "#bc8cff")
 
 
-def style() -> str:
+def style(scheme: str = "") -> str:
+    """The classes of the shapes, in the colours of this scheme, or of the reader's."""
+
     def theme(colours: tuple[str, ...], lanes: tuple[str, ...]) -> str:
         back, edge, text, note, band = colours
         rules = [
@@ -31,6 +33,12 @@ def style() -> str:
             rules.append(f".s{number}{{stroke:{colour}}}.f{number}{{fill:{colour}}}")
         return "".join(rules)
 
+    chosen = {
+        "": f"{theme(LIGHT, LANES_LIGHT)}"
+        f"@media (prefers-color-scheme:dark){{{theme(DARK, LANES_DARK)}}}",
+        "light": theme(LIGHT, LANES_LIGHT),
+        "dark": theme(DARK, LANES_DARK),
+    }
     return (
         "<style>text{font-family:-apple-system,'Segoe UI',Roboto,'DejaVu Sans Condensed',"
         "sans-serif;font-size:12.5px}.name{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"
@@ -39,24 +47,31 @@ def style() -> str:
         "path,line,.thick{stroke-width:2}"
         ".gone{stroke-dasharray:4 4}.thin{stroke-width:1}"
         ".rail{stroke-width:1}.rare{stroke-width:1.3}.waits{stroke-dasharray:1 6;stroke-width:4}"
-        f"{theme(LIGHT, LANES_LIGHT)}"
-        f"@media (prefers-color-scheme:dark){{{theme(DARK, LANES_DARK)}}}</style>"
+        f"{chosen[scheme]}</style>"
     )
 
 
-def picture(title: str, description: str, height: float, body: list[str]) -> str:
+def picture(
+    title: str,
+    description: str,
+    height: float,
+    body: list[str],
+    *,
+    width: float = WIDTH,
+    scheme: str = "",
+) -> str:
     """The SVG file. It has its own background, so that it can be read on any page."""
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
-        f'viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="title desc">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="title desc">'
     )
     return "\n".join(
         [
             head,
             f'<title id="title">{escape(title)}</title>',
             f'<desc id="desc">{escape(description)}</desc>',
-            style(),
-            rect("back", 0.5, 0.5, WIDTH - 1, height - 1, 8),
+            style(scheme),
+            rect("back", 0.5, 0.5, width - 1, height - 1, 8),
             text(16, 29, title, "text title"),
             *body,
             "</svg>\n",

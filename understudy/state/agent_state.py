@@ -358,6 +358,14 @@ class AgentState(StateTree):
         run = "no run" if self.run is None else f"run {self.run.run_id!r}"
         return f"AgentState({len(self.messages)} messages, {run}, values={self._values!r})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the values, what is asked, what is in doubt, and the last messages."""
+        from understudy.state.notebook_html import state_html
+
+        return state_html(
+            self, self.status, self.messages, self.values, self.requests, self.doubts_in_tree
+        )
+
     @property
     def file_hashes(self) -> frozenset[str]:
         """The hashes of the files of this agent, and of all agents that it runs, or has left."""

@@ -14,6 +14,12 @@ from understudy.state.state_tree import StateTree
 
 DoubtState = Literal["asked", "checked", "told"]
 """The state of a doubt: a person is asked, its check is, or only the model was informed."""
+DOUBT_STATES: dict[DoubtState, str] = {
+    "asked": "a person is asked",
+    "checked": "its check is asked",
+    "told": "only the model was informed",
+}
+"""The states in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,16 @@ class Doubt:
     def is_asked(self) -> bool:
         """Whether a person is asked: `ref.resume` answers. Otherwise `ref.settle` settles it."""
         return self.request_id is not None
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the call, and why nobody knows what it did."""
+        from understudy._base import notebook_html as h
+
+        ends = "" if self.ends_at is None else f"ends at {h.at(self.ends_at)}"
+        parts = [h.words(self.reason), h.table(self.arguments)]
+        parts.append(h.quiet(self.agent, h.code(self.agent_id), f"since {h.at(self.since)}", ends))
+        about = f"in doubt: {DOUBT_STATES[self.state]}"
+        return h.card(self.tool_name, about, parts, colour=h.ENDED)
 
     def to_dict(self) -> dict[str, Any]:
         """The doubt as JSON."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from markupsafe import Markup, escape
 
 from understudy._base.confusables import odd_places
+from understudy._base.marks import marked_by
 
 
 def marked(text: str) -> Markup:
@@ -15,14 +14,7 @@ def marked(text: str) -> Markup:
     Control and format characters (among them characters that turn the direction of text), unusual
     spaces, and letters that look like Latin letters beside Latin letters.
     """
-    parts: list[str] = []
-    start = 0
-    for place, is_seen in odd_places(text):
-        parts.append(escape(text[start:place]))
-        parts.append(_mark(text[place], seen=is_seen))
-        start = place + 1
-    parts.append(escape(text[start:]))
-    return Markup("".join(parts))  # noqa: S704  # each part is escaped, or made here
+    return Markup(marked_by(escape, text))  # noqa: S704  # each part is escaped, or made there
 
 
 def plainly(text: str) -> str:
@@ -33,10 +25,3 @@ def plainly(text: str) -> str:
         parts.append(f"{text[start:place]}[U+{ord(text[place]):04X}]")
         start = place + 1
     return "".join((*parts, text[start:]))
-
-
-def _mark(character: str, *, seen: bool) -> str:
-    code = f"U+{ord(character):04X}"
-    name = escape(unicodedata.name(character, "control character"))
-    shown = f"{escape(character)}" if seen else ""
-    return f'<span class="odd" title="{code} {name}">{shown}<b>{code}</b></span>'

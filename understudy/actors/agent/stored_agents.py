@@ -120,6 +120,14 @@ class PendingRequest:
         """
         return self.request.decide(decision)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the request, with its agent and the votes that are missing."""
+        from understudy._base import notebook_html as h
+
+        parts = [h.Html(self.request._repr_html_())]
+        parts.append(h.quiet(f"missing: {self.missing}" if self.missing else ""))
+        return h.card(self.agent_id, self.agent, parts, colour=h.WAITS)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON: the request, with what the store tells of it."""
         return {
