@@ -384,6 +384,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "tool_name": "pay",
         "arguments": {"n": 0},
         "display": {"title": "Pay?"},
+        "title_format": "Pay {n}",
         "payload": {"why": "policy"},
         "allowed": ("approve", "reject"),
         "created_at": at(6),
