@@ -6,7 +6,7 @@ import itertools
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -157,6 +157,10 @@ class MemoryIndex:
             and query.tool in (None, ask.tool)
         )
         return list(itertools.islice(wanted, limit))
+
+    def asks_of(self, agent_id: str) -> Iterable[StoredAsk]:
+        """What an agent asks."""
+        return self._asks.get(agent_id, {}).values()
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""
