@@ -23,6 +23,7 @@ from understudy import (
     Agent,
     AgentRef,
     Observer,
+    Request,
     Runtime,
     ScriptedModel,
     UsageError,
@@ -68,6 +69,12 @@ def begin(runtime: Runtime, id: str, text: str) -> AgentRef:
     return ref
 
 
+def asked_by(ref: AgentRef) -> Request:
+    outcome = ref.outcome().get(timeout=SECONDS)
+    assert outcome is not None
+    return interrupted(outcome).requests[0]
+
+
 def found(runtime: Runtime | Observer, text: str, **options: Any) -> list[SearchHit]:
     return list(runtime.search(text, **options).get(timeout=SECONDS))
 
@@ -111,7 +118,7 @@ def test_an_answered_request_is_found_no_more(place: Place) -> None:
             ("a", "request"),
             ("b", "request"),
         }
-        request = interrupted(refs[0].outcome().get(timeout=SECONDS)).requests[0]
+        request = asked_by(refs[0])
         completed(refs[0].resume({request: approve()}).get(timeout=SECONDS))
         assert places(found(runtime, "17", where="requests")) == {("b", "request")}
         completed(refs[1].run("never mind").get(timeout=SECONDS))
@@ -312,7 +319,7 @@ def test_a_compacted_agent_is_found_in_its_snapshot(place: Place) -> None:
     with Runtime(agents(), store=place.store(), search=True) as runtime:
         ref = begin(runtime, "a", "refund 17 please")
         begin(runtime, "b", "hello")
-        request = interrupted(ref.outcome().get(timeout=SECONDS)).requests[0]
+        request = asked_by(ref)
         completed(ref.resume({request: approve()}).get(timeout=SECONDS))
         before = places(found(runtime, "17"))
         assert before == {("a", "user"), ("a", "call"), ("a", "result")}

@@ -891,6 +891,10 @@ class Runtime(Opened):
         self._agent_host.go_on()
         self._sweep.hint()
 
+    @property
+    def has_search(self) -> bool:
+        return self._search_on is True
+
     async def _keep_searchable(self) -> None:
         if self._searching is not None:
             await self._searching.catch_up()

@@ -492,6 +492,11 @@ class Cluster(_RuntimeCalls):
         """As `Runtime.reviews`."""
         return self._listing("reviews", options)
 
+    @property
+    def has_search(self) -> bool:
+        """False: only the hosts keep an index up. They answer `search`."""
+        return False
+
     def search(self, text: str, **options: Any) -> Listing[SearchHit]:
         """As `Runtime.search`."""
         return self._listing("search", {"text": text, **options})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from understudy.journal.asks import StoredAsk
 from understudy.journal.search import StoredHit, first_number, moment_of
-from understudy.journal.search_texts import said_in, text_asked, text_of_row
+from understudy.journal.search_texts import row_number, said_in, text_asked, text_of_row
 from understudy.journal.search_words import SearchQuery, kept_words
 from understudy.state.records import Record
 
@@ -56,9 +57,11 @@ class MemorySearch:
         if texts is None or (texts.incarnation, texts.floor) != (incarnation, floor):
             texts = self._agents[agent_id] = _Texts(incarnation, floor, floor)
         for seq, record in enumerate(records[texts.seq - floor :], texts.seq + 1):
-            for part, said in enumerate(said_in(record)):
+            every = said_in(record)
+            for part, said in enumerate(every):
                 words = frozenset(kept_words(text_of_row(said.row), "conversations"))
-                hit = StoredHit(no=0, agent_id=agent_id, agent=agent, seq=seq, part=part, said=said)
+                about: dict[str, Any] = {"agent_id": agent_id, "agent": agent, "said": said}
+                hit = StoredHit(no=0, seq=seq, row=row_number(every, part), **about)
                 texts.said.append(self._numbered(hit, words, first_number(said.at)))
         texts.seq = floor + len(records)
         now = {ask.no: ask for ask in asks if ask.kind == "request"}

@@ -55,8 +55,8 @@ class StoredHit:
     """The request that has them; None of a text of the conversation."""
     seq: int = 0
     """The number of the record that has them; 0 of a request."""
-    part: int = 0
-    """Which of the texts of the record it is, from 0."""
+    row: int = 0
+    """Which of the rows that the record makes has it, from 0; 0 of a result."""
     said: Said | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -53,6 +53,11 @@ class Said:
         """Of the call that it is about."""
         found = self.row.get("detail", {}).get("tool_call_id")
         return found if isinstance(found, str) else None
+
+
+def row_number(texts: Sequence[Said], part: int) -> int:
+    """Which of the rows that a record makes one of its texts is in; a result makes none."""
+    return sum(each.kind != "result" for each in texts[:part])
 
 
 def text_of_row(row: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ from understudy.journal.search import (
     moment_of,
     texts_of,
 )
-from understudy.journal.search_texts import Said, said_in, text_asked, text_of_row
+from understudy.journal.search_texts import Said, row_number, said_in, text_asked, text_of_row
 from understudy.journal.search_words import SearchQuery, kept_words
 
 T = TypeVar("T")
@@ -397,7 +397,9 @@ class _Read:
         if place not in self._said:
             self._said[place] = self._read(agent_id, seq)
         texts = self._said[place]
-        return hit(seq=seq, part=part, said=texts[part]) if part < len(texts) else None
+        if part >= len(texts):
+            return None
+        return hit(seq=seq, row=row_number(texts, part), said=texts[part])
 
     def _read(self, agent_id: str, seq: int) -> list[Said]:
         stored = self._backend.load_part(agent_id, seq - 1, 1)

@@ -12,6 +12,7 @@ from understudy._base.lookout import Lookout
 from understudy._base.points_in_time import time_text
 from understudy.actors.reads.listing import Page
 from understudy.journal import Store
+from understudy.journal.opening import open_store
 from understudy.journal.search import StoredHit
 from understudy.journal.search_texts import SaidKind, text_of_request, text_of_row
 from understudy.journal.search_words import SearchQuery, Snippet, words_of
@@ -40,8 +41,10 @@ class SearchHit:
     """Of a request."""
     seq: int | None = None
     """The number of the record that has it, of a conversation."""
-    part: int = 0
-    """Which of the texts of that record it is, from 0."""
+    row: int = 0
+    """Which of the rows that the record makes in a conversation has it, from 0."""
+    tool_call_id: str | None = None
+    """Of the call, where it is a `call` or a `result`."""
     inside: tuple[str, ...] = ()
     """The names of the agents inside of the agent, down to the agent that has said it."""
     tool_name: str = ""
@@ -63,7 +66,8 @@ class SearchHit:
             "at": time_text(self.at),
             "request_id": self.request_id,
             "seq": self.seq,
-            "part": self.part,
+            "row": self.row,
+            "tool_call_id": self.tool_call_id,
             "inside": list(self.inside),
             "tool_name": self.tool_name,
             "snippet": self.snippet.text,
@@ -117,8 +121,8 @@ def hit_of(stored: StoredHit, query: SearchQuery, cursor: str) -> SearchHit:
         assert stored.said is not None, "a hit is a request, or was said"
         said = stored.said
         content = said.row
-        more = {"kind": said.kind, "at": said.at, "seq": stored.seq, "part": stored.part}
-        more["inside"] = said.inside
+        more = {"kind": said.kind, "at": said.at, "seq": stored.seq, "row": stored.row}
+        more |= {"inside": said.inside, "tool_call_id": said.tool_call_id}
     where: Literal["request", "conversation"] = "conversation" if stored.ask is None else "request"
     text, tool_name = _text_and_tool(where, content)
     return SearchHit(
@@ -141,6 +145,24 @@ def _text_and_tool(where: str, content: Mapping[str, Any]) -> tuple[str, str]:
         text = text_of_row(content)
         tool = detail.get("tool_name") if isinstance(detail, Mapping) else ""
     return text, tool if isinstance(tool, str) else ""
+
+
+async def remove_search(url: str) -> bool:
+    """Remove the index from a store. Returns whether there was one.
+
+    Raises:
+        UsageError, StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: if the store
+            cannot be opened: that of one host is for who has it open.
+
+    """
+    store = open_store(url)
+    await store.open(lambda: None)
+    try:
+        was_there = (await store.search_state()).is_on
+        await store.turn_search(False)
+    finally:
+        await store.close()
+    return was_there
 
 
 class SearchKeeper:

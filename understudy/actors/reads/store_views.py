@@ -289,6 +289,11 @@ class StoreViews(ABC):
         cursors.key(after, int)
         return self._listed(read, after, limit)
 
+    @property
+    def has_search(self) -> bool:
+        """Whether an index is kept up here: see `Runtime(search=True)`. Others may keep it up."""
+        return False
+
     async def _search_asks(self, text: str) -> Collection[int]:
         """The numbers, as of `StoredAsk.no`, of the open requests that have all words of a text.
 
