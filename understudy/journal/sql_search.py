@@ -1,9 +1,9 @@
 """`SqlSearch`: the index of a search, in the tables of an SQL database that has one.
 
 A database without a search has none of these tables and triggers. The triggers note the agents that
-have changed, in the transaction of the change: `search_todo`. What is deleted, answered or
-compacted is removed by them there and then. What is new is added in slices: `unindexed` reads and
-`put` writes. Both databases have the same tables but for the column `words`.
+have changed, in the transaction of the change: `search_todo`. What is deleted or answered they
+remove there and then. What is new is added in slices: `unindexed` reads and `put` writes. Both
+databases have the same tables but for the column `words`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -44,7 +44,9 @@ Values = Sequence[Any] | Mapping[str, Any]
 Fetch = Callable[[str, Values], Rows]
 
 SLICE_TEXTS = 100
-"""The texts that one transaction adds, at most: 3 to 10 ms."""
+"""The texts that one transaction adds, at most."""
+SLICE_WORDS = 4000
+"""The words in them, at most, or those of one text: 5 to 10 ms."""
 SLICE_SECONDS = 0.015
 """Seconds after which a slice looks at no further agent."""
 SLICE_RECORDS = 50
@@ -239,11 +241,10 @@ class SqlSearch(ABC):
         if len(notes) == SLICE_NOTES and len(noted) > 1:
             noted.popitem()  # it may have further notes
         agents: list[AgentWork] = []
-        left, end = SLICE_TEXTS, time.monotonic() + SLICE_SECONDS
+        room, end = _Room(), time.monotonic() + SLICE_SECONDS
         for key, its in noted.items():
-            agents.append(self._work_on(key, its, left))
-            left -= len(agents[-1].new)
-            if left <= 0 or time.monotonic() > end:
+            agents.append(self._work_on(key, its, room))
+            if room.is_full or time.monotonic() > end:
                 break
         more: tuple[int, int | None, int] | None = None
         if not is_filled and len(notes) < SLICE_NOTES // 2:
@@ -253,13 +254,13 @@ class SqlSearch(ABC):
             return None
         return Work(agents=agents, filled=more, last=agents[-1].key if agents else 0)
 
-    def _work_on(self, key: int, notes: Sequence[int], limit: int) -> AgentWork:
-        """What is to be done about one agent, and adds no more than so many texts."""
+    def _work_on(self, key: int, notes: Sequence[int], room: _Room) -> AgentWork:
+        """What is to be done about one agent, as far as there is room for it."""
         agents, progress, new, gone, old = self._backend._look(
             lambda *rows: rows,
             (_AGENT, [key]),
             (_PROGRESS, [key]),
-            (_NEW_ASKS, [key, limit]),
+            (_NEW_ASKS, [key, room.texts]),
             (_GONE_ASKS, [key, SLICE_DROPS]),
             (_HAS_TEXTS, [key]),
         )
@@ -272,9 +273,11 @@ class SqlSearch(ABC):
         start = before if is_known and before is not None else Progress(incarnation, floor, floor)
         if not is_known and old:  # what was before a deletion or a compaction
             return work(after=start, drops=" AND ask IS NULL")
-        asked = [_of_ask(listed_ask(row)) for row in new]
-        seq, part, said = self._said(agent_id, start, last_seq, limit - len(asked))
-        is_done = seq >= last_seq and len(new) < limit and len(gone) < SLICE_DROPS
+        most = room.texts
+        asked = room.take(_of_ask(listed_ask(row)) for row in new)
+        is_done = len(asked) < most and len(asked) == len(new) and len(gone) < SLICE_DROPS
+        seq, part, said = self._said(agent_id, start, last_seq, room)
+        is_done &= seq >= last_seq
         return work(
             after=Progress(incarnation, floor, seq, part),
             answered=[no for (no,) in gone],
@@ -283,11 +286,11 @@ class SqlSearch(ABC):
         )
 
     def _said(
-        self, agent_id: str, start: Progress, last_seq: int, limit: int
+        self, agent_id: str, start: Progress, last_seq: int, room: _Room
     ) -> tuple[int, int, list[Indexed]]:
-        """Up to `limit` texts behind a place, and the place behind them."""
+        """The texts behind a place for which there is room, and the place behind them."""
         seq, part, found = start.seq, start.part, list[Indexed]()
-        if seq >= last_seq or limit <= 0:
+        if seq >= last_seq or room.is_full:
             return seq, part, found
         try:
             stored = self._backend.load_part(agent_id, seq, SLICE_RECORDS)
@@ -297,13 +300,13 @@ class SqlSearch(ABC):
         if stored is None or stored.first_seq != seq + 1:  # it is compacted, or deleted, meanwhile
             return seq, part, found
         for number, texts in texts_of(agent_id, enumerate(stored.records, stored.first_seq)):
-            for at, said in islice(enumerate(texts), part, part + limit - len(found)):
-                found.append(_of_text(number, at, said))
-                part = at + 1
+            rest = islice(enumerate(texts), part, None)
+            found += (taken := room.take(_of_text(number, at, said) for at, said in rest))
+            part += len(taken)
             if part < len(texts):
                 return seq, part, found
             seq, part = number, 0
-            if len(found) >= limit:
+            if room.is_full:
                 break
         return seq, part, found
 
@@ -362,6 +365,29 @@ class SqlSearch(ABC):
                 moment = last + 1  # the moment is full: of the next one
             yield free[first], text
             free[first] += 1
+
+
+class _Room:
+    """How much one slice may add yet."""
+
+    def __init__(self) -> None:
+        self.texts = SLICE_TEXTS
+        self.words = SLICE_WORDS
+
+    @property
+    def is_full(self) -> bool:
+        return self.texts <= 0 or self.words <= 0
+
+    def take(self, texts: Iterable[Indexed]) -> list[Indexed]:
+        """The first texts, as long as there is room."""
+        taken: list[Indexed] = []
+        for text in texts:
+            taken.append(text)
+            self.texts -= 1
+            self.words -= len(text.words)
+            if self.is_full:
+                break
+        return taken
 
 
 def _of_ask(ask: StoredAsk) -> Indexed:

@@ -26,10 +26,10 @@ _FUNCTIONS = (
     """CREATE FUNCTION search_note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
     AS $$ BEGIN
         INSERT INTO search_todo (agent) VALUES (NEW.key);
-        IF NEW.deleted <> OLD.deleted OR NEW.floor <> OLD.floor THEN
+        IF NEW.deleted AND NOT OLD.deleted THEN
             -- It waits for a slice under way, whose texts the next statement sees.
             DELETE FROM search_agents WHERE agent = OLD.key;
-            DELETE FROM search_texts WHERE agent = OLD.key AND (NEW.deleted OR ask IS NULL);
+            DELETE FROM search_texts WHERE agent = OLD.key;
         END IF;
         RETURN NULL;
     END $$""",
@@ -52,7 +52,7 @@ _TRIGGERS = {
 }
 _MAKE_TRIGGERS = (
     """CREATE TRIGGER search_of_records AFTER UPDATE ON agents FOR EACH ROW
-    WHEN (NEW.last_seq <> OLD.last_seq OR NEW.deleted <> OLD.deleted OR NEW.floor <> OLD.floor)
+    WHEN (NEW.last_seq <> OLD.last_seq OR NEW.deleted <> OLD.deleted)
     EXECUTE FUNCTION search_note()""",
     """CREATE TRIGGER search_of_request AFTER INSERT ON asks FOR EACH ROW
     WHEN (NEW.kind = 'request') EXECUTE FUNCTION search_note_request()""",

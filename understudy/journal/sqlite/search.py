@@ -23,17 +23,11 @@ _NOTE = "INSERT INTO search_todo VALUES ({key}, 1) ON CONFLICT (agent) DO UPDATE
 _TRIGGERS = (
     f"""CREATE TRIGGER search_of_records AFTER UPDATE OF last_seq ON agents
     WHEN NEW.last_seq <> OLD.last_seq BEGIN {_NOTE.format(key="NEW.key")} END""",
-    # A deletion, and a compaction, also by a host that searches nothing.
+    # Also by a host that searches nothing.
     f"""CREATE TRIGGER search_of_deletion AFTER UPDATE OF deleted ON agents
     WHEN NEW.deleted AND NOT OLD.deleted BEGIN
         DELETE FROM search_agents WHERE agent = OLD.key;
         DELETE FROM search_texts WHERE agent = OLD.key;
-        {_NOTE.format(key="NEW.key")}
-    END""",  # noqa: S608 - of constants
-    f"""CREATE TRIGGER search_of_compaction AFTER UPDATE OF floor ON agents
-    WHEN NEW.floor <> OLD.floor BEGIN
-        DELETE FROM search_agents WHERE agent = OLD.key;
-        DELETE FROM search_texts WHERE agent = OLD.key AND ask IS NULL;
         {_NOTE.format(key="NEW.key")}
     END""",  # noqa: S608 - of constants
     f"""CREATE TRIGGER search_of_request AFTER INSERT ON asks WHEN NEW.kind = 'request'
