@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.batches import batch
 from tests.support.loops import SECONDS
 from tests.support.places import Place, SqlitePlace
 from tests.support.postgres import Hosts
+from tests.support.searched import agents, begin
 from understudy import (
     Agent,
     AgentRef,
@@ -30,45 +32,14 @@ from understudy import (
     UsageError,
     approve,
     call,
-    tool,
 )
 from understudy.actors import SearchHit, SearchPage
 from understudy.errors import SearchOff
 from understudy.journal import DatabaseStore, IndexEntry, IndexStatus, MemoryStore
 from understudy.journal.asks import Ask
 from understudy.journal.search_words import query_of, words_of
-from understudy.journal.sql_search import SLICE_TEXTS
+from understudy.journal.sql_search import SLICE_TEXTS, SLICE_WORDS
 from understudy.middleware import SubAgent
-from understudy.models import ScriptedRequest
-
-KINDS = ("request", "user", "agent", "call", "result")
-
-
-@tool
-def refund(order: str, customer: str) -> dict[str, str]:
-    """Pay money back."""
-    return {"receipt": f"R-{order}", "payee": customer}
-
-
-def _reply(request: ScriptedRequest) -> Any:
-    last = request.messages[-1].parts[-1]
-    if last.part_kind == "tool-return":
-        return "It is refunded, Zoë."
-    text = str(getattr(last, "content", ""))
-    if text.startswith("refund"):
-        return call("refund", {"order": text.split()[1], "customer": "Ada Lovelace"})
-    return f"You said: {text}"
-
-
-def agents() -> list[Agent[Any, Any]]:
-    gated = {"refund": True}
-    return [Agent("desk", ScriptedModel(_reply), tools=[refund], interrupt_on=gated)]
-
-
-def begin(runtime: Runtime, id: str, text: str) -> AgentRef:
-    ref = runtime.spawn("desk", id)
-    ref.run(text).get(timeout=SECONDS)
-    return ref
 
 
 def asked_by(ref: AgentRef) -> Request:
@@ -291,7 +262,7 @@ def test_what_a_crash_has_cut_off_is_done_again(place: Place) -> None:
 
 KILLED = """
 import os, signal
-from tests.actors.test_search import agents, begin
+from tests.support.searched import agents, begin
 from understudy import Runtime
 
 runtime = Runtime(agents(), store=%r, search=True)

@@ -52,6 +52,7 @@ API = {
     "pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
     "reviews": ("GET", "/reviews"),
+    "search": ("GET", "/search"),
     "delegate": ("POST", "/delegations"),
     "delegations": ("GET", "/delegations"),
     "end_delegation": ("POST", "/delegations/end"),

@@ -7,6 +7,7 @@ import unicodedata
 from markupsafe import Markup, escape
 
 from understudy._base.confusables import odd_places
+from understudy._base.json_values import digest
 
 
 def marked(text: str) -> Markup:
@@ -40,3 +41,8 @@ def _mark(character: str, *, seen: bool) -> str:
     name = escape(unicodedata.name(character, "control character"))
     shown = f"{escape(character)}" if seen else ""
     return f'<span class="odd" title="{code} {name}">{shown}<b>{code}</b></span>'
+
+
+def hexed(text: str) -> str:
+    """A text as a part of an element's id."""
+    return digest(text)[:16]

@@ -16,7 +16,7 @@ from understudy.display import Row
 from understudy.errors import UsageError
 from understudy.journal.search_texts import text_of_request
 from understudy.journal.search_words import SearchQuery, query_of, words_of
-from understudy.web.render import hexed
+from understudy.web.marks import hexed
 from understudy.web.views.conversation import PAGE
 from understudy.web.visit import SECONDS, Visit
 
