@@ -53,6 +53,7 @@ API = {
     "count_pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
     "reviews": ("GET", "/reviews"),
+    "search": ("GET", "/search"),
     "delegate": ("POST", "/delegations"),
     "delegations": ("GET", "/delegations"),
     "end_delegation": ("POST", "/delegations/end"),

@@ -27,6 +27,7 @@ from understudy.web import DjangoErrors, add_error_handlers
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (e.ApprovalNeeded, 409),
     (e.UnknownAgent, 404),
+    (e.SearchOff, 409),
     (e.UnknownMessage, 404),
     (e.UnknownToken, 404),
     (e.Expired, 410),

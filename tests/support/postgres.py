@@ -387,7 +387,7 @@ class Hosts:
     def _empty(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
         """Make the tables as new, if there are any, and keep them for others."""
         found = connection.execute(TABLES, [self._schema]).fetchall()
-        if not found:
+        if not found or ("search_state", "r") in found:  # others have no search
             return False
         tables = [str(name) for name, kind in found if kind == "r"]
         numbers = [str(name) for name, kind in found if kind == "S"]

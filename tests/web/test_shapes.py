@@ -32,7 +32,8 @@ def checked(endpoint: Endpoint, answer: Any) -> Any:
 async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
     by_route = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}
     left = {route for route, endpoint in by_route.items() if endpoint.answer is not None}
-    async with Runtime(agents(Done()), feed=True) as runtime, site_of(runtime) as client:
+    options: Any = {"feed": True, "search": True}
+    async with Runtime(agents(Done()), **options) as runtime, site_of(runtime) as client:
         await filled(runtime, more=2)
         daily = runtime.schedule("ticket-2046", "daily", cron="0 6 * * *", input="go")
         await soon(daily)
@@ -48,6 +49,8 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         rows = (await ask("GET", "/pending"))["requests"]
         assert len((await ask("GET", "/doubts"))["doubts"]) == 3
         assert (await ask("GET", "/reviews"))["reviews"] == []
+        found = (await ask("GET", "/search", "/search?text=refund"))["hits"]
+        assert {hit["where"] for hit in found} == {"request", "conversation"}
         listed = (await ask("GET", "/agents", "/agents?limit=100"))["agents"]
         agent = "/agents/{agent_id}"
         named = {f"{agent}/file"}  # it needs a path

@@ -1,5 +1,8 @@
 """Agents as supervised actors: `Runtime`, `AgentRef`, and the actors that agents are built on."""
 
+import typing
+
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.actors.agent.actor import AgentActor
 from understudy.actors.agent.events import (
     AgentEvent,
@@ -67,6 +70,13 @@ from understudy.loop_actors.supervisor import (
 )
 from understudy.state.plans import Occurrence, Schedule
 
+if typing.TYPE_CHECKING:
+    from understudy.actors.reads.search import SearchHit, SearchPage
+else:  # few stores have a search
+    __getattr__, __dir__ = _load_lazily(
+        __name__, {"understudy.actors.reads.search": ["SearchHit", "SearchPage"]}
+    )
+
 __all__ = [
     "ActorDied",
     "AgentActor",
@@ -120,6 +130,8 @@ __all__ = [
     "RuntimeStopped",
     "Schedule",
     "Schedules",
+    "SearchHit",
+    "SearchPage",
     "SelfRunsBounded",
     "Shutdown",
     "SimulatedClock",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -86,6 +86,9 @@ from understudy.trust.required import Requirable, Requirement, checked_requirabl
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
 
+if TYPE_CHECKING:
+    from understudy.actors.reads.search import SearchKeeper
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 IDLE_TIMEOUT = 300.0
@@ -128,6 +131,7 @@ class RuntimeOptions(TypedDict, total=False):
     stop_timeout: float | None
     cancel_timeout: float
     feed: FeedOptions | bool | None
+    search: bool | None
     lease: float | None
     labels: Collection[str]
     any_host: bool
@@ -187,6 +191,9 @@ class Runtime(Opened):
         feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
             long as they say; it stays on for all runtimes of the store, until one of them is given
             False, which empties it. None: leave it as it is.
+        search: True makes an index of the words of requests and conversations, which `search()`
+            looks into, and keeps it up to date; it stays in the store until a runtime is given
+            False, which removes it. None: leave it as it is.
         lease: seconds for which this runtime owns its agents in a shared store without a heartbeat:
             if its machine is lost, others go on with them so much later. By default 10.
         host: the name of this runtime, which others see; by default that of the machine, with the
@@ -269,6 +276,7 @@ class Runtime(Opened):
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        search: bool | None = None,
         lease: float | None = None,
         host: str | None = None,
         labels: Collection[str] = frozenset(),
@@ -360,6 +368,10 @@ class Runtime(Opened):
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
+        self._search_on = None if search is None else checked_flag(search, what="`search`")
+        if search is not None and "search" not in opened.keeps:
+            raise UsageError(f"`search` cannot be used with {opened!r}: it keeps no search")
+        self._searching: SearchKeeper | None = None
 
     @property
     def people(self) -> People | None:
@@ -856,12 +868,20 @@ class Runtime(Opened):
         self._freezing = Freezing(self._directory, judge)
         self._requirements = Requirements(self._agent_host.services, judge)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
-        if feed is not None:
-            try:
-                await self._agent_host.services.store.turn_feed(feed is not False)
-            except BaseException:
-                await self._agent_host.close(0)
-                raise
+        services = self._agent_host.services
+        try:
+            if feed is not None:
+                await services.store.turn_feed(feed is not False)
+            if self._search_on is not None:
+                await services.store.turn_search(self._search_on)
+        except BaseException:
+            await self._agent_host.close(0)
+            raise
+        if self._search_on:
+            from understudy.actors.reads.search import SearchKeeper  # few runtimes have one
+
+            self._searching = SearchKeeper(services.store, services.start_task)
+            self._searching.begin()
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
         self._agent_host.trust.on_released = self._sweep.hint
         self._agent_host.trust.on_thawed = self._thawed
@@ -871,8 +891,18 @@ class Runtime(Opened):
         self._agent_host.go_on()
         self._sweep.hint()
 
+    @property
+    def has_search(self) -> bool:
+        return self._search_on is True
+
+    async def _keep_searchable(self) -> None:
+        if self._searching is not None:
+            await self._searching.catch_up()
+
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
+        if self._searching is not None:
+            self._searching.close()
         await self._agent_host.close(timeout)
 
     # ------------------------------------------------------------------- agents

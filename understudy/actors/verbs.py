@@ -194,6 +194,7 @@ _TABLE = (
     *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
     Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("reviews", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("search", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
     Verb("pending_place", "read", None, _without("row", "mcp", "ag_ui", api="a page lists requests "

@@ -22,6 +22,7 @@ from understudy.cli import (
     replay,
     requiring,
     rules,
+    searching,
     serve,
 )
 from understudy.cli.exits import told
@@ -72,6 +73,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     inspect.pending,
     inspect.doubts,
     inspect.reviews,
+    searching.search,
     deciding.approve,
     deciding.edit,
     deciding.reject,

@@ -58,7 +58,7 @@ _OF_NAMES = {
     **dict.fromkeys(("Fenced", "RecordRefused", "SchemaVersionError"), STORE),
     "VoteRefused": STALE,
     **dict.fromkeys(("Expired", "UnknownMessage", "UnknownToken"), USAGE),
-    **dict.fromkeys(("NoProgress", "OtherAgent", "OtherWorkflow"), USAGE),
+    **dict.fromkeys(("NoProgress", "OtherAgent", "OtherWorkflow", "SearchOff"), USAGE),
     **dict.fromkeys(("ForkedRuntime", "LoopNotRunning", "WouldDeadlock"), USAGE),
 }
 """The codes of problems of a server, where they are not those of their statuses."""

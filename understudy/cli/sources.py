@@ -57,6 +57,8 @@ class Source(ABC):
     @abstractmethod
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
+    def search(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
     @abstractmethod
     def state(self, id: str) -> AgentState: ...
@@ -168,6 +170,10 @@ class StoreSource(Source):
         page = self._observer.reviews(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
 
+    def search(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        page = self._observer.search(after=after, limit=limit, **filters).get()
+        return Found([found.to_dict() for found in page], page.after)
+
     def agent(self, id: str) -> dict[str, Any]:
         return self._observer.info(id).get().to_dict()
 
@@ -261,6 +267,10 @@ class ApiSource(Source):
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/reviews", after=after, limit=limit, **filters)
         return Found(data["reviews"], data["next"])
+
+    def search(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        data = self.api.get("/search", after=after, limit=limit, **filters)
+        return Found(data["hits"], data["next"])
 
     def agent(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id))

@@ -73,6 +73,8 @@ DRAIN_TIMEOUT = 60.0
 
 
 if TYPE_CHECKING:
+    from understudy.actors.reads.search import SearchHit
+
     _RuntimeCalls = Runtime
 else:  # those that are not below are made by `_forwarded`
     _RuntimeCalls = object
@@ -489,6 +491,15 @@ class Cluster(_RuntimeCalls):
     def reviews(self, **options: Any) -> Listing[Review]:
         """As `Runtime.reviews`."""
         return self._listing("reviews", options)
+
+    @property
+    def has_search(self) -> bool:
+        """False: only the hosts keep an index up. They answer `search`."""
+        return False
+
+    def search(self, text: str, **options: Any) -> Listing[SearchHit]:
+        """As `Runtime.search`."""
+        return self._listing("search", {"text": text, **options})
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()

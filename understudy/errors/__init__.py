@@ -11,6 +11,7 @@
     │   │   └── AlreadyDecided    the request has another decision
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
+    │   ├── SearchOff             the store has no index to look into
     │   ├── UnknownMessage        the agent has no message with this id
     │   ├── OtherRun              the run that a call names is not the open one
     │   ├── NoProgress            the retries of a failed run got no further
@@ -128,6 +129,7 @@ from understudy.errors.usage import (
     RequestChanged,
     RequestExpired,
     SchemaVersionError,
+    SearchOff,
     UnknownAgent,
     UnknownMessage,
     UnknownToken,
@@ -176,6 +178,7 @@ __all__ = [
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
+    "SearchOff",
     "StepFailed",
     "StoreBroken",
     "StoreConflict",

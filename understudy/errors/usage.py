@@ -231,6 +231,15 @@ class UnknownAgent(UsageError):
         )
 
 
+class SearchOff(UsageError):
+    """The store has no index of requests and conversations, so nothing can be looked for in it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "search over requests and conversations is off: turn it on by Runtime(search=True)"
+        )
+
+
 class UnknownMessage(UsageError):
     """The agent was sent no message with this id, or it was cancelled: no run took it."""
 

@@ -37,12 +37,14 @@ from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.search import SearchState, StoredHit, Work
+    from understudy.journal.search_words import SearchQuery
     from understudy.journal.spending import CounterSums
     from understudy.journal.spending_books import Decision, KeptSpending
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "spending", "trust"]
+Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "search", "spending", "trust"]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -459,6 +461,44 @@ class Backend(ABC):
         None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
         """
         return None
+
+    # ------------------------------------------------------------------- "search"
+    # The words of requests and conversations: see `journal.search`. No commit of records waits for
+    # it: what changes is noted in its transaction, and worked off later.
+
+    def turn_search(self, on: bool) -> None:
+        """The writer's: make the index, or remove it. Nothing happens where it is so already.
+
+        Of a database that hosts share it is the reader's, as `index`.
+        """
+        self._refuse("search")
+
+    def search_state(self) -> SearchState:
+        """The reader's: whether there is an index, and how far it is."""
+        from understudy.journal.search import OFF
+
+        return OFF
+
+    def unindexed(self, after: int) -> Work | None:
+        """The reader's: a slice of the work that is left on the index; None: all is done.
+
+        Args:
+            after: the `last` of the slice before.
+
+        """
+        self._refuse("search")
+
+    def index(self, work: Work) -> None:
+        """The writer's: write a slice of that work. What another host was first with is left."""
+        self._refuse("search")
+
+    def search(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:
+        """The reader's: up to `limit` texts with these words, below a number, the newest first."""
+        self._refuse("search")
+
+    def search_asks(self, query: SearchQuery) -> Collection[int]:
+        """The reader's: the numbers of the open requests with these words, as of `StoredAsk.no`."""
+        self._refuse("search")
 
     # ------------------------------------------------------------------- "trust"
     # The log of trust: facts that hold for the whole store, see `state.trust_log`. No row of it is

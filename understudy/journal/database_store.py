@@ -63,6 +63,8 @@ class DatabaseStore(DatabaseThreads, Store):
         self._sharing = backend if isinstance(backend, SharedBackend) else None
         self._shared: SharedStore | None = None
         self._spending: DatabaseSpending | None = None
+        self._indexed_to = 0
+        """The agent behind which the work on the index of the search goes on, by its key."""
         self._trust_added = 0
         """The number of the last fact that was added to the log of trust here."""
         if self._sharing is not None:
@@ -263,6 +265,20 @@ class DatabaseStore(DatabaseThreads, Store):
 
     async def turn_feed(self, on: bool) -> None:
         await self.change(partial(self.backend.turn_feed, on))
+
+    async def turn_search(self, on: bool) -> None:
+        turn = partial(self.backend.turn_search, on)
+        await (self.read(turn) if self._sharing is not None else self.change(turn))
+
+    async def index_more(self) -> bool:
+        work = await self.read(partial(self.backend.unindexed, self._indexed_to))
+        if work is None:
+            return False
+        self._indexed_to = work.last
+        # Where hosts share the database, in a transaction of its own: no commit waits for it.
+        put = partial(self.backend.index, work)
+        await (self.read(put) if self._sharing is not None else self.change(put))
+        return True
 
     async def trim_feed(self, before: datetime, keep: int) -> None:
         await self.change(partial(self.backend.trim_feed, before, keep))

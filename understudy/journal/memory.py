@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from understudy.errors import Fenced, StoreConflict
+from understudy.errors import Fenced, SearchOff, StoreConflict
 from understudy.journal.backend import ALL_KEPT, Backend, Kept
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
@@ -34,7 +34,10 @@ from understudy.state.records import MessagesArchived, Record, StatusNoted
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.memory_search import MemorySearch
     from understudy.journal.memory_spending import MemorySpending
+    from understudy.journal.search import SearchState, StoredHit
+    from understudy.journal.search_words import SearchQuery
     from understudy.journal.spending import Settlement
 
 T = TypeVar("T")
@@ -116,6 +119,7 @@ class MemoryStore(Store):
         self.keys: MemoryKeys = MemoryKeys()
         self._trust: list[TrustFact] = []
         self._spending: MemorySpending | None = None
+        self._search: MemorySearch | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -292,6 +296,39 @@ class MemoryStore(Store):
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return None if self._feed is None else self._feed.read(after, limit)
+
+    async def turn_search(self, on: bool) -> None:
+        if on and self._search is None:
+            from understudy.journal.memory_search import MemorySearch  # few stores have one
+
+            self._search = MemorySearch()
+        elif not on:
+            self._search = None
+
+    async def search_state(self) -> SearchState:
+        from understudy.journal.search import SearchState
+
+        return SearchState(is_on=self._search is not None)
+
+    async def search(
+        self, query: SearchQuery, before: int | None, limit: int
+    ) -> Sequence[StoredHit]:
+        return [] if self._search is None else self._searched().hits(query, before, limit)
+
+    async def search_asks(self, query: SearchQuery) -> Collection[int]:
+        if self._search is None:
+            raise SearchOff
+        return self._searched().asks(query)
+
+    def _searched(self) -> MemorySearch:
+        """The index of the search, with all that there is now."""
+        found, index = self._search, self._up_to_date()
+        assert found is not None, "it is on"
+        found.keep(self._kept)
+        for agent_id, kept in self._kept.items():
+            about = agent_id, kept.agent, kept.incarnation, kept.floor
+            found.follow(*about, kept.records, index.asks_of(agent_id))
+        return found
 
     @property
     def trust_seen(self) -> int:

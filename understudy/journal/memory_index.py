@@ -7,7 +7,7 @@ import logging
 import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -191,6 +191,10 @@ class MemoryIndex:
             time = len(times) if until is None else bisect_left(times, until)
             counts[kind, ask.tool, ask.agent, time] += 1
         return [AskGroup(*group, count) for group, count in counts.items()]
+
+    def asks_of(self, agent_id: str) -> Iterable[StoredAsk]:
+        """What an agent asks."""
+        return self._asks.get(agent_id, {}).values()
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""

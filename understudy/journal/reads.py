@@ -33,6 +33,8 @@ from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.search import SearchState, StoredHit
+    from understudy.journal.search_words import SearchQuery
     from understudy.journal.spending import CounterSums
 
 T = TypeVar("T")
@@ -179,6 +181,24 @@ class StoreReads(ABC):
                     index.put_loaded(loaded)
         return question(index)
 
+    # ------------------------------------------------------------------- the search
+
+    async def search_state(self) -> SearchState:
+        """As `Backend.search_state`."""
+        from understudy.journal.search import OFF
+
+        return OFF
+
+    async def search(
+        self, query: SearchQuery, before: int | None, limit: int
+    ) -> Sequence[StoredHit]:
+        """As `Backend.search`."""
+        raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
+
+    async def search_asks(self, query: SearchQuery) -> Collection[int]:
+        """As `Backend.search_asks`: `StoredAsk.no` of each open request with these words."""
+        raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
+
     # ------------------------------------------------------------------- the feed
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
@@ -312,6 +332,17 @@ class DatabaseReads(StoreReads):
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return await self.read(lambda: question(self.backend))
+
+    async def search_state(self) -> SearchState:
+        return await self.read(self.backend.search_state)
+
+    async def search(
+        self, query: SearchQuery, before: int | None, limit: int
+    ) -> Sequence[StoredHit]:
+        return await self.read(partial(self.backend.search, query, before, limit))
+
+    async def search_asks(self, query: SearchQuery) -> Collection[int]:
+        return await self.read(partial(self.backend.search_asks, query))
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.read(partial(self.backend.read_feed, after, limit))

@@ -9,8 +9,8 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache, partial
-from typing import Any, TypeAlias, TypeVar
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic_core import from_json, to_json
 
@@ -52,6 +52,11 @@ from understudy.journal.lists import (
 )
 from understudy.journal.loaded import NEWEST
 from understudy.state.trust_log import TrustFact
+
+if TYPE_CHECKING:
+    from understudy.journal.search import SearchState, StoredHit, Work
+    from understudy.journal.search_words import SearchQuery
+    from understudy.journal.sql_search import SqlSearch
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -357,6 +362,28 @@ class SqlBackend(Backend):
             (f"{columns}, payload {self.feed_rows} LIMIT %(limit)s", key),
             is_list=True,
         )
+
+    # ------------------------------------------------------------------- the search
+
+    @cached_property
+    @abstractmethod
+    def _search(self) -> SqlSearch:
+        """The index of the search. Who has none imports nothing of it."""
+
+    def search_state(self) -> SearchState:
+        return self._search.state()
+
+    def unindexed(self, after: int) -> Work | None:
+        return self._search.unindexed(after)
+
+    def index(self, work: Work) -> None:
+        self._search.put(self._fetch, work)
+
+    def search(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:
+        return self._search.hits(query, before, limit)
+
+    def search_asks(self, query: SearchQuery) -> set[int]:
+        return self._search.asks(query)
 
     # ------------------------------------------------------------------- the log of trust
 

@@ -122,6 +122,14 @@ class Store(StoreReads, TrustLog):
         """As `Backend.trim_feed`."""
         return
 
+    async def turn_search(self, on: bool) -> None:
+        """As `Backend.turn_search`."""
+        raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
+
+    async def index_more(self) -> bool:
+        """Do a slice of the work on the index of the search. Returns whether there was any."""
+        return False
+
     # ------------------------------------------------------------------- the log of trust
 
     @property

@@ -36,6 +36,7 @@ from understudy.errors import (
     PeopleUnavailable,
     RecordRefused,
     SchemaVersionError,
+    SearchOff,
     UnderstudyError,
     UnknownAgent,
     UnknownMessage,
@@ -107,7 +108,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem(409, "OwnedElsewhere", "Another host has this agent in its memory now.")
         case OtherRun():
             return Problem(409, "OtherRun", "Another run is open now: look at the agent again.")
-        case NotInterrupted() | OtherAgent() | OtherWorkflow() | NoProgress():
+        case NotInterrupted() | OtherAgent() | OtherWorkflow() | NoProgress() | SearchOff():
             return Problem(409, type(error).__name__, str(error))
         case UnknownMessage() | UnknownToken():
             return Problem(404, type(error).__name__, str(error))

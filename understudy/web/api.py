@@ -27,6 +27,7 @@ from understudy.web.views import (
     outcome,
     requiring,
     schedules,
+    search,
     timeline,
 )
 from understudy.web.visit import Site, Visit
@@ -81,6 +82,11 @@ AGENTS = {
     "none that this server has.",
     **PAGE,
 }
+SEARCH = {
+    "text": "The words: all of them must be there. `*` behind a word stands for any end of it.",
+    "where": "Only in `requests`, or only in `conversations`.",
+    **PAGE,
+}
 ROWS = {"after": "Only rows that are new or changed since this number.", **LIMIT}
 BACK = {"before": "The `earlier` of the page of later records; by default the newest are shown."}
 FILE = {"path": "Of the file."}
@@ -99,6 +105,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    Endpoint("GET", "/search", search.search, s.Found, query=SEARCH),
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from understudy._base.confusables import odd_places
+from understudy._base.json_values import digest
 from understudy._base.marks import marked_by
 
 
@@ -25,3 +26,8 @@ def plainly(text: str) -> str:
         parts.append(f"{text[start:place]}[U+{ord(text[place]):04X}]")
         start = place + 1
     return "".join((*parts, text[start:]))
+
+
+def hexed(text: str) -> str:
+    """A text as a part of an element's id."""
+    return digest(text)[:16]

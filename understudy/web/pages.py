@@ -30,6 +30,7 @@ from understudy.web.views import (
     files,
     freezing,
     schedules,
+    search,
     timeline,
 )
 from understudy.web.views.queue import queue_of
@@ -83,6 +84,8 @@ PAGES: tuple[Page, ...] = (
 )
 
 
+SEARCH = Page(path="/search", name="search", view=search.search_page)
+"""It is not live: what comes later would move what is read."""
 FREEZES = next(page for page in PAGES if page.name == "freezes")
 """The page in the bar for the pages of single freezes."""
 AGAIN = 5
@@ -118,6 +121,8 @@ def page_routes(site: Site) -> list[BaseRoute]:
     return [
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
         Route("/bulk", _answered(site, bulk.bulk_of_queue), methods=["GET"]),
+        Route(SEARCH.path, _answered(site, find), methods=["GET"]),
+        Route(f"{AGENT}/found", _answered(site, search.to_row), methods=["GET"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
@@ -246,6 +251,21 @@ async def thaw(visit: Visit) -> Response:
     said = await freezing.thaw_by_form(visit, await visit.form())
     target = visit.link("/freezes")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def find(visit: Visit) -> Answer:
+    """What a search finds."""
+    data = visit.redacted(await search.search_page(visit))
+    return (
+        200,
+        "pages/search.html",
+        {
+            "data": data,
+            "page": SEARCH,
+            "pieces": search.pieces,
+            "found_link": partial(search.found_link, visit),
+        },
+    )
 
 
 async def freeze_page(visit: Visit) -> Answer:

@@ -17,11 +17,10 @@ from markupsafe import Markup
 from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.grant_terms import GrantTerms
-from understudy._base.json_values import digest
 from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.interrupts import decision_word
 from understudy.web.decide import told
-from understudy.web.marks import marked, plainly
+from understudy.web.marks import hexed, marked, plainly
 from understudy.web.views.queue import WITHIN
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -177,11 +176,6 @@ def took(detail: Mapping[str, Any]) -> float | None:
     """How many seconds a call took, of the details of its row."""
     start, end = _time(detail.get("started_at")), _time(detail.get("ended_at"))
     return None if start is None or end is None else (end - start).total_seconds()
-
-
-def hexed(text: str) -> str:
-    """A text as a part of an element's id."""
-    return digest(text)[:16]
 
 
 def terms_text(terms: Any) -> str:

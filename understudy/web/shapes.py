@@ -289,6 +289,46 @@ class Doubts(TypedDict):
     filters: Filters
 
 
+@exactly
+class HitShape(TypedDict):
+    """A request, or a part of a conversation, that has what was looked for."""
+
+    agent_id: str
+    agent: str
+    where: Literal["request", "conversation"]
+    kind: Literal["request", "user", "agent", "call", "result"]
+    at: Time | None
+    request_id: str | None
+    seq: int | None
+    row: int
+    tool_call_id: str | None
+    inside: list[str]
+    tool_name: str
+    snippet: str
+    marks: list[list[int]]
+
+
+@exactly
+class SearchFilters(TypedDict):
+    """What was looked for."""
+
+    text: str
+    where: str | None
+
+
+@exactly
+class Found(TypedDict):
+    """What was found, the newest first, and the `after` of the next page.
+
+    `behind` is how many agents, at least, have texts that the index does not have yet.
+    """
+
+    hits: list[HitShape]
+    next: str | None
+    behind: int
+    filters: SearchFilters
+
+
 class PartyShape(TypedDict):
     """A person."""
 

@@ -1412,6 +1412,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RequestExpired(request_id="q1", expires_at="2026-01-02T03:04:05+00:00", on_expiry="stop"),
         e.NotInterrupted("nothing to answer"),
         e.AlreadyDecided(request_id="q1", decision="approve"),
+        e.SearchOff(),
         e.UnknownMessage(agent_id="desk", message_id="m1"),
         e.OtherRun(agent_id="desk", run_id="r1", open_run="r2"),
         e.MissingValue(key="name", agent="desk"),

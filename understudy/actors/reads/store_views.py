@@ -6,10 +6,10 @@ import asyncio
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -41,7 +41,13 @@ from understudy.actors.reads.listing import (
     checked_name,
 )
 from understudy.agent.decisions import why_impossible
-from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable, UsageError
+from understudy.errors import (
+    SchemaVersionError,
+    SearchOff,
+    StoreDamaged,
+    StoreUnavailable,
+    UsageError,
+)
 from understudy.interrupts import Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk, folded
@@ -61,6 +67,10 @@ from understudy.state.doubts import Doubt
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
+
+if TYPE_CHECKING:
+    from understudy.actors.reads.search import SearchHit
+    from understudy.journal.search_words import Where
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
@@ -351,6 +361,94 @@ class StoreViews(ABC):
         """
         query = AskQuery(tool, agent, order, "review")
         return self._asks("reviews", query, StoredAsk.review, after, limit)
+
+    def search(
+        self,
+        text: str,
+        *,
+        where: Where | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[SearchHit]:
+        """Where all words of a text are: in requests that wait, and in what was said. Newest first.
+
+        Letters, digits and a `*` behind a word count, which stands for any end of the word; all
+        else divides words. Case and accents do not count. It activates and loads no agent. A page
+        that is read with a `limit` is a `SearchPage`: it says whether the index is `behind`.
+
+        Args:
+            text: the words.
+            where: only in `"requests"`, or only in `"conversations"`.
+            after: the `after` of the page before, or the `cursor` of a hit, of the same search.
+            limit: how many, at most 10,000; None = all that there are.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+            SearchOff: by the future, if the store has no index: see `Runtime(search=True)`.
+
+        """
+        from understudy.actors.reads.search import SearchPage, hit_of
+        from understudy.journal.search_words import query_of
+
+        query = query_of(text, where)
+        cursors = Cursors("search", [query.words, where])
+
+        async def read(after: str | None, limit: int) -> Page[SearchHit]:
+            behind = await self._searchable()
+            key = cursors.key(after, int)
+            found = await self._store.search(query, None if key is None else key[0], limit + 1)
+            page = SearchPage(behind=behind)
+            for stored in found[:limit]:
+                cursor = cursors.cursor((stored.no,))
+                try:
+                    page.append(hit_of(stored, query, cursor))
+                except (SchemaVersionError, StoreDamaged) as error:
+                    what = f"a request of agent {shown(stored.agent_id)}"
+                    logger.error("%s is left out: %s", what, text_of(error))
+                page.after = cursor
+            if len(found) <= limit:
+                page.after = None
+            return page
+
+        cursors.key(after, int)
+        return self._listed(read, after, limit)
+
+    @property
+    def has_search(self) -> bool:
+        """Whether an index is kept up here: see `Runtime(search=True)`. Others may keep it up."""
+        return False
+
+    async def _search_asks(self, text: str) -> Collection[int]:
+        """The numbers, as of `StoredAsk.no`, of the open requests that have all words of a text.
+
+        Raises:
+            UsageError: for a text without words.
+            SearchOff: if the store has no index.
+
+        """
+        from understudy.journal.search_words import query_of
+
+        query = query_of(text, "requests")
+        await self._searchable()
+        return await self._store.search_asks(query)
+
+    async def _searchable(self) -> int:
+        """Let the index of the search catch up. Returns how many agents it is behind of.
+
+        Raises:
+            SearchOff: if the store has no index.
+
+        """
+        await self._ready()
+        await self._keep_searchable()
+        state = await self._store.search_state()
+        if not state.is_on:
+            raise SearchOff
+        return state.behind
+
+    async def _keep_searchable(self) -> None:
+        """Let the index of the search catch up, if that is up to this one."""
+        return
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""

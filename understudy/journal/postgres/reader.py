@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy.errors import StoreUnavailable
@@ -15,6 +16,8 @@ from understudy.journal.sql_keys import SqlKeys
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
+    from understudy.journal.postgres.search import PostgresSearch
+    from understudy.journal.search import Work
 
 
 T = TypeVar("T")
@@ -100,6 +103,26 @@ class PostgresReader(SqlKeys, SharedBackend):
             return [cursor.fetchall() for cursor in found]
 
         return make(*self._reading.run_repeatable(read))
+
+    @cached_property
+    def _search(self) -> PostgresSearch:
+        from understudy.journal.postgres.search import PostgresSearch  # few stores have one
+
+        return PostgresSearch(self)
+
+    def turn_search(self, on: bool) -> None:
+        from understudy.journal.postgres.search import turn
+
+        turn(self._reading, on)
+
+    def index(self, work: Work) -> None:
+        from understudy.journal.postgres.search import fetch_by
+
+        def put(connection: PsycopgConnection) -> None:
+            with connection.transaction():
+                self._search.put(partial(fetch_by, connection), work)
+
+        self._reading.run_repeatable(put)
 
     def _read(self, query: str, values: Values) -> Rows:
         """The rows of a statement that may be repeated."""

@@ -328,6 +328,11 @@ class SqliteBackend(SqliteReader):
         if self._fetch("DELETE FROM feed WHERE no <= ? RETURNING no", [last]):
             self._fetch("UPDATE meta SET feed_floor = ?", [last])
 
+    def turn_search(self, on: bool) -> None:
+        from understudy.journal.sqlite import search  # few stores have one
+
+        (search.turn_on if on else search.turn_off)(self._fetch)
+
     def _fetch(self, query: str, values: Values = ()) -> Rows:
         return self._run(_rows, query, values)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import StoreBroken
 from understudy.journal.sql_backend import Query, agents_query, sqlite_query
@@ -21,6 +22,9 @@ from understudy.journal.sqlite.errors import (
 )
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.schema import SEQ_BITS
+
+if TYPE_CHECKING:
+    from understudy.journal.sqlite.search import SqliteSearch
 
 T = TypeVar("T")
 
@@ -110,6 +114,12 @@ class SqliteReader(SqlKeys):
                 raise store_error(error, self._path, what) from error
             except UNREADABLE as error:
                 raise damaged(error, self._path, what) from error
+
+    @cached_property
+    def _search(self) -> SqliteSearch:
+        from understudy.journal.sqlite.search import SqliteSearch  # few stores have one
+
+        return SqliteSearch(self)
 
     def _reading_connection(self) -> sqlite3.Connection:
         self._lock.check_process()

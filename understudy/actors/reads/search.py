@@ -1,0 +1,213 @@
+"""`SearchHit`: what a search finds in requests and conversations; and how the index keeps up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from understudy._base.lookout import Lookout
+from understudy._base.points_in_time import time_text
+from understudy.actors.reads.listing import Page
+from understudy.journal import Store
+from understudy.journal.opening import open_store
+from understudy.journal.search import StoredHit
+from understudy.journal.search_texts import SaidKind, text_of_request, text_of_row
+from understudy.journal.search_words import SearchQuery, Snippet, words_of
+
+PERIOD = 1.0
+"""Seconds between two looks whether the index is behind."""
+AT_ONCE = 1.0
+"""Seconds for which a search lets the index catch up before it looks into it."""
+LONGEST_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """One text that has all the words: a request that waits, or a part of a conversation."""
+
+    agent_id: str
+    agent: str
+    """The name of the agent's definition."""
+    where: Literal["request", "conversation"]
+    kind: Literal["request"] | SaidKind
+    """A `request`; or what was said by a `user`, by the `agent`, in a `call` of a tool, or as the
+    `result` of a call."""
+    at: datetime | None
+    """When it was asked, or said."""
+    request_id: str | None = None
+    """Of a request."""
+    seq: int | None = None
+    """The number of the record that has it, of a conversation."""
+    row: int = 0
+    """Which of the rows that the record makes in a conversation has it, from 0."""
+    tool_call_id: str | None = None
+    """Of the call, where it is a `call` or a `result`."""
+    inside: tuple[str, ...] = ()
+    """The names of the agents inside of the agent, down to the agent that has said it."""
+    tool_name: str = ""
+    """The tool that it is about; empty where it is about none."""
+    snippet: Snippet
+    """The text around the first of the words, and the places of the words in it."""
+    cursor: str = ""
+    """The `after` of what follows it."""
+    content: Mapping[str, Any] = field(repr=False)
+    """The request, or the row of the conversation, as plain data: what the words are in."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The hit as JSON-able data, without its content."""
+        return {
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "where": self.where,
+            "kind": self.kind,
+            "at": time_text(self.at),
+            "request_id": self.request_id,
+            "seq": self.seq,
+            "row": self.row,
+            "tool_call_id": self.tool_call_id,
+            "inside": list(self.inside),
+            "tool_name": self.tool_name,
+            "snippet": self.snippet.text,
+            "marks": [list(mark) for mark in self.snippet.marks],
+        }
+
+    def seen_as(self, query: SearchQuery, content: Any) -> SearchHit | None:
+        """The hit as somebody sees it who sees its content so; None if it lacks the words then.
+
+        Args:
+            query: what was looked for.
+            content: the content, with other values in place of what is hidden.
+
+        """
+        if content == self.content:
+            return self
+        if not isinstance(content, Mapping):
+            return None
+        text, tool_name = _text_and_tool(self.where, content)
+        if not query.matches(words_of(text)):
+            return None
+        return replace(self, content=content, snippet=query.snippet(text), tool_name=tool_name)
+
+
+class SearchPage(Page[SearchHit]):
+    """A page of a search, the newest first."""
+
+    behind: int
+
+    def __init__(
+        self, items: Iterable[SearchHit] = (), after: str | None = None, behind: int = 0
+    ) -> None:
+        super().__init__(items, after)
+        self.behind = behind
+        """How many agents, at least, have texts that the index does not have yet."""
+
+
+def hit_of(stored: StoredHit, query: SearchQuery, cursor: str) -> SearchHit:
+    """What a store has found, as it is told.
+
+    Raises:
+        SchemaVersionError, StoreDamaged: if a request cannot be read.
+
+    """
+    if stored.ask is not None:
+        request = stored.ask.request()
+        content: dict[str, Any] = request.to_dict()
+        more: dict[str, Any] = {"kind": "request", "at": request.created_at}
+        more |= {"request_id": request.id, "inside": request.agent_path[1:]}
+    else:
+        assert stored.said is not None, "a hit is a request, or was said"
+        said = stored.said
+        content = said.row
+        more = {"kind": said.kind, "at": said.at, "seq": stored.seq, "row": stored.row}
+        more |= {"inside": said.inside, "tool_call_id": said.tool_call_id}
+    where: Literal["request", "conversation"] = "conversation" if stored.ask is None else "request"
+    text, tool_name = _text_and_tool(where, content)
+    return SearchHit(
+        agent_id=stored.agent_id,
+        agent=stored.agent,
+        where=where,
+        tool_name=tool_name,
+        snippet=query.snippet(text),
+        cursor=cursor,
+        content=content,
+        **more,
+    )
+
+
+def _text_and_tool(where: str, content: Mapping[str, Any]) -> tuple[str, str]:
+    if where == "request":
+        text, tool = text_of_request(content), content.get("tool_name")
+    else:
+        detail = content.get("detail")
+        text = text_of_row(content)
+        tool = detail.get("tool_name") if isinstance(detail, Mapping) else ""
+    return text, tool if isinstance(tool, str) else ""
+
+
+async def remove_search(url: str) -> bool:
+    """Remove the index from a store. Returns whether there was one.
+
+    Raises:
+        UsageError, StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: if the store
+            cannot be opened: that of one host is for who has it open.
+
+    """
+    store = open_store(url)
+    await store.open(lambda: None)
+    try:
+        was_there = (await store.search_state()).is_on
+        await store.turn_search(False)
+    finally:
+        await store.close()
+    return was_there
+
+
+class SearchKeeper:
+    """Has the index of a store's search follow its records, slice by slice.
+
+    Args:
+        store: it is of.
+        start_task: starts a task that ends with the runtime at the latest.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._store = store
+        self._one = asyncio.Lock()
+        what = "what the search does not have yet"
+        self._lookout = Lookout(what, lambda: PERIOD, self._look, start_task)
+
+    def begin(self) -> None:
+        """Keep up from now on. By real time, whatever the clock of the runtime is."""
+        self._lookout.hint()
+        self._lookout.begin()
+
+    def close(self) -> None:
+        """Keep up no more."""
+        self._lookout.close()
+
+    async def _look(self, is_hinted: bool) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            start = loop.time()
+            async with self._one:
+                if not await self._store.index_more():
+                    return
+            # Half of the time is for the others: an old store may take minutes.
+            await asyncio.sleep(min(loop.time() - start, LONGEST_PAUSE))
+
+    async def catch_up(self) -> None:
+        """Let the index have all that is recorded now, as far as a second is enough for that."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + AT_ONCE
+        while loop.time() < end:
+            async with self._one:
+                if not await self._store.index_more():
+                    return

@@ -1,0 +1,148 @@
+"""The index of the search in a PostgreSQL store: by a column of words, with a GIN index."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors import StoreUnavailable
+from understudy.journal.postgres.schema import LOCK_SCHEMA
+from understudy.journal.search import SEARCH_VERSION
+from understudy.journal.search_words import SearchQuery
+from understudy.journal.sql_search import NAMES, TABLES, Rows, SqlSearch, Values
+
+if TYPE_CHECKING:
+    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
+
+# A note is a row of its own, which nobody waits for: a host may be suspended in the middle of the
+# transaction that works off another one.
+_TODO = """CREATE TABLE search_todo (
+    agent bigint NOT NULL,
+    n bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (agent, n)
+)"""
+_FUNCTIONS = (
+    """CREATE FUNCTION search_note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
+    AS $$ BEGIN
+        INSERT INTO search_todo (agent) VALUES (NEW.key);
+        IF NEW.deleted AND NOT OLD.deleted THEN
+            -- It waits for a slice under way, whose texts the next statement sees.
+            DELETE FROM search_agents WHERE agent = OLD.key;
+            DELETE FROM search_texts WHERE agent = OLD.key;
+        END IF;
+        RETURN NULL;
+    END $$""",
+    """CREATE FUNCTION search_note_request() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$ BEGIN
+        INSERT INTO search_todo (agent) VALUES (NEW.agent);
+        RETURN NULL;
+    END $$""",
+    """CREATE FUNCTION search_note_answer() RETURNS trigger LANGUAGE plpgsql
+    SET search_path FROM CURRENT AS $$ BEGIN
+        DELETE FROM search_texts WHERE ask = OLD.no;
+        INSERT INTO search_todo (agent) VALUES (OLD.agent);
+        RETURN NULL;
+    END $$""",
+)
+_TRIGGERS = {
+    "search_of_records": """ON agents""",
+    "search_of_request": "ON asks",
+    "search_of_answer": "ON asks",
+}
+_MAKE_TRIGGERS = (
+    """CREATE TRIGGER search_of_records AFTER UPDATE ON agents FOR EACH ROW
+    WHEN (NEW.last_seq <> OLD.last_seq OR NEW.deleted <> OLD.deleted)
+    EXECUTE FUNCTION search_note()""",
+    """CREATE TRIGGER search_of_request AFTER INSERT ON asks FOR EACH ROW
+    WHEN (NEW.kind = 'request') EXECUTE FUNCTION search_note_request()""",
+    """CREATE TRIGGER search_of_answer AFTER DELETE ON asks FOR EACH ROW
+    WHEN (OLD.kind = 'request') EXECUTE FUNCTION search_note_answer()""",
+)
+_IS_THERE = "SELECT 1 WHERE to_regclass('search_state') IS NOT NULL"
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '40ms'"
+"""Whoever waits for a table that is written keeps those from it who come later."""
+_LOCK_NOT_AVAILABLE = "55P03"
+_TRIES_FOR = 60.0
+"""Seconds for which a moment is looked for at which nobody writes."""
+_PAUSE = 0.05
+
+
+class PostgresSearch(SqlSearch):
+    """See `SqlSearch`."""
+
+    is_there: str = _IS_THERE
+    insert_text: str = """
+INSERT INTO search_texts (no, agent, seq, part, ask, words)
+VALUES (%s, %s, %s, %s, %s, array_to_tsvector(%s::text[]))"""
+    note_agents: str = """
+INSERT INTO search_todo (agent)
+SELECT key FROM agents WHERE key > %s AND key <= %s AND NOT deleted"""
+
+    def matches(self, query: SearchQuery) -> tuple[str, str]:
+        # Words have letters and digits alone, so nothing in them is of the language of queries.
+        words = (f"'{word}'{':*' if is_prefix else ''}" for word, is_prefix in query.kept)
+        return "t.words @@ %s::tsquery", " & ".join(words)
+
+    def words(self, words: frozenset[str]) -> list[str]:
+        return sorted(words)
+
+
+def fetch_by(connection: PsycopgConnection, query: str, values: Values) -> Rows:
+    """The rows of a statement; none of one that brings none."""
+    cursor = connection.execute(query, values, binary=True)
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def turn(reading: PostgresConnection, on: bool) -> None:
+    """Make the tables, or remove them, at a moment when nobody writes.
+
+    Raises:
+        StoreUnavailable: if there is no such moment within a minute.
+
+    """
+    end = time.monotonic() + _TRIES_FOR
+    change: Callable[[PsycopgConnection], Any] = _make if on else _remove
+    while True:
+        try:
+            reading.run_repeatable(lambda connection: _in_transaction(connection, change))
+            return
+        except StoreUnavailable as error:
+            is_locked = getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE
+            if not is_locked or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _in_transaction(
+    connection: PsycopgConnection, change: Callable[[PsycopgConnection], Any]
+) -> None:
+    with connection.transaction():
+        connection.execute(_LOCK_TIMEOUT)
+        connection.execute(LOCK_SCHEMA)  # of several hosts, one does it
+        change(connection)
+
+
+def _make(connection: PsycopgConnection) -> None:
+    if connection.execute(_IS_THERE).fetchall():
+        is_ours = "SELECT 1 FROM search_state WHERE version = %s"
+        if connection.execute(is_ours, [SEARCH_VERSION]).fetchall():
+            return
+        _remove(connection)
+    for statement in TABLES:
+        connection.execute(statement.format(words="words tsvector NOT NULL"))
+    connection.execute("CREATE INDEX search_texts_by_word ON search_texts USING gin (words)")
+    for statement in (_TODO, *_FUNCTIONS, *_MAKE_TRIGGERS):
+        connection.execute(statement)
+    connection.execute("INSERT INTO search_state VALUES (%s, 0, false, 0)", [SEARCH_VERSION])
+
+
+def _remove(connection: PsycopgConnection) -> None:
+    if not connection.execute(_IS_THERE).fetchall():
+        return
+    for name, table in _TRIGGERS.items():
+        connection.execute(f"DROP TRIGGER IF EXISTS {name} {table}")
+    for function in ("search_note", "search_note_request", "search_note_answer"):
+        connection.execute(f"DROP FUNCTION IF EXISTS {function}()")
+    for table in NAMES:
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
