@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy._base.grant_terms import SCOPES
-from understudy._base.request_summary import LEFT_OUT, why_alone
+from understudy._base.request_summary import LEFT_OUT, decision_word, why_alone
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
 from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
@@ -27,7 +27,6 @@ from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
 from understudy.cli.text import as_json, clean, line, some, utc
-from understudy.interrupts import Decision, decision_word
 
 MOST = 100
 """Agents whose decisions are looked through for a request that does not wait any more."""
@@ -296,6 +295,8 @@ def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
 
 def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> None:
     """Say that the decision stands already, or refuse another decision."""
+    from understudy.interrupts import Decision  # it knows which decisions come to the same
+
     before = found["decision"]
     who = clean(found["by"] or "nobody by name", lines=False)
     word, at = decision_word(before), utc(found["at"])
