@@ -32,12 +32,9 @@ def group_of(titled: Mapping[str, Listed]) -> type[TyperGroup]:
         def __init__(self, **given: Any) -> None:
             super().__init__(**given)
             self.commands = _Commands(titled)
-            self._is_whole = False
+            read_plainly(self)
 
         def make_context(self, *args: Any, **given: Any) -> Any:
-            if not self._is_whole:  # Typer adds the options of completion to the group that it made
-                self._is_whole = True
-                read_plainly(self)
             try:
                 return super().make_context(*args, **given)
             except KeyboardInterrupt as error:

@@ -18,10 +18,19 @@ def read_plainly(command: Any, function: Callable[..., Any] | None = None) -> An
 
     """
     signature = {} if function is None else inspect.signature(function).parameters
-    for parameter in command.params:
-        known = signature.get(parameter.name)
-        # A method of Click, of this object alone.
-        parameter.process_value = _reading(parameter, None if known is None else known.annotation)
+    usual: Callable[[Any], list[Any]] = command.get_params
+
+    def get_params(ctx: Any) -> list[Any]:
+        found = usual(ctx)
+        for parameter in found:  # with those that Typer adds: of help, and of completion
+            if "process_value" not in vars(parameter):
+                known = signature.get(parameter.name)
+                annotation = None if known is None else known.annotation
+                parameter.process_value = _reading(parameter, annotation)
+        return found
+
+    # Methods of Click, of these objects alone.
+    command.get_params = get_params
     return command
 
 
