@@ -18,10 +18,21 @@ from understudy.cli.output import Column, Output, note
 from understudy.cli.show import author_text, grant_text, indented, row_lines
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
+from understudy.cli.words import kind_of, kind_word
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="How many rows; by default all.")
+]
+PageOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
+KindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", help="Only `approval`, `question`, `doubt`, `stopped`, or a kind of yours."
+    ),
+]
+OrderOption = Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")]
 AgentOption = Annotated[
     str | None, typer.Option("--agent", help="Only agents with this definition.")
 ]
@@ -34,7 +45,7 @@ def ls(
     status: Annotated[str | None, typer.Option("--status", help="Only those with it.")] = None,
     agent: AgentOption = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Only ids that begin so.")] = "",
-    limit: LimitOption = 100,
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
@@ -95,7 +106,9 @@ def show(
     for request in now["requests"]:
         still = f" ({line(request['still'])})" if request["still"] else ""
         about = line(request.get("title") or request["tool_name"] or request["kind"])
-        out.say(f"? {about} waits for a person{still}: understudy review", "yellow")
+        out.say(
+            f"? {about} waits for a person{still}: understudy approve {request['id']}", "yellow"
+        )
     for queued in data["queue"]:
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
         out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
@@ -140,19 +153,16 @@ def tree(
 def pending(
     tool: ToolOption = None,
     agent: AgentOption = None,
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", help="`approval`, `interrupt`, `doubt`, `halt`, or one of yours."),
-    ] = None,
-    order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
-    limit: LimitOption = 100,
+    kind: KindOption = None,
+    order: OrderOption = "oldest",
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
     """List what waits for a person, over all agents."""
     with where.looking() as source:
-        filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
+        filters = {"tool": tool, "agent": agent, "kind": kind_of(kind), "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
         found, at = first_rows(source.pending, limit, **given), source.now()
     rows = found.rows
@@ -163,6 +173,7 @@ def pending(
             "age": ago(row["created_at"], at),
             "what": _what(row),
             "about": row["tool_name"] or row["source"],
+            "kind": kind_word(row["kind"]),
             "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
             "path": " / ".join(line(name) for name in row["agent_path"][1:]),
         }
@@ -186,22 +197,23 @@ def pending(
 
 def _what(row: dict[str, Any]) -> str:
     """What a request is about; first which votes are missing, if it waits for votes."""
+    about = row.get("title") or summary(row)
     if row["approved_at"]:
-        return f"(agreed, starts at {row['approved_at']}) {summary(row)}"
+        return f"(agreed, starts at {row['approved_at']}) {about}"
     missing = row["missing"]
-    return f"({missing} is missing) {summary(row)}" if missing else summary(row)
+    return f"({missing} is missing) {about}" if missing else str(about)
 
 
-def _say_more(found: Listed, limit: int) -> None:
+def _say_more(found: Listed, limit: int | None) -> None:
     """Say on standard error that the list is cut."""
     if found.more:
-        note(f"there are more than these {limit}: see --limit")
+        note(f"there are more than these {limit}: without --limit all are listed")
 
 
 def reviews(
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     agent: AgentOption = None,
-    limit: LimitOption = 100,
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
@@ -232,7 +244,7 @@ def doubts(
     order: Annotated[
         str, typer.Option("--order", help="`oldest` first, or `expiring`: those that end first.")
     ] = "oldest",
-    limit: LimitOption = 100,
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
@@ -324,7 +336,8 @@ def _event_line(event: dict[str, Any]) -> str:
     rest = {k: v for k, v in what.items() if k != "kind" and v not in (None, "", [], {})}
     number = "-" if event["seq"] is None else event["seq"]
     return (
-        f"{event['at'] or '-'}  {number:>5}  {line(event['agent_id'])}  {line(what['kind'])}  "
+        f"{event['at'] or '-'}  {number:>5}  {line(event['agent_id'])}  "
+        f"{line(what['kind']).replace('_', ' ')}  "
         f"{line(shown_json(rest), 200)}"
     )
 
@@ -332,7 +345,7 @@ def _event_line(event: dict[str, Any]) -> str:
 def history(
     id: IdArgument,
     after: Annotated[int, typer.Option("--after", min=0, help="Behind this number.")] = 0,
-    limit: LimitOption = 100,
+    limit: PageOption = 100,
     *,
     where: Where,
     out: ListOutput,
@@ -344,7 +357,7 @@ def history(
         {
             "seq": entry["seq"],
             "at": (entry["at"] or "-")[:19],
-            "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"],
+            "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"].replace("_", " "),
             "who": _who(entry),
             "took": "" if entry["seconds"] is None else f"{entry['seconds']:.2f} s",
             "cost": _cost_of(entry["detail"].get("model_requests", ())),

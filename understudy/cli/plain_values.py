@@ -14,7 +14,7 @@ def read_plainly(command: Any, function: Callable[..., Any] | None = None) -> An
 
     Args:
         command: as Typer has made it.
-        function: with the annotations of its parameters; None of a group, which has texts and flags.
+        function: with the annotations of its parameters; None of a group.
 
     """
     signature = {} if function is None else inspect.signature(function).parameters

@@ -10,6 +10,7 @@ from typing import Any
 from understudy._base.grant_terms import SCOPES, GrantOffer, GrantTerms
 from understudy._base.request_summary import decision_word
 from understudy.cli.text import as_json, clean, line, shown_json, told_apart, utc
+from understudy.cli.words import allowed_words, kind_word
 
 MARKS = {
     "user": "»",
@@ -127,13 +128,15 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
 def request_text(request: Mapping[str, Any]) -> str:
     """All that a person approves: nothing is cut."""
     path = " / ".join(_name(name) for name in request["agent_path"])
+    title = request.get("title")
     lines = [
+        *([f"title     {_name(title)}"] if title else []),
         f"request   {clean(request['id'], lines=False)}",
         f"agent     {_name(request['agent_id'])}  ({path})",
-        f"kind      {clean(request['kind'], lines=False)}",
+        f"kind      {clean(kind_word(request['kind']), lines=False)}",
         *([f"tool      {_name(request['tool_name'])}"] if request["tool_name"] else []),
         *([f"asked by  {_name(request['source'])}"] if request.get("question_key") else []),
-        f"allowed   {', '.join(request['allowed'])}",
+        f"can be    {allowed_words(request['allowed'])}",
     ]
     if request.get("expires_at"):
         lines.append(f"expires   {request['expires_at']}")
@@ -197,7 +200,7 @@ def _vote(vote: Mapping[str, Any]) -> str:
     why = f": {line(vote['note'])}" if vote["break_glass"] else ""
     said = "glass broken" if vote["break_glass"] else said
     terms = vote.get("grant")
-    later = f", also for later calls {_terms(terms)}" if terms else ""
+    later = f", also for later calls {terms_text(terms)}" if terms else ""
     return f"{said} by {_name(vote['name'])}, {line(vote['at'])}{later}{why}"
 
 
@@ -207,7 +210,7 @@ def _offer(offered: Mapping[str, Any]) -> str:
     return line(as_json(offered) if given is None else GrantOffer(**given).text)
 
 
-def _terms(terms: Mapping[str, Any]) -> str:
+def terms_text(terms: Mapping[str, Any]) -> str:
     """How far a decision holds for later calls, in words; as it is where some of it is hidden."""
     given = _terms_of(terms, "match", scopes=(*SCOPES, None))
     try:

@@ -104,8 +104,10 @@ class Listed:
     """Whether there are others."""
 
 
-def first_rows(listed: Any, limit: int, **filters: Any) -> Listed:
-    """The first `limit` rows, and whether there are more: a list is never cut without a word."""
+def first_rows(listed: Any, limit: int | None, **filters: Any) -> Listed:
+    """The first `limit` rows, and whether there are more; without a limit all rows."""
+    if limit is None:
+        return Listed(list(every_row(listed, None, **filters)), more=False)
     rows = list(every_row(listed, limit + 1, **filters))
     return Listed(rows[:limit], len(rows) > limit)
 
