@@ -9,7 +9,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -59,7 +59,7 @@ class Connection:
         self._headers = _checked(headers)
         self._proxy = _proxy_of(self._place)
         self._open: http.client.HTTPConnection | None = None
-        self._stream: http.client.HTTPConnection | None = None
+        self._stream: socket.socket | None = None
         self._is_closed = False
 
     def call(self, method: str, target: str, *, body: bytes | None = None) -> Response:
@@ -78,7 +78,8 @@ class Connection:
                 self._open = self._connected()
             self._ask(self._open, method, target, headers, body)
             found = self._open.getresponse()
-            return Response(found.status, _named(found), found.read())
+            with closing(found):
+                return Response(found.status, _named(found), found.read())
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             raise NoAnswer(_why(error)) from error
@@ -95,21 +96,21 @@ class Connection:
             NoAnswer: if there is none; the lines raise it too.
 
         """
-        connection = self._stream = self._told(self._connected)
-        self._told(lambda: self._ask(connection, "GET", target, _checked(headers), None))
-        found = self._told(connection.getresponse)
-        head = Response(found.status, _named(found), b"")
-        if head.status == 200 and head.media_type == "text/event-stream":
-            if connection.sock is not None:
-                connection.sock.settimeout(STREAM_SECONDS)
-            return head, self._lines(connection, found)
-        body = self._told(found.read)
-        connection.close()
-        return Response(head.status, head.headers, body), iter(())
+        with ExitStack() as stack:
+            connection = self._told(self._connected)
+            stack.callback(connection.close)
+            socket_ = connection.sock  # of an answer without a length, the answer has it then
+            self._told(lambda: self._ask(connection, "GET", target, _checked(headers), None))
+            found = self._told(connection.getresponse)
+            stack.callback(found.close)
+            head = Response(found.status, _named(found), b"")
+            if head.status != 200 or head.media_type != "text/event-stream":
+                return Response(head.status, head.headers, self._told(found.read)), iter(())
+            socket_.settimeout(STREAM_SECONDS)
+            self._stream = socket_
+            return head, self._lines(found, stack.pop_all())
 
-    def _lines(
-        self, connection: http.client.HTTPConnection, found: http.client.HTTPResponse
-    ) -> Iterator[str]:
+    def _lines(self, found: http.client.HTTPResponse, opened: ExitStack) -> Iterator[str]:
         try:
             while not self._is_closed and (line := found.readline()):
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
@@ -119,7 +120,7 @@ class Connection:
                 raise NoAnswer(_why(error)) from error
         finally:
             self._stream = None
-            connection.close()
+            opened.close()
 
     def _told(self, act: Callable[[], T]) -> T:
         try:
@@ -131,11 +132,11 @@ class Connection:
         """Close all. A stream ends, also where another thread waits for a line of it."""
         self._is_closed = True
         stream = self._stream
-        if stream is not None and stream.sock is not None:
+        if stream is not None:
             # To close a socket wakes nobody who reads from it: it is shut down first
             # (test_a_stream_that_is_closed_by_another_thread_ends_at_once).
             with suppress(OSError):  # it has ended by itself
-                stream.sock.shutdown(socket.SHUT_RDWR)
+                stream.shutdown(socket.SHUT_RDWR)
         self._drop()
 
     def _drop(self) -> None:
@@ -144,6 +145,8 @@ class Connection:
             self._open = None
 
     def _connected(self) -> http.client.HTTPConnection:
+        if self._is_closed:  # else who follows a stream would ask for it again
+            raise NoAnswer("the connection was closed")
         place = self._proxy or self._place
         assert place.hostname is not None
         is_secure = self._place.scheme == "https"

@@ -346,10 +346,16 @@ def _decide_one(
     if out.is_data:
         out.document({"agent_id": found["agent_id"], "request_id": found["id"], **done})
     else:
-        again = " (it was so already)" if done.get("repeated") else ""
-        out.say(f"{decided_word(decision['type'])}{again}", "green")
+        out.say(done_text(decision["type"], done), "green")
         for missing in done.get("open", {}).values():
             out.say(f"it still waits: {line(missing)}", "yellow")
+
+
+def done_text(type: str, done: dict[str, Any]) -> str:
+    """What a recorded decision has done. One that needs others too is a vote."""
+    vote = "your vote is recorded: " if done.get("open") else ""
+    again = " (it was so already)" if done.get("repeated") else ""
+    return f"{vote}{decided_word(type)}{again}"
 
 
 def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:

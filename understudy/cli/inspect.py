@@ -79,7 +79,7 @@ def show(
     with where.looking() as source:
         row, display = source.agent(id), source.display(id)
         now = source.now_of(row)
-        held, frozen = source.held(row), source.frozen(row)
+        held, frozen = source.held(row), source.frozen(row, now)
     data: dict[str, Any] = {
         **row,
         **{name: value for name, value in now.items() if name not in ("id", "tree")},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 LEAST = 4
 """Lines of a screen, at least."""
@@ -63,6 +64,16 @@ class Shown:
         """Show all that was not shown yet."""
         while not self.is_whole:
             self.more()
+
+
+def forget_typed() -> None:
+    """Forget what was typed before its question was there: it was meant for another one."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        return
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def is_terminal() -> bool:

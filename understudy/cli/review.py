@@ -11,12 +11,13 @@ from typing import Any, Literal
 from understudy._base.request_summary import ALONE, summary, why_alone
 from understudy.cli.api import Api, agent_path
 from understudy.cli.ctrl_c import CutOff
+from understudy.cli.deciding import done_text
 from understudy.cli.editor import edited
 from understudy.cli.exits import USAGE, ApiProblem, NoAnswer, Refusal, refuse
 from understudy.cli.inspect import AgentOption, KindOption, OrderOption, ToolOption
 from understudy.cli.options import Where
 from understudy.cli.output import Output
-from understudy.cli.pages import Shown, is_terminal
+from understudy.cli.pages import Shown, forget_typed, is_terminal
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
 from understudy.cli.text import clean, line, shown_json
@@ -132,6 +133,7 @@ class Review:
         title = line(row.get("title") or summary(row) or row["tool_name"] or row["source"])
         about = line(row["tool_name"] or row["source"])
         self._say(f"\n{where} · {kind_word(row['kind'])} · {about} · {title}", "bold")
+        forget_typed()
         shown = Shown(request_text(row), self._say)
         if not self._is_read(shown):
             return
@@ -299,7 +301,7 @@ class Review:
             self.lost += 1
             return "over"
         self.decided += 1
-        self._say(f"{decided_word(decision['type'])}{_again(done)}", "green")
+        self._say(done_text(decision["type"], done), "green")
         for missing in done.get("open", {}).values():
             self._say(f"it still waits: {line(missing)}", "yellow")
         return "over"
@@ -336,10 +338,6 @@ def _parsed(text: str) -> tuple[dict[str, Any], str | None]:
     if not isinstance(found, dict):
         return {}, "the arguments must be a JSON object, by the names of the parameters"
     return found, None
-
-
-def _again(done: Mapping[str, Any]) -> str:
-    return " (it was so already)" if done.get("repeated") else ""
 
 
 def _what_became(story: Mapping[str, Any] | None) -> str:

@@ -16,6 +16,8 @@ from understudy.cli.exits import ApiProblem
 POLL = 0.3
 """Seconds until an agent that is not there yet is asked for again."""
 PAGE = 500
+OPEN = ("asked", "running", "interrupted", "waiting", "ready")
+"""The states of calls without a result, as a tree tells them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,18 @@ class Source(ABC):
         """Why the run of an agent may not go on, where no call may start; empty otherwise."""
 
     @abstractmethod
-    def frozen(self, row: Mapping[str, Any]) -> str:
+    def freezes(self) -> list[dict[str, Any]]:
+        """What is frozen in the store."""
+
+    def frozen(self, row: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         """By whom and why an agent, or a call of its open run, is frozen; empty where none is."""
+        calls = (each for each in now["tree"] if each["what"] == "call" and each["depth"] == 1)
+        tools = {call["name"] for call in calls if call["state"] in OPEN}
+        for each in self.freezes():
+            name, what = each["name"], each["what"]
+            if what == "store" or name in (tools if what == "tool" else (row["agent"],)):
+                return str(each["text"])
+        return ""
 
     @abstractmethod
     def budgets(self) -> dict[str, Any]: ...
@@ -213,8 +225,9 @@ class ApiSource(Source):
         found: dict[str, Any] = self.api.get("/budgets", limit=PAGE)
         return found
 
-    def frozen(self, row: Mapping[str, Any]) -> str:
-        return str(self.api.get(agent_path(row["id"]))["frozen"] or "")
+    def freezes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.get("/freezes")["freezes"]
+        return found
 
     def held(self, row: Mapping[str, Any]) -> str:
         return str(self.api.get("").get("held") or "")

@@ -102,16 +102,8 @@ class StoreSource(Source):
             return ""
         return f"rules version {rules.version} hold for this store: older hosts start no call"
 
-    def frozen(self, row: Mapping[str, Any]) -> str:
-        run = self.state(row["id"]).run
-        open_ = () if run is None or run.over else run.calls
-        tools = {call.part.tool_name for call in open_ if call.result is None}
-        for each in self._observer.freezes().get():
-            told = each.to_dict()
-            name, what = told["name"], told["what"]
-            if what == "store" or name in (tools if what == "tool" else (row["agent"],)):
-                return str(told["text"])
-        return ""
+    def freezes(self) -> list[dict[str, Any]]:
+        return [each.to_dict() for each in self._observer.freezes().get()]
 
     def budgets(self) -> dict[str, Any]:
         found = self._observer.counters().get()
