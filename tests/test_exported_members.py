@@ -20,7 +20,6 @@ INTERNAL = {
         "approved_at",
         "checked_allowed",
         "decision_by_votes",
-        "decision_word",
         "checked_decision",
         "decision_from_outside",
         "decision_on_only",

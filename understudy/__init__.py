@@ -3,79 +3,11 @@
 import logging
 import typing
 
-from understudy._base.context_codecs import ContextCodec, ContextVarCodec
-from understudy._base.grant_terms import grant
 from understudy._base.lazy_names import load_lazily as _load_lazily
-from understudy.agent.agent import Agent
-from understudy.errors import (
-    CostUnknown,
-    DecisionError,
-    Fenced,
-    JournalFailed,
-    LoopNotRunning,
-    MiddlewareError,
-    ModelFailed,
-    ModelRefused,
-    NotExtracted,
-    NotInterrupted,
-    OwnedElsewhere,
-    Quarantined,
-    ReplyCut,
-    RunLimitExceeded,
-    StoreError,
-    StoreInUse,
-    StreamBroken,
-    UnderstudyError,
-    UnfitHost,
-    UnknownAgent,
-    UntilToolNotCalled,
-    UsageError,
-    WaitExpired,
-    WaitRejected,
-    WouldDeadlock,
-)
-from understudy.interrupts import (
-    Decision,
-    Defer,
-    Halt,
-    Interrupt,
-    Request,
-    approve,
-    dismiss,
-    edit,
-    reject,
-    respond,
-)
-from understudy.models import ScriptedModel, call
-from understudy.models.patch_history import patch_history
-from understudy.models.prices import Price, Prices
-from understudy.outcomes import (
-    Completed,
-    Failed,
-    Interrupted,
-    Outcome,
-    OutcomeOf,
-    Paused,
-    Stopped,
-    ToolCallResult,
-    Waiting,
-)
-from understudy.run.cancellation import CancellationSource, InMemoryCancellation
-from understudy.run.run import Run
-from understudy.state.agent_state import AgentState
-from understudy.state.costs import Cost
-from understudy.state.doubts import Doubt
-from understudy.state.waits import Wait
-from understudy.stopping import (
-    ExecutionContinuation,
-    StopAgent,
-    StopReason,
-    StopSignal,
-    StopSignals,
-)
-from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
 
 if typing.TYPE_CHECKING:
+    from understudy._base.context_codecs import ContextCodec, ContextVarCodec
+    from understudy._base.grant_terms import grant
     from understudy.actors import (
         AgentRef,
         LoopActor,
@@ -86,24 +18,164 @@ if typing.TYPE_CHECKING:
         Status,
         Supervisor,
     )
+    from understudy.agent.agent import Agent
     from understudy.costs import Costs, costs_of
-else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_actors_and_stores)
+    from understudy.errors import (
+        CostUnknown,
+        DecisionError,
+        Fenced,
+        JournalFailed,
+        LoopNotRunning,
+        MiddlewareError,
+        ModelFailed,
+        ModelRefused,
+        NotExtracted,
+        NotInterrupted,
+        OwnedElsewhere,
+        Quarantined,
+        ReplyCut,
+        RunLimitExceeded,
+        StoreError,
+        StoreInUse,
+        StreamBroken,
+        UnderstudyError,
+        UnfitHost,
+        UnknownAgent,
+        UntilToolNotCalled,
+        UsageError,
+        WaitExpired,
+        WaitRejected,
+        WouldDeadlock,
+    )
+    from understudy.interrupts import (
+        Decision,
+        Defer,
+        Halt,
+        Interrupt,
+        Request,
+        approve,
+        dismiss,
+        edit,
+        reject,
+        respond,
+    )
+    from understudy.models import ScriptedModel, call
+    from understudy.models.patch_history import patch_history
+    from understudy.models.prices import Price, Prices
+    from understudy.outcomes import (
+        Completed,
+        Failed,
+        Interrupted,
+        Outcome,
+        OutcomeOf,
+        Paused,
+        Stopped,
+        ToolCallResult,
+        Waiting,
+    )
+    from understudy.run.cancellation import CancellationSource, InMemoryCancellation
+    from understudy.run.run import Run
+    from understudy.state.agent_state import AgentState
+    from understudy.state.costs import Cost
+    from understudy.state.doubts import Doubt
+    from understudy.state.waits import Wait
+    from understudy.stopping import (
+        ExecutionContinuation,
+        StopAgent,
+        StopReason,
+        StopSignal,
+        StopSignals,
+    )
+    from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
+else:
+    # A command that asks a server needs none of them (test_a_command_imports_no_more_than_it_needs),
+    # and an Agent neither actors nor stores (test_a_plain_import_loads_no_actors_and_stores).
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy._base.context_codecs": ["ContextCodec", "ContextVarCodec"],
+            "understudy._base.grant_terms": ["grant"],
+            "understudy.agent.agent": ["Agent"],
+            "understudy.errors": [
+                "CostUnknown",
+                "DecisionError",
+                "Fenced",
+                "JournalFailed",
+                "LoopNotRunning",
+                "MiddlewareError",
+                "ModelFailed",
+                "ModelRefused",
+                "NotExtracted",
+                "NotInterrupted",
+                "OwnedElsewhere",
+                "Quarantined",
+                "ReplyCut",
+                "RunLimitExceeded",
+                "StoreError",
+                "StoreInUse",
+                "StreamBroken",
+                "UnderstudyError",
+                "UnfitHost",
+                "UnknownAgent",
+                "UntilToolNotCalled",
+                "UsageError",
+                "WaitExpired",
+                "WaitRejected",
+                "WouldDeadlock",
+            ],
+            "understudy.interrupts": [
+                "Decision",
+                "Defer",
+                "Halt",
+                "Interrupt",
+                "Request",
+                "approve",
+                "dismiss",
+                "edit",
+                "reject",
+                "respond",
+            ],
+            "understudy.models": ["ScriptedModel", "call"],
+            "understudy.models.patch_history": ["patch_history"],
+            "understudy.models.prices": ["Price", "Prices"],
+            "understudy.outcomes": [
+                "Completed",
+                "Failed",
+                "Interrupted",
+                "Outcome",
+                "OutcomeOf",
+                "Paused",
+                "Stopped",
+                "ToolCallResult",
+                "Waiting",
+            ],
+            "understudy.run.cancellation": ["CancellationSource", "InMemoryCancellation"],
+            "understudy.run.run": ["Run"],
+            "understudy.state.agent_state": ["AgentState"],
+            "understudy.state.costs": ["Cost"],
+            "understudy.state.doubts": ["Doubt"],
+            "understudy.state.waits": ["Wait"],
+            "understudy.stopping": [
+                "ExecutionContinuation",
+                "StopAgent",
+                "StopReason",
+                "StopSignal",
+                "StopSignals",
+            ],
+            "understudy.tools": ["Retry", "Tool", "ToolContext", "ToolResult", "tool"],
             "understudy.actors": [
-                *(
-                    "AgentRef",
-                    "LoopActor",
-                    "Observer",
-                    "Runtime",
-                    "RuntimeStopped",
-                    "SimulatedClock",
-                ),
-                *("Status", "Supervisor"),
+                "AgentRef",
+                "LoopActor",
+                "Observer",
+                "Runtime",
+                "RuntimeStopped",
+                "SimulatedClock",
+                "Status",
+                "Supervisor",
             ],
             "understudy.costs": ["Costs", "costs_of"],
         },
+        whole="understudy.agent.agent",
     )
 
 __all__ = [

@@ -27,6 +27,7 @@ from understudy._base.grant_terms import (
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.points_in_time import checked_time
+from understudy._base.request_summary import decision_word as decision_word
 from understudy._base.request_timing import (
     EscalateAfter,
     Escalation,
@@ -818,18 +819,6 @@ def decision_from_outside(data: Mapping[str, Any]) -> Decision:
             f"{shown(dict(data))} is not a decision: `origin` is of the library, leave it out"
         )
     return decision
-
-
-def decision_word(decision: Mapping[str, Any]) -> str:
-    """The word for a decision in its plain form: its type, or what it comes from if not a person.
-
-    So nobody is said to have rejected what nobody decided, and who approves alone is not taken for
-    who has voted.
-    """
-    words = {"expiry": "expired", "executor": "failed"}
-    if decision.get("break_glass"):
-        return "glass broken"
-    return words.get(decision.get("origin", ""), str(decision["type"]))
 
 
 def checked_decision(request: Request, decision: object, now: datetime | None = None) -> Decision:

@@ -30,7 +30,7 @@ async def tells_once(scope: Scope, receive: Receive, send: Send) -> None:
 def wait_until_reading(thread: threading.Thread) -> None:
     """Until it waits for what a socket brings."""
     end = time.monotonic() + 60
-    while sys._current_frames()[thread.ident or 0].f_code.co_name != "read":
+    while sys._current_frames()[thread.ident or 0].f_code.co_name != "readinto":
         assert time.monotonic() < end, "the thread does not read"
         time.sleep(0)
 

@@ -275,7 +275,7 @@ def test_a_question_is_answered_or_ended_by_ctrl_c(desk: Desk) -> None:
     for question in (["approve", request], ["delete", "t-1"]):
         with asked_in_a_terminal(*question) as (command, _):
             command.send_signal(signal.SIGINT)
-            assert command.communicate(timeout=60) == ("", " ")
+            assert command.communicate(timeout=60) == ("", " understudy: ended by Ctrl-C\n")
             assert command.returncode == 130
         for answer in (b"n\n", b"\n", b"\x04"):  # the last is the end of the input
             with asked_in_a_terminal(*question) as (command, typing):
@@ -284,7 +284,7 @@ def test_a_question_is_answered_or_ended_by_ctrl_c(desk: Desk) -> None:
                 assert command.returncode == 1
     with asked_in_a_terminal("approve", request) as (command, typing):
         os.write(typing, b"y\n")
-        assert command.communicate(timeout=60)[0] == "recorded: approve\n"
+        assert command.communicate(timeout=60)[0] == "approved\n"
         assert command.returncode == 0
 
 
@@ -1043,7 +1043,7 @@ def test_a_list_that_is_cut_says_so(desk: Desk, where: str) -> None:
         assert (len(json.loads(cut.stdout)[name]), json.loads(cut.stdout)["more"]) == (2, True)
         for form in ([], ["--json"], ["--jsonl"]):
             said = run(command, "--limit", "2", *form, *at).stderr
-            assert "there are more than these 2: see --limit" in said
+            assert "there are more than these 2: without --limit all are listed" in said
     assert desk.json("doubts", *at) == {"doubts": [], "more": False}
     assert "there is more: --after" in run("history", "t-0", "--limit", "1", *at).stderr
 

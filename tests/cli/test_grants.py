@@ -55,7 +55,7 @@ def test_a_grant_is_given_shown_and_revoked(desk: Desk) -> None:
     ref.outcome().get(timeout=60)
     assert desk.paid == [("17", 20), ("17", 30)]
     shown = run("show", "p-1").stdout
-    assert f"grant {asked.id}: approve pay of payer" in shown
+    assert f"grant {asked.id}: approves pay of payer" in shown
     assert "1 uses left" in shown
     assert f"by grant {asked.id}" in shown
     [granted] = desk.json("show", "p-1")["grants"]

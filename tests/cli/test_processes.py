@@ -108,8 +108,11 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[Started, Any]]:
         assert "Traceback" not in errors, errors
 
 
-@pytest.mark.parametrize("module", ["rich", "understudy.cli.doctor"])
-def test_ctrl_c_while_a_command_imports_ends_it_quietly(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    "module",
+    ["typer", "understudy.cli.app", "understudy.cli.doctor", "understudy.cli.doctor_store"],
+)
+def test_ctrl_c_while_a_command_imports_ends_it_with_one_line(tmp_path: Path, module: str) -> None:
     program = """
 import signal, sys
 
@@ -119,14 +122,16 @@ class PressesCtrlC:
             signal.raise_signal(signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-for loaded in [name for name in sys.modules if name.startswith(("rich", "understudy.cli"))]:
+for loaded in [name for name in sys.modules if name.startswith(("typer", "understudy.cli"))]:
     del sys.modules[loaded]
 sys.meta_path.insert(0, PressesCtrlC())
 from understudy.cli import main
 main()
 """
-    done = ran("-c", program, module, cwd=tmp_path, env=environment(tmp_path))
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    program = program.replace("sys.argv[1]", repr(module))
+    done = ran("-c", program, "doctor", cwd=tmp_path, env=environment(tmp_path))
+    told = "understudy: ended by Ctrl-C\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", told)
 
 
 def test_a_server_holds_its_store_and_commands_go_beside_it_and_through_it(folder: Path) -> None:

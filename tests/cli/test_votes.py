@@ -61,8 +61,8 @@ def test_a_vote_is_recorded_and_what_is_missing_is_said(voting: Desk) -> None:
     request = ask(voting)
     assert "must agree: 2 of finance" in run("approve", request, code=2).stderr
     voted = run("approve", request, "-y").stdout
-    assert "recorded: approve" in voted
-    assert "the request is still open: 1 more of finance is missing" in voted
+    assert "your vote is recorded: approved" in voted
+    assert "it still waits: 1 more of finance is missing" in voted
     assert voting.paid == []
     done = voting.json("approve", request, "-y")
     assert done["open"] == {request: "1 more of finance is missing"}

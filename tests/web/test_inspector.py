@@ -51,10 +51,10 @@ from understudy import (
     call,
     tool,
 )
-from understudy.cli.show import tree_rows
 from understudy.errors import UnknownMessage
 from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
+from understudy.state.now import tree_rows
 from understudy.testing import FaultyBackend
 from understudy.tools import Tool
 from understudy.web import User, ui

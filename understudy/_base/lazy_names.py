@@ -9,13 +9,15 @@ from typing import Any
 
 
 def load_lazily(
-    package: str, modules: Mapping[str, Sequence[str]]
+    package: str, modules: Mapping[str, Sequence[str]], *, whole: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and the `__dir__` of a package.
 
     Args:
         package: its name.
         modules: the names that it has from each module.
+        whole: a module that loads the modules of the package that a plain import of it stands for:
+            they are attributes of the package too, as `understudy.errors` is.
 
     """
     module_of = {name: module for module, names in modules.items() for name in names}
@@ -23,9 +25,13 @@ def load_lazily(
 
     def getattribute(name: str) -> Any:
         module = module_of.get(name)
-        if module is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-        value = namespace[name] = getattr(importlib.import_module(module), name)
-        return value
+        if module is not None:
+            value = namespace[name] = getattr(importlib.import_module(module), name)
+            return value
+        if whole is not None and not name.startswith("__"):
+            importlib.import_module(whole)
+            if name in namespace:
+                return namespace[name]
+        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
 
     return getattribute, lambda: sorted({*namespace, *module_of})

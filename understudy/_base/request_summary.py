@@ -81,6 +81,18 @@ LEFT_OUT = {ALONE: "a call is in doubt", SEVERAL: "several persons must agree to
 """In short, why a request is left out where others are decided."""
 
 
+def decision_word(decision: Mapping[str, Any]) -> str:
+    """The word for a decision in its plain form: its type, or what it comes from if not a person.
+
+    So nobody is said to have rejected what nobody decided, and who approves alone is not taken for
+    who has voted.
+    """
+    words = {"expiry": "expired", "executor": "failed"}
+    if decision.get("break_glass"):
+        return "glass broken"
+    return words.get(decision.get("origin", ""), str(decision["type"]))
+
+
 def _cut(text: str) -> str:
     text = " ".join(text[: 4 * SUMMARY].split())
     return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"

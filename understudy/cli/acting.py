@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from understudy.actors import AgentRef
-from understudy.actors.verbs import VERBS, Verb, arguments_of
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.inputs import confirm, parsed_json, read_input
 from understudy.cli.inspect import IdArgument, YesOption
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Output
-from understudy.cli.progress import follow_run
 from understudy.cli.text import as_json
 
+RECORDED = "the message is recorded"
 TextArgument = Annotated[
     str, typer.Argument(metavar="TEXT", help="The message; `-` for standard input.")
 ]
@@ -61,7 +57,7 @@ def send(
         "message_id": message_id,
         "steer": True if steer else None,
     }
-    _post(id, "/messages", body, where, out, VERBS["send"].said)
+    post(id, "/messages", body, where, out, RECORDED)
 
 
 def run(
@@ -84,9 +80,9 @@ def run(
 
     With --wait, --jsonl prints each change of a row, and last the outcome.
     """
-    api = where.changing()
     if out.is_jsonl and not wait:
         raise typer.BadParameter("--jsonl goes with --wait")
+    api = where.changing()
     body = {
         "text": _text(text),
         "agent": agent,
@@ -94,74 +90,11 @@ def run(
         "go_on": True if go_on else None,
     }
     if not wait:
-        _tell(out, api.post(agent_path(id, "/messages"), body), VERBS["run"].said)
+        _tell(out, api.post(agent_path(id, "/messages"), body), RECORDED)
         return
+    from understudy.cli.progress import follow_run  # only this needs it
+
     raise typer.Exit(follow_run(api, id, body, out, timeout=timeout))
-
-
-_SPELT: Mapping[str, Any] = {
-    "call_key": typer.Argument(
-        metavar="CALL", help="The whole key of the call: `doubts` lists it."
-    ),
-    "happened": typer.Option(
-        " /--undone", help="It took no effect: an equal call may run.", show_default=False
-    ),
-    "how": typer.Option("--how", help="What was found out, for the record."),
-    "message": typer.Option("--message", "-m", help="Why."),
-    "message_id": typer.Argument(metavar="MESSAGE", help="Its id."),
-    "note": typer.Option("--note", help="What is to be said of it, for the record."),
-    "reason": typer.Option("--reason", help="Why."),
-    "review_id": typer.Argument(metavar="REVIEW", help="Its whole id: `reviews` lists it."),
-    "run_id": typer.Option("--run", metavar="RUN", help="Only this run, and once."),
-    "grant_id": typer.Argument(metavar="GRANT", help="Its id; `show` has it."),
-}
-"""How the command line spells arguments of verbs. Any other is an option of its name."""
-_ASKS: Mapping[str, tuple[str, str, str]] = {
-    "compact": (
-        "Replace the records of {id!r} by a snapshot? What happened so far cannot be read as "
-        "events any more.",
-        "that the records are replaced",
-        "nothing was replaced",
-    )
-}
-"""What a command asks before it does what cannot be undone: as `confirm` takes it."""
-
-
-def command_of(verb: Verb) -> Callable[..., None]:
-    """The command for a verb whose call is its arguments: those of its method."""
-    method = getattr(AgentRef, verb.method)
-    parameters: dict[str, Any] = {"id": IdArgument}
-    defaults: dict[str, Any] = {}
-    for name, argument in arguments_of(method).model_fields.items():
-        spelt = _SPELT.get(name) or typer.Option()
-        parameters[name] = Annotated[argument.annotation, spelt]
-        if not argument.is_required():
-            defaults[name] = argument.default
-
-    asks = _ASKS.get(verb.name)
-    if asks is not None:
-        parameters["yes"], defaults["yes"] = YesOption, False
-
-    def command(id: str, *, where: Where, out: Output, **given: Any) -> None:
-        if asks is not None and not given.pop("yes"):
-            question, to, otherwise = asks
-            confirm(question.format(id=id), to=to, otherwise=otherwise)
-        _post(id, f"/{verb.name}", given, where, out, verb.said)
-
-    summary = (method.__doc__ or "").partition("\n")[0].partition(";")[0]
-    command.__name__, command.__doc__ = verb.name, f"{summary.rstrip('.')}."
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name, inspect.Parameter.empty),
-                annotation=annotation,
-            )
-            for name, annotation in {**parameters, "where": Where, "out": Output}.items()
-        ]
-    )
-    return command
 
 
 def delete(
@@ -176,7 +109,7 @@ def delete(
     if not yes:
         question = f"Delete {id!r} and all its records?"
         confirm(question, to="that the agent is deleted", otherwise="nothing was deleted")
-    _tell(out, api.delete(agent_path(id), {"confirm": id}), VERBS["delete"].said)
+    _tell(out, api.delete(agent_path(id), {"confirm": id}), "the agent is deleted")
 
 
 def export(
@@ -211,7 +144,7 @@ def import_(
     if not isinstance(data, dict):
         refuse(USAGE, f"{file} is no export: it is no JSON object")
     api = where.changing()
-    _tell(out, api.post("/import", {"data": data, "id": id}), VERBS["import_"].said)
+    _tell(out, api.post("/import", {"data": data, "id": id}), "it is imported")
 
 
 def recover(
@@ -230,7 +163,7 @@ def recover(
         out.say(f"{len(found['continued'])} continued", "dim")
 
 
-def _post(
+def post(
     id: str,
     below: str,
     body: dict[str, Any],
@@ -238,6 +171,7 @@ def _post(
     out: Output,
     said: str,
 ) -> None:
+    """Do something with an agent, and say so."""
     api: Api = where.changing()
     _tell(out, api.post(agent_path(id, below), body), said)
 

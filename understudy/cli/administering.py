@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from understudy.actors.verbs import VERBS
 from understudy.cli.exits import USAGE, refuse
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output
@@ -71,7 +70,7 @@ def delegate(
         "reason": reason,
         "from_": None if giver is None else _party(giver),
     }
-    _tell(out, where.changing().post("/delegations", body), VERBS["delegate"].said)
+    _tell(out, where.changing().post("/delegations", body), "it is delegated")
 
 
 def end_delegation(
@@ -82,7 +81,7 @@ def end_delegation(
 ) -> None:
     """End a delegation."""
     done = where.changing().post("/delegations/end", {"id": id})
-    _tell(out, done, VERBS["end_delegation"].said)
+    _tell(out, done, "the delegation has ended")
 
 
 def administration(*, where: Where, out: ListOutput) -> None:
@@ -110,7 +109,7 @@ def vote(
     """Vote on a protected act that somebody wants."""
     body = {"request_id": id, "type": "reject" if reject else "approve", "note": note}
     done = where.changing().post("/administration/vote", body)
-    _tell(out, done, f"{VERBS['vote'].said}: {_state(done)}")
+    _tell(out, done, f"the vote is recorded: {_state(done)}")
 
 
 def _state(row: dict[str, object]) -> str:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
-import httpx2
-
+from understudy.cli.connection import Connection, Response
+from understudy.cli.ctrl_c import CutOff
 from understudy.cli.exits import USAGE, ApiProblem, refuse
 
-SECONDS = 30.0
 COOKIE = "UNDERSTUDY_COOKIE"
 """The environment variable with the cookie of a login."""
 ACTING_FOR = "Understudy-As"
 """The header with the name in which is acted: see `login.guard`."""
-
-
-def new_client(url: str, token: str | None) -> httpx2.Client:
-    """The connections to a server. Tests put one to an application in its place."""
-    headers = _cookie(url) if token is None else {"Authorization": f"Bearer {token}"}
-    return httpx2.Client(
-        base_url=url.rstrip("/"), headers=headers, timeout=SECONDS, follow_redirects=False
-    )
 
 
 def _cookie(url: str) -> dict[str, str]:
@@ -61,11 +51,10 @@ class Api:
         self.url = url
         self._token = token
         self._acting_for = acting_for
-        self._client = new_client(url, token)
+        headers = _cookie(url) if token is None else {"Authorization": f"Bearer {token}"}
         if acting_for is not None:
-            self._client.headers[ACTING_FOR] = quote(acting_for)
-        self._closed = False
-        self._streaming: httpx2.Response | None = None
+            headers[ACTING_FOR] = quote(acting_for)
+        self._connection = Connection(url, headers)
 
     def twin(self) -> Api:
         """The same server, by connections of its own."""
@@ -73,26 +62,29 @@ class Api:
 
     def close(self) -> None:
         """Close the connections. A stream ends, also where another thread waits for an event."""
-        self._closed = True
-        if self._streaming is not None:
-            # To close a socket wakes nobody who reads from it: it is shut down first
-            # (test_a_stream_that_is_closed_by_another_thread_ends_at_once).
-            _shut_down(self._streaming)
-        self._client.close()
+        self._connection.close()
 
     def get(self, path: str, **query: Any) -> Any:
         """What is at a path below `/api`."""
         given = {key: value for key, value in query.items() if value is not None}
-        return self._answer(self._client.get(f"/api{path}", params=given))
+        asked = f"?{urlencode(given)}" if given else ""
+        return self._answer(self._connection.call("GET", f"/api{path}{asked}"))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Do something."""
-        given = {key: value for key, value in body.items() if value is not None}
-        return self._answer(self._client.post(f"/api{path}", json=given))
+        return self._do("POST", path, {k: v for k, v in body.items() if v is not None})
 
     def delete(self, path: str, body: Mapping[str, Any]) -> Any:
         """Delete something."""
-        return self._answer(self._client.request("DELETE", f"/api{path}", json=dict(body)))
+        return self._do("DELETE", path, dict(body))
+
+    def _do(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        data = json.dumps(body).encode()
+        try:
+            answer = self._connection.call(method, f"/api{path}", body=data)
+        except KeyboardInterrupt:
+            raise CutOff("what was asked of the server may be done all the same") from None
+        return self._answer(answer)
 
     def stream(self, path: str, after: str | int | None) -> Iterator[tuple[str | None, str]]:
         """The data of a stream with the ids, until it ends: it may be asked for again from there.
@@ -104,45 +96,38 @@ class Api:
         headers = {"Accept": "text/event-stream"}
         if after is not None:
             headers["Last-Event-ID"] = str(after)
-        limits = httpx2.Timeout(SECONDS, read=60.0)  # a ping comes each 15 seconds
-        with self._client.stream("GET", f"/api{path}", headers=headers, timeout=limits) as response:
-            if response.status_code != 200 or not _is_of(response, "text/event-stream"):
-                # Else it would be asked for again and again, as a stream that has ended
-                # (test_a_login_by_cookie_is_said_and_how_commands_come_in).
-                response.read()
-                self._answer(response)
-                raise self._no_api(response)
-            self._streaming = response
-            try:
-                if not self._closed:  # else nobody shuts it down
-                    yield from _events(response.iter_lines())
-            finally:
-                self._streaming = None
+        response, lines = self._connection.stream(f"/api{path}", headers)
+        if response.status != 200 or response.media_type != "text/event-stream":
+            # Else it would be asked for again and again, as a stream that has ended
+            # (test_a_login_by_cookie_is_said_and_how_commands_come_in).
+            self._answer(response)
+            raise self._no_api(response)
+        yield from _events(lines)
 
-    def _answer(self, response: httpx2.Response) -> Any:
+    def _answer(self, response: Response) -> Any:
         try:
-            data = response.json()
+            data = json.loads(response.body)
         except ValueError:
             data = None
         if response.is_success and data is not None:
             return data
-        is_page = response.is_success and _is_of(response, "text/html")
-        if response.status_code == 401 or response.has_redirect_location or is_page:
+        is_page = response.is_success and response.media_type == "text/html"
+        if response.status == 401 or _is_elsewhere(response) or is_page:
             raise ApiProblem(401, {"error": "LoginNeeded", "detail": self._way_in(response)})
         if not isinstance(data, dict) or "error" not in data:  # a problem of ours has its name
             raise self._no_api(response)
-        raise ApiProblem(response.status_code, data)
+        raise ApiProblem(response.status, data)
 
-    def _no_api(self, response: httpx2.Response) -> ApiProblem:
-        at = self.url if response.is_server_error else f"no understudy pages at {self.url}"
-        detail = f"{at}: the server answered {response.status_code}"
-        return ApiProblem(response.status_code, {"error": "NoApi", "detail": detail})
+    def _no_api(self, response: Response) -> ApiProblem:
+        at = self.url if response.status >= 500 else f"no understudy pages at {self.url}"
+        detail = f"{at}: the server answered {response.status}"
+        return ApiProblem(response.status, {"error": "NoApi", "detail": detail})
 
-    def _way_in(self, response: httpx2.Response) -> str:
+    def _way_in(self, response: Response) -> str:
         """Why the server does not let the command in, and how to come in."""
-        if response.has_redirect_location:
+        if _is_elsewhere(response):
             why = f"the server sends you to {response.headers['location']}"
-        elif response.status_code != 401:
+        elif response.status != 401:
             why = "the server answers with a page, such as a login"
         elif self._token is None:
             why = "the server does not know you"
@@ -156,17 +141,8 @@ class Api:
         )
 
 
-def _is_of(response: httpx2.Response, media_type: str) -> bool:
-    given: str = response.headers.get("content-type", "")
-    return given.partition(";")[0].strip().lower() == media_type
-
-
-def _shut_down(response: httpx2.Response) -> None:
-    network = response.extensions.get("network_stream")  # none where no network is between
-    connected = None if network is None else network.get_extra_info("socket")
-    if connected is not None:
-        with suppress(OSError):  # it has ended by itself
-            connected.shutdown(socket.SHUT_RDWR)
+def _is_elsewhere(response: Response) -> bool:
+    return response.status in (301, 302, 303, 307, 308) and "location" in response.headers
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str | None, str]]:

@@ -2,111 +2,111 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from understudy.actors.verbs import VERBS
-from understudy.cli import (
-    acting,
-    administering,
-    budgets,
-    deciding,
-    demo,
-    doctor,
-    freezing,
-    inspect,
-    mcp,
-    replay,
-    requiring,
-    rules,
-    searching,
-    serve,
-)
-from understudy.cli.exits import told
-from understudy.cli.options import spread
+from understudy.cli.lazily import SETTINGS, Listed, group_of
+from understudy.cli.targets import AsOption, StoreOption, TokenOption, UrlOption
 
 HELP: str = """Look at agents, decide what they ask, and steer them.
 
 What changes nothing looks into a store (--store) or asks a running server. What changes
 something goes through a running server: `understudy serve`, or --url.
 
-Exit codes: 0 done; 1 failed; 2 usage; 3 no such agent or request; 4 stale, or a decision that
-does not fit; 5 the store or the server cannot be used; of `run --wait`: 10 interrupted, 11
-paused, 12 stopped, 13 failed; 130 by Ctrl-C.
+Exit codes: 0 done; 1 failed; 2 usage; 3 no such agent or request; 4 decided or changed
+meanwhile, or a decision that does not fit; 5 the store or the server cannot be used; of
+`run --wait`: 10 it waits for a person, 11 paused, 12 stopped, 13 failed; 130 by Ctrl-C.
 """
+COMMANDS: dict[str, Listed] = {
+    "Decide what waits": {
+        "review": ("review", "Decide request after request, each shown in full"),
+        "pending": ("inspect", "List what waits for a person, over all agents"),
+        "approve": ("deciding", "Let a call run exactly as it is shown"),
+        "edit": ("deciding", "Let a call run with other arguments"),
+        "reject": ("deciding", "Do not let a call run; the model gets the reason"),
+        "respond": ("deciding", "Answer a question, or give the result of a call yourself"),
+        "dismiss": ("deciding", "Acknowledge that a tool has stopped the run"),
+        "doubts": ("inspect", "List the calls in doubt: nobody knows what they did"),
+        "settle": ("steering", "Say what a call in doubt did: it is known now"),
+        "reviews": ("inspect", "List the calls that one person alone has approved"),
+        "close-review": ("steering", "Close the review of a call that one person alone let run"),
+        "revoke": ("steering", "Revoke a decision that holds for later calls"),
+    },
+    "Look at agents": {
+        "search": ("searching", "Look for words in requests and conversations"),
+        "ls": ("inspect", "List the agents, and what each of them waits for"),
+        "show": ("inspect", "Show one agent: what it does now, and its conversation"),
+        "tree": ("inspect", "Show which agents run inside an agent"),
+        "history": ("inspect", "Show what happened to an agent, with times and durations"),
+        "events": ("inspect", "Show the events of an agent, or of all agents"),
+        "schedules": ("inspect", "Show at which times an agent runs by itself, or change them"),
+        "export": ("acting", "Write all records of an agent as JSON"),
+    },
+    "Write to agents and steer them": {
+        "send": ("acting", "Send an agent a message, without waiting for what comes of it"),
+        "run": ("acting", "Run an agent on a message"),
+        "cancel": ("steering", "Stop the current run at once"),
+        "cancel-message": ("steering", "Take back a message that no run has taken yet"),
+        "pause": ("steering", "Pause the run after the model's next reply"),
+        "unpause": ("steering", "Continue a paused run where it is"),
+        "retry": ("steering", "Continue the last run where it failed"),
+        "recover": ("acting", "Continue every run that was cut off"),
+        "compact": ("steering", "Replace the records of an agent by a snapshot"),
+        "import": ("acting", "Put an exported agent into a store"),
+        "delete": ("acting", "Delete an agent and all its records"),
+    },
+    "What holds for a whole store": {
+        "budgets": ("budgets", "List how much of each budget is used"),
+        "raise-budget": ("budgets", "Add an amount to a budget, until its window ends"),
+        "freeze": ("freezing", "Let nothing of the store begin any more, until it is thawed"),
+        "thaw": ("freezing", "End a freeze: what waited begins"),
+        "freezes": ("freezing", "List what is frozen, by whom and why"),
+        "administration": ("administering", "List the protected acts that wait for votes"),
+        "vote": ("administering", "Vote on a protected act that somebody wants"),
+        "delegate": ("administering", "Let another person vote with roles of yours"),
+        "delegations": ("administering", "List who votes for whom, and until when"),
+        "end-delegation": ("administering", "End a delegation"),
+        "trust": ("requiring", "What each host of a store must have: enable, disable, status"),
+        "rules": ("rules", "Rules of an application: check, trial, retire"),
+    },
+    "Run and check a program": {
+        "serve": ("serve", "Run the agents of your program, with an inbox in the browser"),
+        "mcp": ("mcp", "Run them with an MCP server for other programs"),
+        "demo": ("demo", "Show a support desk in the browser, without a key"),
+        "replay": ("replay", "Replay recorded conversations on the agents of today"),
+        "doctor": ("doctor", "Look whether a store is whole, and what in it needs a person"),
+    },
+}
+"""The commands under the titles of the help."""
 
 app: typer.Typer = typer.Typer(
     name="understudy",
+    cls=group_of(COMMANDS),
     help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SETTINGS,
 )
 
 
 def _version(asked: bool) -> None:
     if asked:
+        import importlib.metadata
+
         typer.echo(f"understudy {importlib.metadata.version('understudy')}")
         raise typer.Exit
 
 
 @app.callback()
 def understudy(
+    store: StoreOption = None,  # these four are for the help: they are moved behind the command
+    url: UrlOption = None,
+    token: TokenOption = None,
+    acting_for: AsOption = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
     ] = False,
 ) -> None:
     """See the help of the application."""
-
-
-_COMMANDS: tuple[Callable[..., Any], ...] = (
-    serve.serve,
-    mcp.mcp,
-    demo.demo,
-    inspect.ls,
-    inspect.show,
-    inspect.tree,
-    inspect.pending,
-    inspect.doubts,
-    inspect.reviews,
-    searching.search,
-    deciding.approve,
-    deciding.edit,
-    deciding.reject,
-    deciding.respond,
-    deciding.dismiss,
-    inspect.events,
-    inspect.history,
-    acting.send,
-    acting.run,
-    *(acting.command_of(verb) for verb in VERBS.values() if verb.plain),
-    inspect.schedules,
-    acting.export,
-    acting.import_,
-    acting.delete,
-    acting.recover,
-    administering.administration,
-    administering.vote,
-    administering.delegate,
-    administering.delegations,
-    administering.end_delegation,
-    freezing.freeze,
-    freezing.thaw,
-    freezing.freezes,
-    budgets.budgets,
-    budgets.raise_budget,
-    replay.replay,
-    doctor.doctor,
-)
-for _function in _COMMANDS:
-    app.command(_function.__name__.strip("_").replace("_", "-"))(told(spread(_function)))
-for _function in (rules.check, rules.trial, rules.retire):
-    rules.app.command(_function.__name__)(told(spread(_function)))
-app.add_typer(rules.app)
-for _function in (requiring.enable, requiring.disable, requiring.status):
-    requiring.app.command(_function.__name__)(told(spread(_function)))
-app.add_typer(requiring.app)

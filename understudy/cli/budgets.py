@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.actors.verbs import VERBS
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
 from understudy.cli.text import line
@@ -81,4 +80,4 @@ def raise_budget(
         out.document(done)
     else:
         left = f"{line(done['texts']['left'])} left of {line(done['texts']['limit'])}"
-        out.say(f"{VERBS['raise_budget'].said}: {left}", "green")
+        out.say(f"the budget is raised: {left}", "green")

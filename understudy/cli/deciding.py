@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import json as json_module
-import os
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from heapq import nlargest
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from understudy._base.grant_terms import SCOPES
-from understudy._base.request_summary import LEFT_OUT, why_alone
+from understudy._base.request_summary import LEFT_OUT, decision_word, why_alone
 from understudy.cli.api import Api, agent_path
+from understudy.cli.editor import edited
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
-from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
+from understudy.cli.inputs import confirm, given_text, parsed_json
 from understudy.cli.inspect import ToolOption, YesOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
-from understudy.cli.show import request_text
+from understudy.cli.show import request_text, terms_text
 from understudy.cli.sources import ApiSource, every_row
-from understudy.cli.text import as_json, clean, line, some, utc
-from understudy.interrupts import Decision, decision_word
+from understudy.cli.text import clean, line, shown_json, some, utc
+from understudy.cli.words import allowed_words, decided_word
 
 MOST = 100
 """Agents whose decisions are looked through for a request that does not wait any more."""
@@ -296,6 +292,8 @@ def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
 
 def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> None:
     """Say that the decision stands already, or refuse another decision."""
+    from understudy.interrupts import Decision  # it knows which decisions come to the same
+
     before = found["decision"]
     who = clean(found["by"] or "nobody by name", lines=False)
     word, at = decision_word(before), utc(found["at"])
@@ -338,7 +336,8 @@ def _decide_one(
         _repeated(found, decision, out)
         return
     if found["allowed"] and decision["type"] not in found["allowed"]:
-        refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
+        can, not_ = allowed_words(found["allowed"]), decided_word(decision["type"])
+        refuse(STALE, f"this request can be {can}, not {not_}")
     note(request_text(_with_its_doubts(api, found)))
     note(f"decision  {_decision_text(decision)}")
     _confirm(yes)
@@ -347,10 +346,16 @@ def _decide_one(
     if out.is_data:
         out.document({"agent_id": found["agent_id"], "request_id": found["id"], **done})
     else:
-        again = " (it was so already)" if done.get("repeated") else ""
-        out.say(f"recorded: {decision['type']}{again}", "green")
+        out.say(done_text(decision["type"], done), "green")
         for missing in done.get("open", {}).values():
-            out.say(f"the request is still open: {line(missing)}", "yellow")
+            out.say(f"it still waits: {line(missing)}", "yellow")
+
+
+def done_text(type: str, done: dict[str, Any]) -> str:
+    """What a recorded decision has done. One that needs others too is a vote."""
+    vote = "your vote is recorded: " if done.get("open") else ""
+    again = " (it was so already)" if done.get("repeated") else ""
+    return f"{vote}{decided_word(type)}{again}"
 
 
 def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:
@@ -371,8 +376,23 @@ def _given(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decision_text(decision: dict[str, Any]) -> str:
-    rest = {name: value for name, value in decision.items() if name != "type"}
-    return f"{decision['type']} {clean(as_json(rest)) if rest else ''}".rstrip()
+    """A decision before it is sent, in words."""
+    parts = [{"respond": "answer"}.get(decision["type"], decision["type"])]
+    if "arguments" in decision:
+        parts.append(f"with the arguments {shown_json(decision['arguments'])}")
+    if "value" in decision:
+        parts.append(f"with {shown_json(decision['value'])}")
+    if decision.get("message"):
+        parts.append(f"the model is told: {clean(decision['message'])}")
+    if decision.get("always"):
+        parts.append("and so for all later calls of this tool, until revoked")
+    if decision.get("grant"):
+        parts.append(f"and so for later calls {terms_text(decision['grant'])}")
+    if decision.get("break_glass"):
+        parts.append("alone, by breaking the glass")
+    if decision.get("note"):
+        parts.append(f"note: {clean(decision['note'])}")
+    return "; ".join(parts)
 
 
 def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: Output) -> None:
@@ -427,15 +447,7 @@ def _edited(found: dict[str, Any]) -> str:
     if not sys.stdin.isatty():
         refuse(USAGE, "give the arguments: --args JSON, @file, or - for standard input")
     before = json_module.dumps(found["arguments"], indent=2, ensure_ascii=False) + "\n"
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.TemporaryDirectory(prefix="understudy-") as folder:
-        path = Path(folder, "arguments.json")
-        path.write_text(before, encoding="utf-8")
-        try:
-            subprocess.run([*shlex.split(editor), str(path)], check=True)  # noqa: S603  # the user's
-        except (OSError, subprocess.CalledProcessError) as error:
-            refuse(FAILED, f"the editor {editor!r} failed: {error}")
-        after = read_input(str(path))
+    after = edited(before, "arguments.json")
     if after == before:
         refuse(FAILED, "nothing was changed, so nothing was decided")
     return after

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import httpx2
 import typer
 
-from understudy._base.json_values import text_of
-from understudy.actors import Runtime
-from understudy.agent.agent import Agent
 from understudy.cli import servers
 from understudy.cli.api import Api
 from understudy.cli.doctor_store import Check, of_store
-from understudy.cli.doctor_tools import of_tools
-from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, message_of, refuse
+from understudy.cli.exits import (
+    DONE,
+    FAILED,
+    STORE,
+    USAGE,
+    ApiProblem,
+    NoAnswer,
+    code_of,
+    message_of,
+    refuse,
+)
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load, load_definitions
-from understudy.cli.sources import ApiSource, Source, StoreSource, every_row
+from understudy.cli.sources import ApiSource, Source, every_row
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import ago, some
 from understudy.errors import UnderstudyError
+
+if TYPE_CHECKING:  # the help of the command needs none of it
+    from understudy.agent.agent import Agent
+    from understudy.cli.store_source import StoreSource
 
 MOST = 1000
 """Agents with an open run that are read, to see whether they can be."""
@@ -81,6 +89,9 @@ def doctor(
 
 
 def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
+    from understudy.cli.doctor_tools import of_tools
+    from understudy.cli.store_source import StoreSource
+
     source = StoreSource(store)
     try:
         yield Check("store", "ok", f"{servers.store_name(store)} can be read")
@@ -107,6 +118,8 @@ def _of_running() -> str:
 
 
 def _machine() -> Iterator[Check]:
+    import sqlite3
+
     found = [f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}"]
     for name in ("understudy", *LIBRARIES):
         try:
@@ -119,7 +132,7 @@ def _machine() -> Iterator[Check]:
     yield Check("servers", "ok", urls or "none of yours runs")
 
 
-def _of_agents(source: Source) -> Iterator[Check]:
+def _of_agents(source: StoreSource) -> Iterator[Check]:
     counts: dict[str, int] = {}
     damaged: list[str] = []
     overdue: list[str] = []
@@ -206,6 +219,8 @@ def _of_app(source: Source, target: str, agents: Iterable[Agent[Any, Any]]) -> I
 
 def _of_rules(source: StoreSource, app: str | None) -> Iterator[Check]:
     """Which rules hold for the whole store, and whether a program has them."""
+    from understudy.actors import Runtime
+
     registered = source.rules()
     if registered is None:
         return
@@ -238,8 +253,8 @@ def _of_definitions(store: str) -> Iterator[Check]:
         try:
             for row in every_row(ApiSource(api).agents, None, version="other"):
                 lacking.setdefault(row["agent"], []).append(row["id"])
-        except (ApiProblem, httpx2.HTTPError) as error:
-            yield Check("definitions", "note", f"{server.url} does not say: {text_of(error)}")
+        except (ApiProblem, NoAnswer) as error:
+            yield Check("definitions", "note", f"{server.url} does not say: {error}")
             continue
         finally:
             api.close()

@@ -10,29 +10,11 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
-import httpx2
 import typer
 
-from understudy._base.json_values import text_of
+from understudy.cli.ctrl_c import end_by_ctrl_c
 from understudy.cli.output import complain
-from understudy.errors import (
-    ApprovalNeeded,
-    DecisionError,
-    JournalFailed,
-    NotInterrupted,
-    OtherRun,
-    OutOfDescriptors,
-    OwnedElsewhere,
-    PeopleUnavailable,
-    SchemaVersionError,
-    StoreDamaged,
-    StoreError,
-    StoreUnavailable,
-    UnderstudyError,
-    UnknownAgent,
-    UsageError,
-)
-from understudy.loop_actors.errors import RuntimeStopped
+from understudy.errors import StoreUnavailable, UnderstudyError
 
 DONE = 0
 FAILED = 1
@@ -41,8 +23,6 @@ NOT_FOUND = 3
 STALE = 4
 STORE = 5
 INTERRUPTED, PAUSED, STOPPED, RUN_FAILED = 10, 11, 12, 13
-BY_SIGNAL = 130
-
 OUTCOMES = {
     "completed": DONE,
     "interrupted": INTERRUPTED,
@@ -62,22 +42,15 @@ _OF_NAMES = {
     **dict.fromkeys(("ForkedRuntime", "LoopNotRunning", "WouldDeadlock"), USAGE),
 }
 """The codes of problems of a server, where they are not those of their statuses."""
-_OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
-    (UnknownAgent, NOT_FOUND),
-    (RuntimeStopped, STORE),
-    (OutOfDescriptors, STORE),
-    (PeopleUnavailable, STORE),
-    (OwnedElsewhere, STORE),
-    (StoreError, STORE),
-    (JournalFailed, STORE),
-    (StoreDamaged, STORE),
-    (SchemaVersionError, STORE),
-    (NotInterrupted, STALE),
-    (OtherRun, STALE),
-    (ApprovalNeeded, STALE),
-    (DecisionError, STALE),
-    (UsageError, USAGE),
-)
+_OF_ERRORS = {
+    "UnknownAgent": NOT_FOUND,
+    **dict.fromkeys(("RuntimeStopped", "OutOfDescriptors", "PeopleUnavailable"), STORE),
+    **dict.fromkeys(("OwnedElsewhere", "StoreError", "JournalFailed"), STORE),
+    **dict.fromkeys(("StoreDamaged", "SchemaVersionError"), STORE),
+    **dict.fromkeys(("NotInterrupted", "OtherRun", "ApprovalNeeded", "DecisionError"), STALE),
+    "UsageError": USAGE,
+}
+"""The codes of errors by the names of their classes: a command imports what it needs alone."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -100,6 +73,10 @@ class Refusal(Exception):
 def refuse(code: int, message: str) -> NoReturn:
     """End the command with this code, and a message on standard error."""
     raise Refusal(code, message)
+
+
+class NoAnswer(Exception):
+    """The server cannot be reached, or has not answered."""
 
 
 class ApiProblem(Exception):
@@ -125,15 +102,19 @@ def code_of(error: Exception) -> int:
     """The exit code of an error."""
     if isinstance(error, (Refusal, ApiProblem)):
         return error.code
-    if isinstance(error, httpx2.TransportError):
+    if isinstance(error, NoAnswer):
         return STORE
-    return next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), FAILED)
+    # In this order: a class may be several of them.
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return next((code for name, code in _OF_ERRORS.items() if name in names), FAILED)
 
 
 def message_of(error: Exception) -> str:
     """The text of an error for a person. What runs do meanwhile is the server's concern."""
     if isinstance(error, StoreUnavailable):
         return f"the store cannot be reached: {error.cause}"
+    from understudy._base.json_values import text_of
+
     return text_of(error)
 
 
@@ -146,16 +127,19 @@ def told(command: F) -> F:
             with ExitStack() as stack:
                 _to_close.set(stack)
                 return command(*args, **kwargs)
-        except KeyboardInterrupt:
-            raise typer.Exit(BY_SIGNAL) from None
+        except KeyboardInterrupt as error:
+            end_by_ctrl_c(error)
         except BrokenPipeError:  # who reads has enough, such as `head`
             # What is left in the buffer goes nowhere, when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from None
-        except httpx2.TransportError as error:
-            complain(f"the server does not answer: {text_of(error)}")
+        except NoAnswer as error:
+            complain(f"the server does not answer: {error}")
             raise typer.Exit(STORE) from None
-        except (Refusal, ApiProblem, UnderstudyError) as error:
+        except (Refusal, ApiProblem) as error:
+            complain(str(error))
+            raise typer.Exit(error.code) from None
+        except UnderstudyError as error:
             complain(message_of(error))
             raise typer.Exit(code_of(error)) from None
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from understudy.actors.verbs import VERBS
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output
 
@@ -29,7 +28,7 @@ def freeze(
     if out.is_data:
         out.document(done)
         return
-    out.say(f"{VERBS['freeze'].said}: {done['text']}", "green")
+    out.say(f"nothing of it begins any more: {done['text']}", "green")
     out.say(f"To end it: understudy thaw {done['id']}")
     if done["warning"]:
         out.say(f"It may hold nothing: {done['warning']}.", "yellow")
@@ -55,7 +54,7 @@ def thaw(
     if out.is_data:
         out.document(done)
     elif done["thawed"]:
-        out.say(VERBS["thaw"].said, "green")
+        out.say("what waited begins", "green")
     else:
         out.say("there is no such freeze any more")
 

@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 
-from understudy._base.json_values import jsonable
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy._base.usd import shown_usd, total
-from understudy.actors.agent.events import is_position
-from understudy.approvals import Vote, tally
 from understudy.cli.api import agent_path
 from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
-from understudy.cli.show import author_text, grant_text, indented, row_lines, tree_rows
+from understudy.cli.show import author_text, grant_text, indented, row_lines
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
-from understudy.interrupts import Request, approved_at
-from understudy.state.files import listed
-from understudy.state.next_due import open_votes, votes_of
-from understudy.state.why import queue_of, why
+from understudy.cli.words import kind_of, kind_word
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="How many rows; by default all.")
+]
+PageOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
+KindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", help="Only `approval`, `question`, `doubt`, `stopped`, or a kind of yours."
+    ),
+]
+OrderOption = Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")]
 AgentOption = Annotated[
     str | None, typer.Option("--agent", help="Only agents with this definition.")
 ]
 ToolOption = Annotated[str | None, typer.Option("--tool", help="Only requests about this tool.")]
+_POSITION = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?")
+"""The number of a record, or the position of an event: as `actors.agent.events` has it."""
 
 
 def ls(
     status: Annotated[str | None, typer.Option("--status", help="Only those with it.")] = None,
     agent: AgentOption = None,
     prefix: Annotated[str, typer.Option("--prefix", help="Only ids that begin so.")] = "",
-    limit: LimitOption = 100,
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
@@ -70,33 +77,14 @@ def show(
 ) -> None:
     """Show one agent: what it does now, and its conversation."""
     with where.looking() as source:
-        row, state, display = source.agent(id), source.state(id), source.display(id)
-        held, frozen = source.held(row), source.frozen(row, state)
-    usage = state.usage
-    run = state.run
-    waits = open_votes(state, [request.id for request in state.requests])
-    votes = votes_of(state)
+        row, display = source.agent(id), source.display(id)
+        now = source.now_of(row)
+        held, frozen = source.held(row), source.frozen(row, now)
     data: dict[str, Any] = {
         **row,
-        "why": why(state),
+        **{name: value for name, value in now.items() if name not in ("id", "tree")},
         "held": held or None,
         "frozen": frozen or None,
-        "run_id": None if run is None else run.run_id,
-        "model_calls": 0 if run is None else run.model_calls,
-        "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
-        "cost": state.cost.to_dict(),
-        "total_cost": state.total_cost.to_dict(),
-        "requests": [
-            {**request.to_dict(), **_voting(request, votes.get(request.id, ()))}
-            for request in state.requests
-        ],
-        "waits": jsonable(list(state.waits)),
-        "doubts": jsonable(list(state.doubts_in_tree.values())),
-        "reviews": [review.to_dict() for review in state.reviews.values()],
-        "grants": [grant.to_dict() for grant in state.grants.values()],
-        "queue": queue_of(state),
-        "next_due": utc(state.next_due),
-        "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
         "rows": display["rows"],
     }
     if out.is_data:
@@ -108,38 +96,32 @@ def show(
         out.say(f"no call starts: {held}", "yellow")
     if frozen:
         out.say(line(frozen), "yellow")
-    if state.cost.unknown < state.cost.requests:
-        out.say(f"cost: {state.cost}; of all runs {state.total_cost}", "dim")
+    cost = now["cost"]
+    if cost["unknown"] < cost["requests"]:
+        out.say(f"cost: {cost['text']}; of all runs {now['total_cost']['text']}", "dim")
     for row in display["rows"]:
         if row["kind"] != "thinking" or thinking:
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
                 out.say(text, style)
-    for request in state.requests:
-        still = f" ({line(waits[request.id])})" if request.id in waits else ""
-        asked = f"{line(request.about)} waits for a person{still}"
-        out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
+    for request in now["requests"]:
+        still = f" ({line(request['still'])})" if request["still"] else ""
+        about = line(request.get("title") or request["tool_name"] or request["kind"])
+        out.say(
+            f"? {about} waits for a person{still}: understudy approve {request['id']}", "yellow"
+        )
     for queued in data["queue"]:
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
         out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")
-    for grant in state.grants.values():
-        out.say(f"grant {line(grant.id)}: {grant_text(grant)}", "dim")
-    for doubt in state.doubts_in_tree.values():
-        out.say(f"in doubt: {line(doubt.call_key)}  {line(doubt.tool_name)}", "red")
-    for review in state.reviews.values():
-        out.say(f"to be reviewed: {line(review.text)}", "red")
-        out.say(f"  understudy close-review {line(id)} {line(review.id)}", "yellow")
-
-
-def _voting(request: Request, votes: Sequence[Vote]) -> dict[str, Any]:
-    """What a request that asks several persons waits for."""
-    asked = request.approval
-    return {
-        "missing": "" if asked is None else tally(asked, votes).text,
-        "approved_at": utc(approved_at(request, votes)),
-    }
+    for grant in now["grants"]:
+        out.say(f"grant {line(grant['id'])}: {grant_text(grant)}", "dim")
+    for doubt in now["doubts"]:
+        out.say(f"in doubt: {line(doubt['call_key'])}  {line(doubt['tool_name'])}", "red")
+    for review in now["reviews"]:
+        out.say(f"to be reviewed: {line(review['text'])}", "red")
+        out.say(f"  understudy close-review {line(id)} {line(review['id'])}", "yellow")
 
 
 def tree(
@@ -156,8 +138,7 @@ def tree(
         else:
             found = [row for row in every_row(source.agents, None) if row["status"] != "idle"]
         for row in found:
-            for each in tree_rows(source.state(row["id"]), row["agent"]):
-                rows.append({"agent_id": row["id"], **each})
+            rows += ({"agent_id": row["id"], **each} for each in source.now_of(row)["tree"])
     if out.is_data:
         out.document({"tree": rows})
         return
@@ -172,19 +153,16 @@ def tree(
 def pending(
     tool: ToolOption = None,
     agent: AgentOption = None,
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", help="`approval`, `interrupt`, `doubt`, `halt`, or one of yours."),
-    ] = None,
-    order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
-    limit: LimitOption = 100,
+    kind: KindOption = None,
+    order: OrderOption = "oldest",
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
     """List what waits for a person, over all agents."""
     with where.looking() as source:
-        filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
+        filters = {"tool": tool, "agent": agent, "kind": kind_of(kind), "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
         found, at = first_rows(source.pending, limit, **given), source.now()
     rows = found.rows
@@ -195,6 +173,7 @@ def pending(
             "age": ago(row["created_at"], at),
             "what": _what(row),
             "about": row["tool_name"] or row["source"],
+            "kind": kind_word(row["kind"]),
             "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
             "path": " / ".join(line(name) for name in row["agent_path"][1:]),
         }
@@ -218,22 +197,23 @@ def pending(
 
 def _what(row: dict[str, Any]) -> str:
     """What a request is about; first which votes are missing, if it waits for votes."""
+    about = row.get("title") or summary(row)
     if row["approved_at"]:
-        return f"(agreed, starts at {row['approved_at']}) {summary(row)}"
+        return f"(agreed, starts at {row['approved_at']}) {about}"
     missing = row["missing"]
-    return f"({missing} is missing) {summary(row)}" if missing else summary(row)
+    return f"({missing} is missing) {about}" if missing else str(about)
 
 
-def _say_more(found: Listed, limit: int) -> None:
+def _say_more(found: Listed, limit: int | None) -> None:
     """Say on standard error that the list is cut."""
     if found.more:
-        note(f"there are more than these {limit}: see --limit")
+        note(f"there are more than these {limit}: without --limit all are listed")
 
 
 def reviews(
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     agent: AgentOption = None,
-    limit: LimitOption = 100,
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
@@ -264,7 +244,7 @@ def doubts(
     order: Annotated[
         str, typer.Option("--order", help="`oldest` first, or `expiring`: those that end first.")
     ] = "oldest",
-    limit: LimitOption = 100,
+    limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
@@ -331,7 +311,7 @@ def events(
     """Show the events of an agent; without an id, the feed of the store."""
     if out.is_json and follow:
         raise typer.BadParameter("--follow never ends: use --jsonl")
-    if id is not None and after is not None and not is_position(after):
+    if id is not None and after is not None and not _POSITION.fullmatch(after):
         raise typer.BadParameter(
             "--after takes the number or the position of an event", param_hint="--after"
         )
@@ -356,7 +336,8 @@ def _event_line(event: dict[str, Any]) -> str:
     rest = {k: v for k, v in what.items() if k != "kind" and v not in (None, "", [], {})}
     number = "-" if event["seq"] is None else event["seq"]
     return (
-        f"{event['at'] or '-'}  {number:>5}  {line(event['agent_id'])}  {line(what['kind'])}  "
+        f"{event['at'] or '-'}  {number:>5}  {line(event['agent_id'])}  "
+        f"{line(what['kind']).replace('_', ' ')}  "
         f"{line(shown_json(rest), 200)}"
     )
 
@@ -364,7 +345,7 @@ def _event_line(event: dict[str, Any]) -> str:
 def history(
     id: IdArgument,
     after: Annotated[int, typer.Option("--after", min=0, help="Behind this number.")] = 0,
-    limit: LimitOption = 100,
+    limit: PageOption = 100,
     *,
     where: Where,
     out: ListOutput,
@@ -376,7 +357,7 @@ def history(
         {
             "seq": entry["seq"],
             "at": (entry["at"] or "-")[:19],
-            "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"],
+            "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"].replace("_", " "),
             "who": _who(entry),
             "took": "" if entry["seconds"] is None else f"{entry['seconds']:.2f} s",
             "cost": _cost_of(entry["detail"].get("model_requests", ())),
@@ -444,19 +425,19 @@ def schedules(
             confirm(question, to="that the schedule is removed", otherwise="nothing was removed")
         api.post(agent_path(id, "/schedules"), {"schedule": name, "action": action})
     with where.looking() as source:
-        plans = source.state(id).plans
+        plans = source.schedules(id)
     rows = [
         {
-            "id": schedule.id,
-            "name": schedule.name,
-            "cron": schedule.cron,
-            "timezone": schedule.timezone,
-            "paused": schedule.paused,
-            "next_due": utc(schedule.next_due),
-            "missed": schedule.missed,
-            "overlap": schedule.overlap,
+            "id": schedule["id"],
+            "name": schedule["name"],
+            "cron": schedule["cron"],
+            "timezone": schedule["timezone"],
+            "paused": schedule["paused"],
+            "next_due": utc(schedule["next_due"]),
+            "missed": schedule["missed"],
+            "overlap": schedule["overlap"],
         }
-        for schedule in (plans.schedules.values() if plans is not None else ())
+        for schedule in plans
     ]
     columns = [
         Column("ID", "id", "bold"),

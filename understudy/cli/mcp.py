@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.actors import Runtime
 from understudy.cli.exits import USAGE, refuse
 from understudy.cli.output import JsonOption, Output, note
 from understudy.cli.serve import (
@@ -37,6 +36,8 @@ from understudy.cli.serve import (
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+    from understudy.actors import Runtime
 
 PORT = 8421
 

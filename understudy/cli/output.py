@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.text import Text
 
 from understudy.cli.text import as_json, clean, line
+
+if TYPE_CHECKING:  # what is written into a pipe needs none of it
+    from rich.console import Console
+    from rich.text import Text
 
 LEAST = 16
 """Characters of a wide column, at least."""
@@ -49,12 +52,6 @@ class Column:
     """A terminal has it only where a row has something in it. In a pipe each column has a place."""
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leave it to the command; by itself it would end the process with a failure."""
-        raise BrokenPipeError
-
-
 class Output:
     """Prints what one command has found."""
 
@@ -63,9 +60,25 @@ class Output:
             raise typer.BadParameter("use --json or --jsonl, not both")
         self.is_json = json
         self.is_jsonl = jsonl
-        self.console: Console = _Console(
-            highlight=False, soft_wrap=False, emoji=False, markup=False
-        )
+
+    @cached_property
+    def console(self) -> Console:
+        """Where people read, in colours if it is a terminal."""
+        from rich.console import Console
+
+        class BrokenConsole(Console):
+            """Leaves a broken pipe to the command; else it would end the process as failed."""
+
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        return BrokenConsole(highlight=False, soft_wrap=False, emoji=False, markup=False)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether what is written has neither colours nor a width."""
+        forced = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+        return "console" not in self.__dict__ and not sys.stdout.isatty() and not forced
 
     @property
     def is_data(self) -> bool:
@@ -75,7 +88,7 @@ class Output:
     @property
     def is_terminal(self) -> bool:
         """Whether a person reads it in a terminal."""
-        return not self.is_data and self.console.is_terminal
+        return not self.is_data and not self._is_plain and self.console.is_terminal
 
     def write(self, text: str) -> None:
         """A line of data."""
@@ -88,6 +101,11 @@ class Output:
 
     def say(self, text: str, style: str = "") -> None:
         """A line for people, not cut."""
+        if self._is_plain:
+            self.write(clean(text))
+            return
+        from rich.text import Text
+
         self.console.print(Text(clean(text), style=style), soft_wrap=True)
 
     def rows(
@@ -134,6 +152,9 @@ class Output:
 
         No field but a wide one is cut: ids are copied from it.
         """
+        from rich.cells import cell_len, set_cell_size
+        from rich.text import Text
+
         cells = [[_field(row, column) for column in columns] for row in rows]
         widths = [
             max([cell_len(column.title), *(cell_len(row[at]) for row in cells)])
@@ -161,6 +182,8 @@ class Output:
         self.console.print(text, soft_wrap=True)
 
     def _print_paragraphs(self, cells: list[list[str]], columns: Sequence[Column]) -> None:
+        from rich.text import Text
+
         for row in cells:
             self.console.print(Text(row[0], style="bold"))
             for cell, column in zip(row[1:], columns[1:], strict=True):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy._base.json_values import text_of
-from understudy.actors import Observer, Runtime
-from understudy.agent.agent import Agent
 from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.output import JsonOption, Output
-from understudy.cli.rules import changes_named, span_of
+from understudy.cli.rules import CHANGE_NAMES, changes_named, span_of
 from understudy.cli.serve import load_target
 from understudy.cli.targets import StoreOption
 from understudy.errors import StoreDamaged, UnknownAgent, UsageError
-from understudy.trust.budgets import Measure, usd
-from understudy.trust.trial import CHANGES
+
+if TYPE_CHECKING:  # the help of the command needs none of it
+    from understudy.actors import Observer
+    from understudy.agent.agent import Agent
+    from understudy.trust.budgets import Measure
 
 DIFFERENT = "different"
 """The value of `--fail-on` by which the command fails for each first difference."""
@@ -54,7 +54,7 @@ def replay(
         typer.Option(
             "--fail-on",
             metavar="CHANGE",
-            help=f"End with 1 where a call changes so: {', '.join(CHANGES).replace('_', '-')}; or "
+            help=f"End with 1 where a call changes so: {CHANGE_NAMES}; or "
             f"{DIFFERENT}, where a conversation goes otherwise. By default newly-unasked.",
         ),
     ] = None,
@@ -65,7 +65,8 @@ def replay(
     It reads the store beside the runtime that has it open, and changes nothing. No tool runs: what
     tools have returned, and persons have decided, comes from the record.
     """
-    from understudy.testing.replaying import replay as replayed  # only this command needs it
+    from understudy.actors import Observer, Runtime
+    from understudy.testing.replaying import replay as replayed
 
     out = Output(json=json)
     if store is None:
@@ -132,6 +133,8 @@ def _chosen(agents: Any, name: str | None, target: str) -> list[Agent[Any, Any]]
 
 
 def _budget_of(text: str | None) -> Measure | None:
+    from understudy.trust.budgets import usd
+
     try:
         return None if text is None else usd(text)
     except UsageError as error:
@@ -146,6 +149,8 @@ def _exports(
     unread: list[tuple[str, str]],
 ) -> Iterator[Mapping[str, Any]]:
     """The exports of agents about which something was recorded since, one at a time."""
+    from understudy._base.json_values import text_of
+
     found = observer.agents(agent=agent, updated_since=since, limit=limit + 1).get()
     if len(found) > limit:
         unread.append(("", f"there are more than {limit} conversations: give a higher --limit"))

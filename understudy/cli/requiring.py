@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from understudy.cli.lazily import SETTINGS, Listed, group_of
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output
 
@@ -55,10 +56,24 @@ def _set(name: str, required: bool, where: Where, out: Output) -> None:
         out.say(f"{name}: {now}" + ("" if done["changed"] else ", as before"), "green")
 
 
+COMMANDS: dict[str, Listed] = {
+    "Commands": {
+        "enable": ("requiring", "Let no host run on the store that does not have this"),
+        "disable": ("requiring", "Require it of hosts no longer"),
+        "status": ("requiring", "List what is required of hosts, and which of them lack what"),
+    }
+}
 app: typer.Typer = typer.Typer(
     name="trust",
+    cls=group_of(COMMANDS),
+    context_settings=SETTINGS,
     help="What each host of a store must have.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def trust() -> None:
+    """See the help of the group."""

@@ -6,29 +6,28 @@ import asyncio
 import re
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy._base.authors import checked_author
-from understudy._base.clock import SystemClock
-from understudy._base.json_values import shown
-from understudy.actors import Observer, Runtime
-from understudy.agent.agent import Agent
-from understudy.agent.rule_checks import reachable_tools
 from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.lazily import SETTINGS, Listed, group_of
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load, load_definitions
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import some
 from understudy.errors import UsageError
-from understudy.journal.opening import open_store
-from understudy.trust.check import RuleCheck, check_rules
-from understudy.trust.people import GivenPeople, People
-from understudy.trust.rules import Rules
-from understudy.trust.trial import CHANGES, Change, Trial
-from understudy.trust.trust import Trust
 
+if TYPE_CHECKING:  # the help of a command needs none of it
+    from understudy.actors import Runtime
+    from understudy.agent.agent import Agent
+    from understudy.trust.check import RuleCheck
+    from understudy.trust.people import GivenPeople
+    from understudy.trust.rules import Rules
+    from understudy.trust.trial import Change, Trial
+
+CHANGE_NAMES = "newly-denied, newly-asked, newly-unasked, no-longer-denied, asked-others"
+"""The changes of a trial, for the help."""
 RulesArgument = Annotated[
     str,
     typer.Argument(metavar="MODULE:ATTR", help="The Rules, or a Runtime that has them."),
@@ -59,6 +58,11 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """Say which tools each rule is about. Ends with 1 where a rule cannot do what it says."""
+    from understudy._base.clock import SystemClock
+    from understudy.agent.rule_checks import reachable_tools
+    from understudy.trust.check import check_rules
+    from understudy.trust.people import People
+
     out = Output(json=json)
     found, runtime = _rules_of(rules)
     definitions = _agents_of(agents, rules, runtime)
@@ -105,12 +109,14 @@ def trial(
         typer.Option(
             "--fail-on",
             metavar="CHANGE",
-            help=f"End with 1 where a call changes so: {', '.join(CHANGES).replace('_', '-')}.",
+            help=f"End with 1 where a call changes so: {CHANGE_NAMES}.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Try rules on the calls that a store has the records of. It changes nothing."""
+    from understudy.actors import Observer
+
     out = Output(json=json)
     if store is None:
         refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
@@ -128,6 +134,8 @@ def trial(
 
 def changes_named(names: Iterable[str]) -> list[Change]:
     """The changes of `--fail-on`."""
+    from understudy.trust.trial import CHANGES
+
     wanted = [name.replace("-", "_") for name in names]
     unknown = next((name for name in wanted if name not in CHANGES), None)
     if unknown is not None:
@@ -136,6 +144,8 @@ def changes_named(names: Iterable[str]) -> list[Change]:
 
 
 def _say_trial(out: Output, tried: Trial) -> None:
+    from understudy.trust.trial import CHANGES
+
     out.say(f"{tried.calls} calls of {tried.agents} agents")
     for tool, counted in sorted(tried.by_tool.items()):
         asked = f"asked about: {counted['asked_before']} before, {counted['asked_now']} now"
@@ -170,6 +180,8 @@ def retire(
 
     It writes to the store itself. A SQLite file must not be open elsewhere then.
     """
+    from understudy._base.authors import checked_author
+
     out = Output(json=json)
     if store is None:
         refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
@@ -185,6 +197,10 @@ def retire(
 
 async def _retired(url: str, by: str | None) -> int | None:
     """The version of the retired rules; None where none held."""
+    from understudy._base.clock import SystemClock
+    from understudy.journal.opening import open_store
+    from understudy.trust.trust import Trust
+
     store = open_store(url)
     await store.open(_nothing)
     try:
@@ -204,6 +220,10 @@ def _nothing() -> None:
 
 def _rules_of(target: str) -> tuple[Rules, Runtime | None]:
     """The rules that `module:attr` names, and the runtime where it has them."""
+    from understudy._base.json_values import shown
+    from understudy.actors import Runtime
+    from understudy.trust.rules import Rules
+
     found = load(target)
     if callable(found) and not isinstance(found, (Rules, Runtime)):
         found = found()
@@ -233,10 +253,24 @@ def span_of(text: str) -> timedelta:
         raise UsageError(f"--since {text!r} is too long") from error
 
 
+COMMANDS: dict[str, Listed] = {
+    "Commands": {
+        "check": ("rules", "Say which tools each rule is about"),
+        "trial": ("rules", "Try rules on the calls that a store has the records of"),
+        "retire": ("rules", "Have no rules hold for a whole store any more"),
+    }
+}
 app: typer.Typer = typer.Typer(
     name="rules",
+    cls=group_of(COMMANDS),
+    context_settings=SETTINGS,
     help="Rules of an application: what they match, and what they would have said.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def rules() -> None:
+    """See the help of the group."""

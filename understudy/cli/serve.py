@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy._base.json_values import shown, text_of
-from understudy.actors import Runtime
-from understudy.agent.agent import Agent
 from understudy.cli.exits import FAILED, USAGE, Refusal, refuse
 from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
-from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the help of the command needs none of it
     import uvicorn
     from starlette.types import ASGIApp
+
+    from understudy.actors import Runtime
+    from understudy.agent.agent import Agent
+    from understudy.tools.tool_defaults import ToolDefaults
 
 PORT = 8420
 _SETTINGS = "UNDERSTUDY_SERVE"
@@ -274,6 +274,8 @@ def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
 
 def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     """The runtime of the target, and the name of its store."""
+    from understudy.actors import Runtime
+
     found = load_target(settings.target)
     if isinstance(found, Runtime):
         if settings.store is not None:
@@ -290,6 +292,9 @@ def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaul
 
     With what the runtime says of tools that do not say what their effects are.
     """
+    from understudy.actors import Runtime
+    from understudy.tools.tool_defaults import NO_DEFAULTS
+
     found = load_target(target)
     if not isinstance(found, Runtime):
         return found, NO_DEFAULTS
@@ -300,6 +305,10 @@ def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaul
 
 def load_target(target: str) -> Runtime | list[Agent[Any, Any]]:
     """The runtime, or the agents, that `module:attr` names; what a function of that name makes."""
+    from understudy._base.json_values import shown, text_of
+    from understudy.actors import Runtime
+    from understudy.agent.agent import Agent
+
     found = load(target)
     if callable(found) and not isinstance(found, (Agent, Runtime)):
         try:
@@ -321,6 +330,8 @@ def load_target(target: str) -> Runtime | list[Agent[Any, Any]]:
 
 def load(target: str) -> Any:
     """The object that `module:attr` names."""
+    from understudy._base.json_values import text_of
+
     module_name, separator, path = target.partition(":")
     if not separator or not module_name or not path:
         refuse(USAGE, f"{target!r} names nothing: write module:attr, such as my_app.agents:runtime")
@@ -343,6 +354,8 @@ def load(target: str) -> Any:
 
 def load_auth(target: str) -> Any:
     """The function that says who makes a request."""
+    from understudy._base.json_values import shown
+
     found = load(target)
     if not callable(found):
         refuse(
@@ -353,6 +366,8 @@ def load_auth(target: str) -> Any:
 
 def load_redact(target: str | None) -> Any:
     """The function that hides values; None hides none."""
+    from understudy._base.json_values import shown
+
     found = None if target is None else load(target)
     if target is not None and not callable(found):
         what = f"--redact {target} must be a function of a path and a value"

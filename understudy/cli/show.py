@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
-from rich.text import Text
-
-from understudy._base.grant_terms import GrantOffer, GrantTerms
+from understudy._base.grant_terms import SCOPES, GrantOffer, GrantTerms
+from understudy._base.request_summary import decision_word
 from understudy.cli.text import as_json, clean, line, shown_json, told_apart, utc
-from understudy.interrupts import Grant, decision_word
-from understudy.state.agent_state import AgentState
-from understudy.state.run_state import is_child_of
+from understudy.cli.words import allowed_words, kind_word
 
 MARKS = {
     "user": "»",
@@ -84,6 +80,9 @@ def author_text(name: str, detail: Mapping[str, Any]) -> str:
 
 def _wrapped(text: str, width: int) -> list[str]:
     """The lines of a text, by the cells that it takes: a letter of some scripts takes two."""
+    from rich.console import Console  # a pipe needs none of it
+    from rich.text import Text
+
     lines = Text(text).wrap(Console(width=width), width)
     return [each.plain.rstrip() for each in lines] or [""]
 
@@ -129,13 +128,15 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
 def request_text(request: Mapping[str, Any]) -> str:
     """All that a person approves: nothing is cut."""
     path = " / ".join(_name(name) for name in request["agent_path"])
+    title = request.get("title")
     lines = [
+        *([f"title     {_name(title)}"] if title else []),
         f"request   {clean(request['id'], lines=False)}",
         f"agent     {_name(request['agent_id'])}  ({path})",
-        f"kind      {clean(request['kind'], lines=False)}",
+        f"kind      {clean(kind_word(request['kind']), lines=False)}",
         *([f"tool      {_name(request['tool_name'])}"] if request["tool_name"] else []),
         *([f"asked by  {_name(request['source'])}"] if request.get("question_key") else []),
-        f"allowed   {', '.join(request['allowed'])}",
+        f"can be    {allowed_words(request['allowed'])}",
     ]
     if request.get("expires_at"):
         lines.append(f"expires   {request['expires_at']}")
@@ -199,38 +200,65 @@ def _vote(vote: Mapping[str, Any]) -> str:
     why = f": {line(vote['note'])}" if vote["break_glass"] else ""
     said = "glass broken" if vote["break_glass"] else said
     terms = vote.get("grant")
-    later = f", also for later calls {_terms(terms)}" if terms else ""
+    later = f", also for later calls {terms_text(terms)}" if terms else ""
     return f"{said} by {_name(vote['name'])}, {line(vote['at'])}{later}{why}"
 
 
 def _offer(offered: Mapping[str, Any]) -> str:
-    """The largest grant that a request offers, in words."""
+    """The largest grant that a request offers, in words; as it is where some of it is hidden."""
+    given = _terms_of(offered, "free", scopes=SCOPES)
+    return line(as_json(offered) if given is None else GrantOffer(**given).text)
+
+
+def terms_text(terms: Mapping[str, Any]) -> str:
+    """How far a decision holds for later calls, in words; as it is where some of it is hidden."""
+    given = _terms_of(terms, "match", scopes=(*SCOPES, None))
     try:
-        return line(TypeAdapter(GrantOffer).validate_python(offered).text)
-    except ValidationError:  # some of it is hidden
-        return line(as_json(offered))
+        until = terms.get("until")
+        at = None if until is None else datetime.fromisoformat(until)
+    except (AttributeError, TypeError, ValueError):
+        given = None
+    return line(as_json(terms) if given is None else GrantTerms(until=at, **given).text)
 
 
-def _terms(terms: Any) -> str:
-    """How far a decision holds for later calls, in words."""
-    try:
-        return line(TypeAdapter(GrantTerms).validate_python(terms).text)
-    except ValidationError:  # as above
-        return line(as_json(terms))
+def _terms_of(data: Any, names: str, *, scopes: tuple[Any, ...]) -> dict[str, Any] | None:
+    """The fields of terms or of an offer; None where one of them is not what it should be.
+
+    Who hides a value puts in its place what they like.
+    """
+    if not isinstance(data, Mapping):
+        return None
+    seconds, uses, scope = data.get("seconds"), data.get("uses"), data.get("scope")
+    named = data.get(names)
+    fits = (
+        (seconds is None or isinstance(seconds, (int, float)))
+        and (uses is None or isinstance(uses, int))
+        and (named is None or _is_names(named))
+        and scope in scopes
+    )
+    given = None if named is None else tuple(named)
+    return {"seconds": seconds, "uses": uses, names: given, "scope": scope} if fits else None
 
 
-def grant_text(grant: Grant) -> str:
+def _is_names(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(each, str) for each in given)
+
+
+def grant_text(grant: Mapping[str, Any]) -> str:
     """A grant: which later calls it decides, who gave it, and what is left of it."""
-    others = "any" if grant.free is None else ", ".join(map(_name, grant.free)) or "no other"
-    path = " / ".join(_name(name) for name in grant.agent_path)
+    free = grant["free"]
+    others = "any" if free is None else ", ".join(map(_name, free)) or "no other"
+    path = " / ".join(_name(name) for name in grant["agent_path"])
+    left = grant["left"]
+    decides = {"approve": "approves", "reject": "rejects"}.get(grant["type"], _name(grant["type"]))
     parts = [
-        f"{grant.type} {_name(grant.tool_name)} of {path}",
-        *([f"with {line(shown_json(grant.arguments))}"] if grant.arguments else []),
-        f"and {others} arguments" if grant.arguments else f"with {others} arguments",
-        *(["in this run"] if grant.scope == "run" else []),
-        *([f"until {utc(grant.until)}"] if grant.until is not None else []),
-        f"used {grant.used} times" if grant.left is None else f"{grant.left} uses left",
-        *([f"by {_name(grant.by)}"] if grant.by is not None else []),
+        f"{decides} {_name(grant['tool_name'])} of {path}",
+        *([f"with {line(shown_json(grant['arguments']))}"] if grant["arguments"] else []),
+        f"and {others} arguments" if grant["arguments"] else f"with {others} arguments",
+        *(["in this run"] if grant["scope"] == "run" else []),
+        *([f"until {utc(grant['until'])}"] if grant["until"] is not None else []),
+        f"used {grant['used']} times" if left is None else f"{left} uses left",
+        *([f"by {_name(grant['by'])}"] if grant["by"] is not None else []),
     ]
     return ", ".join(parts)
 
@@ -262,49 +290,6 @@ def _block(title: str, data: Any) -> list[str]:
     data = _told_apart(data)
     text = clean(data) if isinstance(data, str) else shown_json(data, indent=2)
     return [title, textwrap.indent(text, "  ")]
-
-
-def tree_rows(state: AgentState, name: str) -> Iterator[dict[str, Any]]:
-    """The agents that run inside an agent, and their open calls, as they are indented."""
-    run = state.run
-    is_quarantined = run is not None and not run.over and run.quarantined is not None
-    yield from _tree(state, name, 0, is_quarantined)
-
-
-def _tree(
-    state: AgentState, name: str, depth: int, is_quarantined: bool
-) -> Iterator[dict[str, Any]]:
-    run = state.run
-    is_open = "quarantined" if is_quarantined else "open"
-    status = "idle" if run is None else "over" if run.over else is_open
-    yield {"depth": depth, "what": "agent", "name": name, "state": status, "call_key": None}
-    told: set[str] = set()
-    for call in run.calls if run is not None and not run.over else ():
-        found = _state_of(call)
-        yield {
-            "depth": depth + 1,
-            "what": "call",
-            "name": call.part.tool_name or "model",
-            "state": "interrupted" if found == "running" and is_quarantined else found,
-            "call_key": call.key,
-        }
-        for key, child in state.children.items():
-            if is_child_of(key, call.key) and child.run is not None:
-                told.add(key)
-                yield from _tree(child, child.run.agent, depth + 2, is_quarantined)
-    for key, child in state.children.items():
-        if key not in told and child.run is not None:
-            yield from _tree(child, child.run.agent, depth + 1, is_quarantined)
-
-
-def _state_of(call: Any) -> str:
-    if call.result is not None:
-        return str(call.result.part.outcome)
-    if call.pending_requests:
-        return "asked"
-    if call.running:
-        return "running"
-    return "waiting" if call.attempts else "ready"
 
 
 def indented(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

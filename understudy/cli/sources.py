@@ -7,21 +7,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Self
 
-from understudy._base.usd import usd_text
-from understudy.actors import Observer
-from understudy.actors.observer import ObservedAgent
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import ApiProblem
-from understudy.journal.spending import CounterSums
-from understudy.state.agent_state import AgentState
-from understudy.trust.fold import RegisteredRules
 
 POLL = 0.3
 """Seconds until an agent that is not there yet is asked for again."""
 PAGE = 500
+OPEN = ("asked", "running", "interrupted", "waiting", "ready")
+"""The states of calls without a result, as a tree tells them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,11 @@ class Source(ABC):
     @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
     @abstractmethod
-    def state(self, id: str) -> AgentState: ...
+    def now_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What the agent of a row does, what it asks, and what it has: as `state.now` says."""
+
+    @abstractmethod
+    def schedules(self, id: str) -> list[dict[str, Any]]: ...
     @abstractmethod
     def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]: ...
     @abstractmethod
@@ -78,11 +78,10 @@ class Source(ABC):
     def freezes(self) -> list[dict[str, Any]]:
         """What is frozen in the store."""
 
-    def frozen(self, row: Mapping[str, Any], state: AgentState) -> str:
+    def frozen(self, row: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         """By whom and why an agent, or a call of its open run, is frozen; empty where none is."""
-        run = state.run
-        open_ = () if run is None or run.over else run.calls
-        tools = {call.part.tool_name for call in open_ if call.result is None}
+        calls = (each for each in now["tree"] if each["what"] == "call" and each["depth"] == 1)
+        tools = {call["name"] for call in calls if call["state"] in OPEN}
         for each in self.freezes():
             name, what = each["name"], each["what"]
             if what == "store" or name in (tools if what == "tool" else (row["agent"],)):
@@ -119,8 +118,10 @@ class Listed:
     """Whether there are others."""
 
 
-def first_rows(listed: Any, limit: int, **filters: Any) -> Listed:
-    """The first `limit` rows, and whether there are more: a list is never cut without a word."""
+def first_rows(listed: Any, limit: int | None, **filters: Any) -> Listed:
+    """The first `limit` rows, and whether there are more; without a limit all rows."""
+    if limit is None:
+        return Listed(list(every_row(listed, None, **filters)), more=False)
     rows = list(every_row(listed, limit + 1, **filters))
     return Listed(rows[:limit], len(rows) > limit)
 
@@ -137,107 +138,6 @@ def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[s
         after = page.next
         if after is None:
             return
-
-
-class StoreSource(Source):
-    """A source that reads a store by an `Observer`, beside its runtime."""
-
-    def __init__(self, store: str) -> None:
-        self._observer = Observer(store)
-        self._observer.__enter__()
-
-    def close(self) -> None:
-        self._observer.__exit__(None, None, None)
-
-    def now(self) -> datetime:
-        return self._observer.now().get()
-
-    def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found:
-        page = self._observer.agents(after=after, limit=limit, **filters).get()
-        return Found([info.to_dict() for info in page], page.after)
-
-    def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
-        kind = filters.pop("kind", None)
-        page = self._observer.pending(after=after, limit=limit, **filters).get()
-        rows = [found.to_dict() for found in page if kind in (None, found.request.kind)]
-        return Found(rows, page.after)
-
-    def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
-        page = self._observer.doubts(after=after, limit=limit, **filters).get()
-        return Found([found.to_dict() for found in page], page.after)
-
-    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
-        page = self._observer.reviews(after=after, limit=limit, **filters).get()
-        return Found([found.to_dict() for found in page], page.after)
-
-    def search(self, *, after: str | None, limit: int, **filters: Any) -> Found:
-        page = self._observer.search(after=after, limit=limit, **filters).get()
-        return Found([found.to_dict() for found in page], page.after)
-
-    def agent(self, id: str) -> dict[str, Any]:
-        return self._observer.info(id).get().to_dict()
-
-    def state(self, id: str) -> AgentState:
-        return self._observer.state(id).get()
-
-    def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]:
-        page = self._observer.history(id, after=after, limit=limit).get()
-        entries = [entry.to_dict() for entry in page.entries]
-        return {"id": id, "entries": entries, "next": page.next}
-
-    def display(self, id: str, *, after: int = 0) -> dict[str, Any]:
-        return {"id": id, **self._observer.display(id, after=after).get().to_dict()}
-
-    def events(self, id: str, *, after: str, follow: bool) -> Iterator[dict[str, Any]]:
-        events = ObservedAgent(self._observer, id).events(after)
-        if not follow:
-            events.close()  # what is recorded can still be read
-        for event in events:
-            yield event.to_dict()
-
-    def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
-        feed = self._observer.events(after=after, start="oldest")
-        for event in feed if follow else feed.until_now():
-            yield event.to_dict()
-
-    def held(self, row: Mapping[str, Any]) -> str:
-        if row["status"] != "running" or row["host"] is not None:
-            return ""
-        rules = self.rules()
-        if rules is None:
-            return ""
-        return f"rules version {rules.version} hold for this store: older hosts start no call"
-
-    def freezes(self) -> list[dict[str, Any]]:
-        return [each.to_dict() for each in self._observer.freezes().get()]
-
-    def budgets(self) -> dict[str, Any]:
-        found = self._observer.counters().get()
-        return {"counters": [_counter(each) for each in found if each.buckets]}
-
-    def rules(self) -> RegisteredRules | None:
-        """The newest rules that hold for the store."""
-        return self._observer.registered_rules().get()
-
-    def export(self, id: str) -> dict[str, Any]:
-        return self._observer.export(id).get()
-
-
-def _counter(found: CounterSums) -> dict[str, Any]:
-    """A counter as plain data: what counts in its newest bucket, which a store knows the time of.
-
-    Of a budget with a day that is the last day on which something was spent.
-    """
-    last = max(found.buckets, key=lambda each: each.bucket)
-    since = datetime.fromtimestamp(last.bucket, timezone.utc).isoformat() if last.bucket else None
-    return {
-        "counter": found.counter.budget,
-        "key": found.counter.key,
-        "since": since,
-        "used": usd_text(last.amount),
-        "reserved": usd_text(last.open),
-        "unknown": usd_text(last.unknown),
-    }
 
 
 class ApiSource(Source):
@@ -276,13 +176,13 @@ class ApiSource(Source):
         found: dict[str, Any] = self.api.get(agent_path(id))
         return {name: found[name] for name in _ROW}
 
-    def state(self, id: str) -> AgentState:
-        found = self.api.get(agent_path(id, "/state"))["state"]
-        try:
-            return AgentState.from_dict(found)
-        except (KeyError, TypeError, ValueError) as error:
-            detail = f"the server hides parts of {id!r} without which it cannot be shown here"
-            raise ApiProblem(403, {"error": "Hidden", "detail": detail}) from error
+    def now_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get(agent_path(row["id"], "/now"))
+        return found
+
+    def schedules(self, id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.api.get(agent_path(id, "/schedules"))["schedules"]
+        return found
 
     def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id, "/history"), after=after, limit=limit)

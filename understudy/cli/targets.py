@@ -9,7 +9,7 @@ import typer
 from understudy.cli import servers
 from understudy.cli.api import Api
 from understudy.cli.exits import STORE, USAGE, close_at_end, refuse
-from understudy.cli.sources import ApiSource, Source, StoreSource
+from understudy.cli.sources import ApiSource, Source
 
 StoreOption = Annotated[
     str | None,
@@ -53,6 +53,8 @@ AsOption = Annotated[
 def looking(store: str | None, url: str | None, token: str | None) -> Source:
     """The source of a command that changes nothing."""
     if url is None and store is not None:
+        from understudy.cli.store_source import StoreSource  # a server needs none of its imports
+
         return StoreSource(store)
     return ApiSource(changing(store, url, token))
 

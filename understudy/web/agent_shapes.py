@@ -139,6 +139,64 @@ class AgentPage(AgentRow):
 
 
 @exactly
+class FileRow(TypedDict):
+    """A file, and how many bytes it has."""
+
+    path: str
+    size: int
+
+
+@exactly
+class UsageShape(TypedDict):
+    """The tokens of the run."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+@exactly
+class RequestNow(RequestShape):
+    """A request that waits, and which votes it lacks: `still` says it as a clause."""
+
+    missing: str
+    approved_at: Time | None
+    still: str
+
+
+@exactly
+class TreeRow(TypedDict):
+    """An agent that runs inside, or an open call of it."""
+
+    depth: int
+    what: Literal["agent", "call"]
+    name: str
+    state: str
+    call_key: str | None
+
+
+@exactly
+class AgentNow(TypedDict):
+    """How an agent stands. `cost` is that of its last run, and `total_cost` that of all runs."""
+
+    id: str
+    why: str
+    run_id: str | None
+    model_calls: int
+    usage: UsageShape
+    cost: CostShape
+    total_cost: CostShape
+    requests: list[RequestNow]
+    waits: list[Wait]
+    doubts: list[dict[str, Any]]
+    reviews: list[dict[str, Any]]
+    grants: list[dict[str, Any]]
+    queue: list[QueuedShape]
+    next_due: Time | None
+    files: list[FileRow]
+    tree: list[TreeRow]
+
+
+@exactly
 class Conversation(TypedDict):
     """Rows, oldest first: a page of them, counted from the newest; or what has changed."""
 
@@ -326,14 +384,6 @@ class SchedulesPage(TypedDict):
 
     id: str
     schedules: list[ScheduleShape]
-
-
-@exactly
-class FileRow(TypedDict):
-    """A file, and how many bytes it has."""
-
-    path: str
-    size: int
 
 
 @exactly

@@ -129,6 +129,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Endpoint("GET", f"{AGENT}{below}", view, answer, query=query)
         for below, view, answer, query in (
             ("", agents.agent_page, of.AgentPage, {}),
+            ("/now", agents.agent_now, of.AgentNow, {}),
             ("/requests/{request_id}", asks.request_page, s.RequestPage, {}),
             ("/conversation", conversation.conversation, of.Conversation, ROWS),
             ("/conversation/events", streams.conversation_events, None, LIVE_ROWS),

@@ -23,6 +23,7 @@ from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
+from understudy.state.now import now_of
 from understudy.state.why import queue_of, why
 from understudy.web.views.asks import review_rows
 from understudy.web.views.freezing import frozen_by, frozen_rows
@@ -89,6 +90,12 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "reserved": await _reserved(visit),
         "actions": [action.to_dict() for action in actions_of(visit, state)],
     }
+
+
+async def agent_now(visit: Visit) -> dict[str, Any]:
+    """How an agent stands: its run, what it asks, its files, and the agents inside it."""
+    info = await info_of(visit)
+    return {"id": visit.agent_id, **now_of(await visit.state(), info.agent)}
 
 
 async def _grants(visit: Visit, state: AgentState) -> list[dict[str, Any]]:
