@@ -196,6 +196,8 @@ _TABLE = (
     Verb("reviews", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
+    Verb("notices", "read", None, _TRUST),
+    Verb("retry_notice", "act", None, _TRUST, said="it is delivered again"),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))
       for name in ("count", "now")),
 )  # fmt: skip

@@ -26,6 +26,7 @@ from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "spending", "trust"]
+Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "notices", "spending", "trust"]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -309,6 +310,10 @@ class Backend(ABC):
                     index.put_loaded(decoded(stored))
         return index.list_asks(query, after, limit)
 
+    def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
+        """The row of a request, while it waits; None where it does not."""
+        return self._index_of_rows().ask_of(agent_id, request_id)
+
     def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""
         return self._index_of_rows().count_agents()
@@ -465,6 +470,26 @@ class Backend(ABC):
         others from adding theirs.
         """
         self._refuse("trust")
+
+    # ------------------------------------------------------------------- "notices"
+    # What people are to be told of requests: see `journal.notices`.
+
+    def outbox(self) -> Outbox:
+        """The writer's: the changes of the outbox, for the open transaction."""
+        self._refuse("notices")
+
+    def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> list[StoredNotice]:
+        """The reader's: the notices of channels with these states, newest first.
+
+        Args:
+            states: some of `STATES`.
+            after: below this number; None: from the newest on.
+            limit: so many at most.
+
+        """
+        self._refuse("notices")
 
     # ------------------------------------------------------------------- "spending"
     # What calls have reserved and spent, over all agents: see `journal.spending`. `append` does

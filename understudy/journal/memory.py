@@ -26,6 +26,7 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
+from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
@@ -34,6 +35,7 @@ from understudy.state.records import MessagesArchived, Record, StatusNoted
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.memory_notices import MemoryOutbox
     from understudy.journal.memory_spending import MemorySpending
     from understudy.journal.spending import Settlement
 
@@ -116,6 +118,7 @@ class MemoryStore(Store):
         self.keys: MemoryKeys = MemoryKeys()
         self._trust: list[TrustFact] = []
         self._spending: MemorySpending | None = None
+        self._outbox: MemoryOutbox | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -292,6 +295,19 @@ class MemoryStore(Store):
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return None if self._feed is None else self._feed.read(after, limit)
+
+    async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
+        if self._outbox is None:  # who tells nobody imports nothing of it
+            from understudy.journal.memory_notices import MemoryOutbox
+
+            self._outbox = MemoryOutbox(self._index)
+        self._up_to_date()
+        return change(self._outbox)
+
+    async def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> Sequence[StoredNotice]:
+        return () if self._outbox is None else self._outbox.listed(states, after, limit)
 
     @property
     def trust_seen(self) -> int:

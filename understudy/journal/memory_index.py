@@ -6,7 +6,7 @@ import itertools
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +15,7 @@ from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
-from understudy.journal.asks import Ask, StoredAsk, changes
+from understudy.journal.asks import Ask, AskChanges, StoredAsk, changes
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import (
@@ -45,6 +45,8 @@ class MemoryIndex:
         self._by_no: dict[int, StoredAsk] = {}
         self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
         self._numbers = itertools.count(1)
+        self.on_asks: Callable[[StoredAgent, AskChanges], None] | None = None
+        """Gets each change of what an agent asks; None where nobody is told of it."""
 
     def get(self, agent_id: str) -> StoredAgent | None:
         """The row of an agent."""
@@ -79,6 +81,8 @@ class MemoryIndex:
         rows = self._asks.setdefault(agent.agent_id, {})
         stored = {id: (row.told.reminders, row.told.escalations) for id, row in rows.items()}
         changed = changes(stored, asks)
+        if self.on_asks is not None:
+            self.on_asks(agent, changed)
         for id in changed.gone:
             row = rows.pop(id)
             del self._by_no[row.no]
@@ -157,6 +161,17 @@ class MemoryIndex:
             and query.tool in (None, ask.tool)
         )
         return list(itertools.islice(wanted, limit))
+
+    def ask_by_id(self, agent_id: str, id: str) -> StoredAsk | None:
+        """The row of an agent with the id of an ask."""
+        return self._asks.get(agent_id, {}).get(id)
+
+    def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
+        """As `Backend.ask_of`."""
+        for row in self._asks.get(agent_id, {}).values():
+            if row.kind == "request" and row.request().id == request_id:
+                return row
+        return None
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""
