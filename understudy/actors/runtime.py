@@ -908,10 +908,10 @@ class Runtime(Opened):
 
     async def _begin_notify(self, notify: Notifying | bool) -> None:
         if isinstance(notify, Notifying):
-            host = NotifyHost(
-                self._agent_host.services.store, self._clock, lambda id: self.get(id).state()
+            store = self._agent_host.services.store
+            await notify.begin(
+                NotifyHost(store, self._clock, lambda agent_id: self.get(agent_id).state())
             )
-            await notify.begin(host)
         elif "notices" in self._store.keeps:
             await self._agent_host.services.store.change_outbox(lambda outbox: outbox.turn(False))
 

@@ -121,6 +121,7 @@ class MemoryOutbox(Outbox):
         due: datetime | None = None,
         detail: str = "",
         receipt: str = "",
+        counts: bool = True,
     ) -> None:
         key = self._key(no)
         if key is not None and (self._rows[key].state == "new" or state == "done"):
@@ -128,6 +129,7 @@ class MemoryOutbox(Outbox):
             self._rows[key] = replace(
                 row,
                 state=state,
+                attempts=row.attempts - (not counts),
                 at=at,
                 due=due or at,
                 detail=detail,

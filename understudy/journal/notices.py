@@ -98,8 +98,20 @@ class Outbox(ABC):
         due: datetime | None = None,
         detail: str = "",
         receipt: str = "",
+        counts: bool = True,
     ) -> None:
-        """Say what came of a row. A row that is done stays done."""
+        """Say what came of a row. A row that is done stays done.
+
+        Args:
+            no: of the row.
+            state: of it from now on.
+            at: now.
+            due: when a row that stays `new` is tried next.
+            detail: why it failed, or was dropped.
+            receipt: what the channel needs to change its message later.
+            counts: whether this was an attempt.
+
+        """
 
     @abstractmethod
     def add(self, no: int, what: Happened, channel: str, *, at: datetime, receipt: str) -> None:
@@ -275,15 +287,18 @@ class SqlOutbox(Outbox):
         due: datetime | None = None,
         detail: str = "",
         receipt: str = "",
+        counts: bool = True,
     ) -> None:
         settled = (
             "UPDATE notices SET state = %s, due = %s, at = %s, detail = %s,"
-            " receipt = CASE WHEN %s = '' THEN receipt ELSE %s END WHERE no = %s"
+            " attempts = attempts - %s, receipt = CASE WHEN %s = '' THEN receipt ELSE %s END WHERE no = %s"
             " AND (state = 'new' OR %s = 'done')"
         )
         number = time_number(at)
         due_number = number if due is None else time_number(due)
-        self._fetch(settled, [state, due_number, number, detail, receipt, receipt, no, state])
+        undone = 0 if counts else 1
+        values = [state, due_number, number, detail, undone, receipt, receipt, no, state]
+        self._fetch(settled, values)
 
     def add(self, no: int, what: Happened, channel: str, *, at: datetime, receipt: str) -> None:
         added = (

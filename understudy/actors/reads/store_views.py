@@ -230,7 +230,11 @@ class StoreViews(ABC):
         return self._asks("reviews", query, StoredAsk.review, after, limit)
 
     def notices(
-        self, *, state: NoticeState | None = None, after: str | None = None, limit: int | None = None
+        self,
+        *,
+        state: NoticeState | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> Listing[StoredNotice]:
         """What people were told of requests, or are to be told, by each channel; newest first.
 
@@ -257,9 +261,7 @@ class StoreViews(ABC):
             states = STATES if state is None else (state,)
             found = await self._store.notices(states, None if key is None else key[0], limit + 1)
             more = len(found) > limit
-            return Page(
-                found[:limit], cursors.cursor((found[limit - 1].no,)) if more else None
-            )
+            return Page(found[:limit], cursors.cursor((found[limit - 1].no,)) if more else None)
 
         cursors.key(after, int)
         return self._listed(read, after, limit)
