@@ -291,7 +291,8 @@ class SqlOutbox(Outbox):
     ) -> None:
         settled = (
             "UPDATE notices SET state = %s, due = %s, at = %s, detail = %s,"
-            " attempts = attempts - %s, receipt = CASE WHEN %s = '' THEN receipt ELSE %s END WHERE no = %s"
+            " attempts = attempts - %s,"
+            " receipt = CASE WHEN %s = '' THEN receipt ELSE %s END WHERE no = %s"
             " AND (state = 'new' OR %s = 'done')"
         )
         number = time_number(at)

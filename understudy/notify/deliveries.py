@@ -16,9 +16,10 @@ from understudy._base.lookout import Lookout
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy.actors.notifying import NotifyHost, Notifying
 from understudy.errors import JournalFailed, UnknownAgent, UsageError
-from understudy.interrupts import DecisionRecord, Request
+from understudy.interrupts import Request
 from understudy.journal.notices import Outbox, StoredNotice
 from understudy.notify.channels import Channel, DeliveryFailed, Hook, checked_url
+from understudy.notify.endings import ending_of
 from understudy.notify.notice import Notice, What, notice_id, plain, shown_by, title_of
 from understudy.notify.rules import Rule
 from understudy.state.agent_state import AgentState
@@ -191,15 +192,15 @@ class Notify(Notifying):
         if row.what == "ended":
             return await (self._told_ended if row.channel else self._ended)(host, row)
         if row.what == "expired":
-            record = _record_in(await _state(host, row), row.request_id)
-            request = None if record is None else record.request
+            request = ending_of(await _state(host, row), row.request_id).expired
         else:
             request = await self._waiting(host, row)
         now = host.clock.now()
         if request is None:
-            if row.what != "expired" and _is_pending(await _state(host, row), row.request_id):
+            ending = ending_of(await _state(host, row), row.request_id)
+            if not ending.said:
                 return _later(host, row)
-            why = "no longer asked"
+            why = f"no longer asked: {ending.said}"
             return lambda outbox: outbox.settle(row.no, "dropped", at=now, detail=why)
         if not row.channel:
             what: What = row.what
@@ -267,21 +268,19 @@ class Notify(Notifying):
         receipts = await host.store.change_outbox(lambda outbox: outbox.receipts(row.no))
         if not receipts and not any("expired" in rule.on for rule in self._rules):
             return lambda outbox: outbox.settle(row.no, "done", at=now)
-        state = await _state(host, row)
-        if _is_pending(state, row.request_id):
+        ending = ending_of(await _state(host, row), row.request_id)
+        if not ending.said:
             return _later(host, row)
-        record = _record_in(state, row.request_id)
         by_channel: dict[str, list[str]] = {}
         for name, receipt in receipts:
             by_channel.setdefault(name, []).append(receipt)
         expired: list[str] = []
-        if record is not None and record.decision.origin == "expiry":
-            expired = self._names(record.request, row, "expired")
-        said = _story(state, record)
+        if ending.expired is not None:
+            expired = self._names(ending.expired, row, "expired")
 
         def added(outbox: Outbox) -> None:
             for name, each in by_channel.items():
-                receipt = json.dumps({"said": said, "messages": each})
+                receipt = json.dumps({"said": ending.said, "messages": each})
                 outbox.add(row.no, "ended", name, at=now, receipt=receipt)
             _add(outbox, row, "expired", expired, now)
 
@@ -336,39 +335,6 @@ async def _state(host: NotifyHost, row: StoredNotice) -> AgentState | None:
     with suppress(UnknownAgent):
         return await host.state(row.agent_id)
     return None
-
-
-def _is_pending(state: AgentState | None, request_id: str) -> bool:
-    return state is not None and any(each.id == request_id for each in state.requests)
-
-
-def _record_in(state: AgentState | None, request_id: str) -> DecisionRecord | None:
-    """The decision on a request, as far as the state knows of it."""
-    found = None
-    for inner in () if state is None else state.tree:
-        for record in inner.decisions:
-            if record.request.id == request_id:
-                found = record
-    return found
-
-
-def _story(state: AgentState | None, record: DecisionRecord | None) -> str:
-    """What became of a request, in a sentence."""
-    if state is None:
-        return "The agent is deleted."
-    if record is None:
-        return "It is no longer asked."
-    decision = record.decision
-    if decision.origin == "expiry":
-        return "Its time was over before somebody answered."
-    said = {
-        "approve": "approved it",
-        "edit": "approved it with other arguments",
-        "reject": "rejected it",
-        "respond": "answered it",
-        "dismiss": "dismissed it",
-    }[decision.type]
-    return f"{plain(decision.by or 'Somebody')} {said}."
 
 
 def _audience(request: Request, row: StoredNotice) -> str:
