@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,7 @@ class MemoryStore(Store):
         self._trust: list[TrustFact] = []
         self._spending: MemorySpending | None = None
         self._outbox: MemoryOutbox | None = None
+        self._notes_soon = False
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -183,6 +185,9 @@ class MemoryStore(Store):
 
     def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
         self._changed.add(owned.agent_id)  # the records are folded after this
+        if self._outbox is not None and not self._notes_soon:
+            self._notes_soon = True
+            asyncio.get_running_loop().call_soon(self._note_asks)
         if self._feed is not None:
             for number, record in enumerate(records, seq):
                 self._feed.add(owned.agent_id, owned.agent, number, record)
@@ -321,6 +326,11 @@ class MemoryStore(Store):
         if is_next:
             self._trust.append(fact)
         return is_next
+
+    def _note_asks(self) -> None:
+        """What is asked, and is over before anybody looks, is told of all the same."""
+        self._notes_soon = False
+        self._up_to_date()
 
     def _up_to_date(self) -> MemoryIndex:
         changed, index = sorted(self._changed), self._index

@@ -37,29 +37,24 @@ class MemoryOutbox(Outbox):
         return changed
 
     def _note(self, agent: StoredAgent, changed: AskChanges) -> None:
+        of = (agent.agent_id, agent.agent)
         for id in changed.gone:
             gone = self._index.ask_by_id(agent.agent_id, id)
             if gone is not None and gone.kind == "request":
-                self._put(agent, gone.request().id, "ended", again=True)
+                self._put(of, gone.request().id, "ended", again=True)
         for ask in changed.new:
             if ask.kind == "request":
-                request = _request_of(ask)
-                self._rows.pop((agent.agent_id, request, "ended", 0, ""), None)
-                self._put(agent, request, "asked")
-                self._note_told(agent, ask)
-        for ask in changed.told:
-            if ask.kind == "request":
-                self._note_told(agent, ask)
-
-    def _note_told(self, agent: StoredAgent, ask: Ask) -> None:
-        if ask.told.reminders:
-            self._put(agent, _request_of(ask), "reminder", ask.told.reminders)
-        if ask.told.escalations:
-            self._put(agent, _request_of(ask), "escalation", ask.told.escalations)
+                self._rows.pop((agent.agent_id, _request_of(ask), "ended", 0, ""), None)
+                self._put(of, _request_of(ask), "asked")
+        for ask in (*changed.new, *changed.told):
+            if ask.kind == "request" and ask.told.reminders:
+                self._put(of, _request_of(ask), "reminder", ask.told.reminders)
+            if ask.kind == "request" and ask.told.escalations:
+                self._put(of, _request_of(ask), "escalation", ask.told.escalations)
 
     def _put(
         self,
-        agent: StoredAgent,
+        agent: tuple[str, str],
         request_id: str,
         what: Happened,
         count: int = 0,
@@ -69,7 +64,8 @@ class MemoryOutbox(Outbox):
         at: datetime | None = None,
         again: bool = False,
     ) -> None:
-        key = (agent.agent_id, request_id, what, count, channel)
+        agent_id, name = agent
+        key = (agent_id, request_id, what, count, channel)
         before = self._rows.get(key)
         if before is not None:
             if again:
@@ -79,8 +75,8 @@ class MemoryOutbox(Outbox):
             return
         self._rows[key] = StoredNotice(
             no=next(self._numbers),
-            agent_id=agent.agent_id,
-            agent=agent.agent,
+            agent_id=agent_id,
+            agent=name,
             request_id=request_id,
             what=what,
             count=count,
@@ -143,15 +139,13 @@ class MemoryOutbox(Outbox):
         row = self._rows[key]
         there = self._rows.get((row.agent_id, row.request_id, what, row.count, channel))
         again = there is not None and what == "ended" and there.receipt != receipt
-        agent = self._index.get(row.agent_id)
-        if agent is not None:
-            self._put(
-                *(agent, row.request_id, what, row.count),
-                channel=channel,
-                receipt=receipt,
-                at=at,
-                again=again,
-            )
+        self._put(
+            *((row.agent_id, row.agent), row.request_id, what, row.count),
+            channel=channel,
+            receipt=receipt,
+            at=at,
+            again=again,
+        )
 
     def look_again(self, no: int) -> None:
         key = self._key(no)

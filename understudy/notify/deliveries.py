@@ -19,7 +19,7 @@ from understudy.errors import JournalFailed, UnknownAgent, UsageError
 from understudy.interrupts import Request
 from understudy.journal.notices import Outbox, StoredNotice
 from understudy.notify.channels import Channel, DeliveryFailed, Hook, checked_url
-from understudy.notify.endings import ending_of
+from understudy.notify.endings import ending_of, request_of
 from understudy.notify.notice import Notice, What, notice_id, plain, shown_by, title_of
 from understudy.notify.rules import Rule
 from understudy.state.agent_state import AgentState
@@ -192,7 +192,8 @@ class Notify(Notifying):
         if row.what == "ended":
             return await (self._told_ended if row.channel else self._ended)(host, row)
         if row.what == "expired":
-            request = ending_of(await _state(host, row), row.request_id).expired
+            state = await _state(host, row)
+            request = await request_of(host.store, row.agent_id, state, row.request_id)
         else:
             request = await self._waiting(host, row)
         now = host.clock.now()
@@ -268,15 +269,17 @@ class Notify(Notifying):
         receipts = await host.store.change_outbox(lambda outbox: outbox.receipts(row.no))
         if not receipts and not any("expired" in rule.on for rule in self._rules):
             return lambda outbox: outbox.settle(row.no, "done", at=now)
-        ending = ending_of(await _state(host, row), row.request_id)
+        state = await _state(host, row)
+        ending = ending_of(state, row.request_id)
         if not ending.said:
             return _later(host, row)
         by_channel: dict[str, list[str]] = {}
         for name, receipt in receipts:
             by_channel.setdefault(name, []).append(receipt)
         expired: list[str] = []
-        if ending.expired is not None:
-            expired = self._names(ending.expired, row, "expired")
+        if ending.is_expired:
+            request = await request_of(host.store, row.agent_id, state, row.request_id)
+            expired = [] if request is None else self._names(request, row, "expired")
 
         def added(outbox: Outbox) -> None:
             for name, each in by_channel.items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from understudy._base.request_timing import EXPIRY
 from understudy.interrupts import DecisionRecord, Request
+from understudy.journal import StoreReads
 from understudy.notify.notice import plain
 from understudy.state.agent_state import AgentState
+from understudy.state.records import ChildRecord, InterruptsChecked, Requested
 from understudy.stopping import StopSignal
 
 SAYS = {
@@ -26,8 +27,11 @@ class Ending:
 
     said: str
     """In a sentence; empty while it waits."""
-    expired: Request | None = None
-    """The request, if its time was over before somebody answered."""
+    is_expired: bool = False
+    """Whether its time was over before somebody answered."""
+
+
+EXPIRED = Ending("Its time was over before somebody answered.", is_expired=True)
 
 
 def ending_of(state: AgentState | None, request_id: str) -> Ending:
@@ -42,21 +46,43 @@ def ending_of(state: AgentState | None, request_id: str) -> Ending:
         return Ending("The agent is deleted.")
     if any(each.id == request_id for each in state.requests):
         return Ending("")
-    record = _record(state, request_id)
+    record = _decided(state, request_id)
     if record is None:
-        stopped = _stopped_by(state, request_id)
-        said = "It is no longer asked." if stopped is None else _EXPIRED
-        return Ending(said, stopped)
+        stopped = _has_stopped_its_run(state, request_id)
+        return EXPIRED if stopped else Ending("It is no longer asked.")
     decision = record.decision
     if decision.origin == "expiry":
-        return Ending(_EXPIRED, record.request)
+        return EXPIRED
     return Ending(f"{plain(decision.by or 'Somebody')} {SAYS[decision.type]}.")
 
 
-_EXPIRED = "Its time was over before somebody answered."
+async def request_of(
+    store: StoreReads, agent_id: str, state: AgentState | None, request_id: str
+) -> Request | None:
+    """A request that does not wait any more, as its decision has it, or the records.
+
+    None where both are gone: by a deletion, or by a compaction.
+    """
+    decided = None if state is None else _decided(state, request_id)
+    if state is None or decided is not None:
+        return None if decided is None else decided.request
+    loaded = await store.load(agent_id)
+    for record in loaded.records if loaded is not None else ():
+        inner = record
+        while isinstance(inner, ChildRecord):
+            inner = inner.record
+        asked: tuple[Request, ...] = ()
+        if isinstance(inner, InterruptsChecked):
+            asked = inner.requests
+        elif isinstance(inner, Requested):
+            asked = (inner.request,)
+        for request in asked:
+            if request.id == request_id:
+                return request
+    return None
 
 
-def _record(state: AgentState, request_id: str) -> DecisionRecord | None:
+def _decided(state: AgentState, request_id: str) -> DecisionRecord | None:
     found = None
     for inner in state.tree:
         for record in inner.decisions:
@@ -65,21 +91,12 @@ def _record(state: AgentState, request_id: str) -> DecisionRecord | None:
     return found
 
 
-def _stopped_by(state: AgentState, request_id: str) -> Request | None:
-    """The request that has stopped its run when its time was over."""
+def _has_stopped_its_run(state: AgentState, request_id: str) -> bool:
     signals = [
         StopSignal.from_dict(inner.run.cancelled)
         for inner in state.tree
         if inner.run is not None and inner.run.cancelled is not None
     ]
-    stops = [each for each in signals if each.source == EXPIRY]
-    if not any(each.context.get("request_id") == request_id for each in stops):
-        return None
-    return next((each for each in _all(state) if each.id == request_id), None)
-
-
-def _all(state: AgentState) -> Iterator[Request]:
-    """The requests of the runs that the state has, answered or not."""
-    for inner in state.tree:
-        for call in inner.run.calls if inner.run is not None else ():
-            yield from call.requests.values()
+    return any(
+        each.source == EXPIRY and each.context.get("request_id") == request_id for each in signals
+    )
