@@ -340,7 +340,8 @@ async def test_a_host_that_is_killed_after_it_has_delivered_delivers_again_under
     tmp_path: Path,
 ) -> None:
     store, said = f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "said"
-    done = subprocess.run(
+    done = await asyncio.to_thread(
+        subprocess.run,
         [sys.executable, "-c", KILLED, store, str(said)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -230,9 +230,13 @@ class _Session(socketserver.StreamRequestHandler):
                     self._say("250 ok")
                 case "QUIT":
                     self._say("221 bye")
-                    return
+                    break
                 case _:
                     self._say("250 ok")
+        if encrypted:  # the server closes the socket that it has made, and not this one
+            self.rfile.close()
+            self.wfile.close()
+            self.connection.close()
 
     def _say(self, line: str) -> None:
         self.wfile.write(f"{line}\r\n".encode())

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from understudy._base.json_values import checked_callable, checked_text, read_json
+from pydantic_core import from_json
+
+from understudy._base.json_values import checked_callable, checked_text
 from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.notify.channels import Channel, DeliveryFailed, checked_url, post, retry_after
@@ -142,7 +144,7 @@ class Slack(Channel):
         if answer.status != 200:
             raise DeliveryFailed(f"Slack answered {answer.status}", after=retry_after(answer))
         try:
-            found = read_json(answer.body)
+            found = from_json(answer.body)
         except ValueError:
             found = None
         if not isinstance(found, dict):

@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qs
 
+from pydantic_core import from_json
+
 from understudy._base import security_log
 from understudy._base.clock import wall_seconds
-from understudy._base.json_values import read_json, shown, text_of
+from understudy._base.json_values import shown, text_of
 from understudy.actors import Runtime
 from understudy.errors import (
     AlreadyDecided,
@@ -164,7 +166,7 @@ class _SlackActions:
         self._check_signature(headers, body)
         try:
             (payload,) = parse_qs(body.decode(), strict_parsing=True, max_num_fields=20)["payload"]
-            return _click_of(read_json(payload.encode()))
+            return _click_of(from_json(payload.encode()))
         except (KeyError, ValueError):  # of Slack itself, so it is no attack
             raise _Refused(400, "not a click of Slack") from None
 
@@ -264,7 +266,7 @@ def _click_of(payload: Any) -> _Click | None:
         actions = [each for each in payload["actions"] if each["action_id"] in (APPROVE, REJECT)]
         if not actions:
             return None  # a link
-        value = read_json(actions[0]["value"].encode())
+        value = from_json(actions[0]["value"].encode())
         user = payload["user"]
         found = _Click(
             user_id=user["id"],
