@@ -445,7 +445,7 @@ async def test_no_delivery_holds_up_an_agent_or_the_end_of_a_runtime(
         (lambda: Rule(Kept(), show=3), "show=..."),  # type: ignore[arg-type]
         (lambda: Rule(Kept(), within=-1), "within"),
         (lambda: Notify(on_request=3), "on_request"),  # type: ignore[arg-type]
-        (lambda: Runtime(notify="mail"), "`notify`"),  # type: ignore[arg-type]
+        (lambda: Runtime(notify="mail"), "`notify`"),  # type: ignore[call-overload]
         (lambda: Webhook("w", "ftp://x", secrets="0123456789abcdef"), "url"),
         (lambda: Webhook("w", "https://x", secrets="short"), "at least 16"),
         (lambda: Webhook("w", "https://x", secrets="whsec_!!!!!!!!!!!!!!"), "base64"),

@@ -211,7 +211,7 @@ class _Session(socketserver.StreamRequestHandler):
                     self._say("220 go on")
                     self.connection = of._context.wrap_socket(self.connection, server_side=True)
                     self.rfile = self.connection.makefile("rb")
-                    self.wfile = self.connection.makefile("wb", 0)  # type: ignore[assignment]
+                    self.wfile = self.connection.makefile("wb", 0)
                     encrypted = True
                 case "AUTH":
                     _, user, password = base64.b64decode(words.split()[2]).decode().split("\0")

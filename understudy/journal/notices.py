@@ -126,7 +126,10 @@ class Outbox(ABC):
 
     @abstractmethod
     def receipts(self, no: int) -> list[tuple[str, str]]:
-        """Channel and receipt of all messages about the request of a row."""
+        """Channel and receipt of all messages about the request of a row.
+
+        Nobody else changes the row until the end of the transaction.
+        """
 
     @abstractmethod
     def retry(self, no: int, at: datetime) -> bool:
@@ -248,14 +251,14 @@ class SqlOutbox(Outbox):
     Args:
         fetch: makes a statement in the writer's transaction.
         turn: makes or removes the triggers, and says whether something changed.
-        skip_locked: ends a subquery that passes over rows that another host changes just now.
+        locks: ends a statement that locks the rows which it brings.
 
     """
 
-    def __init__(self, fetch: Fetch, turn: Callable[[bool], bool], skip_locked: str) -> None:
+    def __init__(self, fetch: Fetch, turn: Callable[[bool], bool], locks: str) -> None:
         self._fetch = fetch
         self._turn = turn
-        self._skip_locked = skip_locked
+        self._locks = locks
 
     def turn(self, on: bool) -> bool:
         changed = self._turn(on)
@@ -264,7 +267,7 @@ class SqlOutbox(Outbox):
         return changed
 
     def claim(self, now: datetime, until: datetime, host: str, limit: int) -> list[StoredNotice]:
-        due = f"{_DUE}{self._skip_locked}"
+        due = f"{_DUE}{self._locks}{' SKIP LOCKED' if self._locks else ''}"
         claim = (
             "UPDATE notices SET due = %s, at = %s, host = %s, attempts = attempts + 1"  # noqa: S608
             f" WHERE no IN ({due}) RETURNING no"
@@ -315,6 +318,7 @@ class SqlOutbox(Outbox):
         self._fetch(_LOOK_AGAIN, [no])
 
     def receipts(self, no: int) -> list[tuple[str, str]]:
+        self._fetch(f"SELECT no FROM notices WHERE no = %s{self._locks}", [no])  # noqa: S608
         found = (
             "SELECT notices.channel, notices.receipt FROM notices, notices o WHERE o.no = %s"
             " AND notices.agent = o.agent AND notices.request = o.request"

@@ -184,8 +184,8 @@ class SqlBackend(Backend):
     """Adds a fact to the log of trust, if its number is the next one, and returns the number."""
     feed_xid: str
     """The transaction of a row of the feed, in SQL."""
-    skip_locked: str = ""
-    """Ends a subquery that passes over rows that another host changes just now."""
+    row_locks: str = ""
+    """Ends a statement that locks the rows which it brings."""
 
     @abstractmethod
     def _look(
@@ -357,7 +357,7 @@ class SqlBackend(Backend):
         """Make the triggers of the outbox, or remove them. Returns whether something changed."""
 
     def outbox(self) -> SqlOutbox:
-        return SqlOutbox(self._fetch, self._turn_notices, self.skip_locked)
+        return SqlOutbox(self._fetch, self._turn_notices, self.row_locks)
 
     def notices(
         self, states: Sequence[NoticeState], after: int | None, limit: int

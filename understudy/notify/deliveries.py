@@ -267,8 +267,21 @@ class Notify(Notifying):
         """A request is not listed any more: find out why, if somebody is told of it."""
         now = host.clock.now()
         receipts = await host.store.change_outbox(lambda outbox: outbox.receipts(row.no))
+
+        def unless_new(change: _Change) -> _Change:
+            # Race: this against a message that is posted meanwhile: it has looked for the end, and
+            # found it under way
+            # (test_a_message_that_is_posted_while_its_request_is_decided_is_changed_too).
+            def changed(outbox: Outbox) -> None:
+                if outbox.receipts(row.no) == receipts:
+                    change(outbox)
+                else:
+                    outbox.settle(row.no, "new", at=now, due=now, counts=False)
+
+            return changed
+
         if not receipts and not any("expired" in rule.on for rule in self._rules):
-            return lambda outbox: outbox.settle(row.no, "done", at=now)
+            return unless_new(lambda outbox: outbox.settle(row.no, "done", at=now))
         state = await _state(host, row)
         ending = ending_of(state, row.request_id)
         if not ending.said:
@@ -287,7 +300,7 @@ class Notify(Notifying):
                 outbox.add(row.no, "ended", name, at=now, receipt=receipt)
             _add(outbox, row, "expired", expired, now)
 
-        return added
+        return unless_new(added)
 
     async def _told_ended(self, host: NotifyHost, row: StoredNotice) -> _Change:
         """Change the messages about a request that has ended."""
