@@ -616,6 +616,11 @@ class Runtime(Opened):
 
         return self._call(uses)
 
+    @property
+    def has_notify(self) -> bool:
+        """Whether it tells people of requests: `Runtime(notify=...)`."""
+        return isinstance(self._notify, Notifying)
+
     def retry_notice(self, no: int, *, by: str | None = None) -> Future[bool]:
         """Deliver a notice that was given up once more: see `notices`.
 

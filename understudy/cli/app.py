@@ -19,6 +19,7 @@ from understudy.cli import (
     freezing,
     inspect,
     mcp,
+    notifying,
     replay,
     requiring,
     rules,
@@ -105,6 +106,9 @@ for _function in _COMMANDS:
 for _function in (rules.check, rules.trial, rules.retire):
     rules.app.command(_function.__name__)(told(spread(_function)))
 app.add_typer(rules.app)
+for _name, _function in notifying.COMMANDS.items():
+    notifying.app.command(_name)(told(spread(_function)))
+app.add_typer(notifying.app)
 for _function in (requiring.enable, requiring.disable, requiring.status):
     requiring.app.command(_function.__name__)(told(spread(_function)))
 app.add_typer(requiring.app)

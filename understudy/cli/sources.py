@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from understudy._base.usd import usd_text
 from understudy.actors import Observer
@@ -89,6 +89,10 @@ class Source(ABC):
 
     @abstractmethod
     def budgets(self) -> dict[str, Any]: ...
+    @abstractmethod
+    def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """The notices of the outbox, newest first, and whether there are more."""
+
     @abstractmethod
     def export(self, id: str) -> dict[str, Any]: ...
 
@@ -205,6 +209,10 @@ class StoreSource(Source):
     def freezes(self) -> list[dict[str, Any]]:
         return [each.to_dict() for each in self._observer.freezes().get()]
 
+    def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        page = self._observer.notices(state=cast("Any", state), limit=limit).get()
+        return [each.to_dict() for each in page], page.after is not None
+
     def budgets(self) -> dict[str, Any]:
         found = self._observer.counters().get()
         return {"counters": [_counter(each) for each in found if each.buckets]}
@@ -316,6 +324,10 @@ class ApiSource(Source):
                 yield json.loads(data)
             if not follow:
                 return
+
+    def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        found = self.api.get("/notifications", state=state, limit=limit)
+        return found["notifications"], found["next"] is not None
 
     def budgets(self) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get("/budgets", limit=PAGE)

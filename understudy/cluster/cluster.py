@@ -492,6 +492,11 @@ class Cluster(_RuntimeCalls):
         """As `Runtime.reviews`."""
         return self._listing("reviews", options)
 
+    @property
+    def has_notify(self) -> bool:
+        """False: a cluster tells nobody of requests itself."""
+        return False
+
     def notices(self, **options: Any) -> Listing[StoredNotice]:
         """As `Runtime.notices`."""
         return self._listing("notices", options)

@@ -20,7 +20,15 @@ from understudy.interrupts import Request
 from understudy.journal.notices import Outbox, StoredNotice
 from understudy.notify.channels import Channel, DeliveryFailed, Hook, checked_url
 from understudy.notify.endings import ending_of, request_of
-from understudy.notify.notice import Notice, What, notice_id, plain, shown_by, title_of
+from understudy.notify.notice import (
+    Notice,
+    What,
+    notice_id,
+    plain,
+    sample_notice,
+    shown_by,
+    title_of,
+)
 from understudy.notify.rules import Rule
 from understudy.state.agent_state import AgentState
 
@@ -134,6 +142,35 @@ class Notify(Notifying):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def send_test(self, channel: str | None = None) -> dict[str, str]:
+        """Send a notice of a request that does not exist, by each channel or by one.
+
+        Args:
+            channel: the name of that channel.
+
+        Returns:
+            By the name of each channel, why it could not be sent; empty where it was.
+
+        Raises:
+            UsageError: if there is no such channel.
+
+        """
+        if channel is not None and channel not in self._channels:
+            known = ", ".join(self._channels)
+            raise UsageError(f"Notify has no channel {channel!r}: it has {known}")
+        results: dict[str, str] = {}
+        for name, each in self._channels.items():
+            if channel in (None, name):
+                try:
+                    async with asyncio.timeout(LONGEST):
+                        await each.deliver(sample_notice(self._link("test", "test")))
+                    results[name] = ""
+                except DeliveryFailed as error:
+                    results[name] = error.why
+                except Exception as error:  # of a function of the application
+                    results[name] = f"{type(error).__name__}: {text_of(error)}"
+        return results
 
     async def _look(self, is_hinted: bool) -> None:
         host, free = self._host, AT_ONCE - len(self._tasks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from understudy._base.clock import SystemClock, new_random_id
 from understudy._base.confusables import odd_places
 from understudy._base.json_values import digest, jsonable
 from understudy._base.request_summary import summary, why_alone
@@ -80,6 +81,37 @@ class Notice:
 def notice_id(agent_id: str, request_id: str, what: str, number: int, channel: str) -> str:
     """The id of a notice."""
     return f"notice_{digest([agent_id, request_id, what, number, channel])[:32]}"
+
+
+def sample_notice(url: str) -> Notice:
+    """A notice of a request that does not exist. Nothing can be decided by it."""
+    request = Request(
+        id="test",
+        kind="test",
+        agent_id="test",
+        run_id="test",
+        agent_path=("test",),
+        call_key="test",
+        tool_call_id="test",
+        tool_name="test",
+        arguments={},
+        allowed=(),
+        created_at=SystemClock().now(),
+        fingerprint="",
+        digest="",
+    )
+    return Notice(
+        id=f"notice_test_{new_random_id()}",
+        what="asked",
+        number=0,
+        audience="",
+        title="A test: nothing is asked",
+        agent_id="test",
+        agent="test",
+        url=url,
+        shown={},
+        request=request,
+    )
 
 
 def shown_by(show: Show, request: Request) -> Mapping[str, Any]:
