@@ -22,8 +22,6 @@ from understudy.journal.database_store import DatabaseStore
 
 __all__ = ["one_certificate"]
 
-TOKEN = "xoxb-test-token"
-
 
 @pytest.fixture
 def clock() -> SimulatedClock:
@@ -49,7 +47,7 @@ async def server() -> AsyncIterator[HttpServer]:
 
 @pytest.fixture
 async def slack() -> AsyncIterator[FakeSlack]:
-    server = FakeSlack(TOKEN)
+    server = FakeSlack()
     with http_server(server):
         yield server
 

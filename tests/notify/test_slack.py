@@ -14,10 +14,9 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from tests.notify.conftest import TOKEN
 from tests.support.loops import soon
 from tests.support.notified import EVERY, asked, desk, told
-from tests.support.notify_servers import FakeSlack
+from tests.support.notify_servers import TOKEN, FakeSlack
 from tests.support.plans import DAY
 from understudy import Agent, Runtime, SimulatedClock, approve, call, reject
 from understudy.approvals import Caller

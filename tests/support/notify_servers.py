@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.support.loops import soon
 
-__all__ = ["FakeSlack", "HttpServer", "Posted", "SmtpServer", "http_server", "smtp_server"]
+__all__ = ["TOKEN", "FakeSlack", "HttpServer", "Posted", "SmtpServer", "http_server", "smtp_server"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Posted:
         return json.loads(self.body)
 
 
+TOKEN = "xoxb-test-token"
+"""Of the bot that Slack knows."""
 Answer = tuple[int, Mapping[str, str], bytes]
 
 
@@ -98,20 +100,19 @@ def http_server(server: HttpServer) -> Iterator[HttpServer]:
 class FakeSlack(HttpServer):
     """Slack's Web API, as far as notices need it. It refuses what Slack refuses."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.messages: dict[str, Any] = {}
         """What each message shows now, by its `ts`."""
         self.told: list[tuple[str, str]] = []
         """What single persons were told."""
-        self._token = token
         self.answer = self._answer
 
     def _answer(self, posted: Posted) -> Answer:
         return 200, {"Content-Type": "application/json"}, json.dumps(self._done(posted)).encode()
 
     def _done(self, posted: Posted) -> dict[str, Any]:
-        if posted.headers["authorization"] != f"Bearer {self._token}":
+        if posted.headers["authorization"] != f"Bearer {TOKEN}":
             return {"ok": False, "error": "invalid_auth"}
         if posted.headers["content-type"] != "application/json; charset=utf-8":
             return {"ok": False, "error": "invalid_post_type"}
