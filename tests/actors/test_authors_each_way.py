@@ -145,6 +145,8 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/requirements", json=given)
         case "thaw":
             return await client.post("/api/freezes/thaw", json=given)
+        case "retry_notice":
+            return await client.post("/api/notifications/retry", json=given)
         case "raise_budget":
             return await client.post("/api/budgets/raise", json=given)
         case name if name.startswith("schedules."):

@@ -60,6 +60,8 @@ API = {
     "administration": ("GET", "/administration"),
     "budgets": ("GET", "/budgets"),
     "raise_budget": ("POST", "/budgets/raise"),
+    "notices": ("GET", "/notifications"),
+    "retry_notice": ("POST", "/notifications/retry"),
     "vote": ("POST", "/administration/vote"),
     "freeze": ("POST", "/freezes"),
     "thaw": ("POST", "/freezes/thaw"),
@@ -94,7 +96,9 @@ CLI = {
     "import_": "import",
     **{name: "schedules" for name in VERBS if name.startswith("schedules.")},
     **dict.fromkeys(("require", "required"), "trust"),
+    **dict.fromkeys(("notices", "retry_notice"), "notify"),
     "schedules.set": "(none)",
+    "notify": "(none)",  # the command `notify` is about what people are told
     "reject": "(none)",  # the command `reject` decides: it answers no token
 }
 """The command by the verb that it calls, where the names differ."""

@@ -32,9 +32,19 @@ BY = "ann"
 PEOPLE: Mapping[str, Any] = {BY: ["ops"], "bob": [], "cy": ["ops"]}
 """Who may vote, for what needs that."""
 NEED_RUNTIME = frozenset(
-    {"close_review", "delegate", "end_delegation", "freeze", "raise_budget", "require", "thaw"}
+    {
+        "close_review",
+        "delegate",
+        "end_delegation",
+        "freeze",
+        "raise_budget",
+        "require",
+        "retry_notice",
+        "thaw",
+    }
 )
-"""The verbs that a cluster refuses: it knows no people, has no budgets and freezes nothing."""
+"""The verbs that a cluster refuses: it knows no people, has no budgets, freezes nothing, and tells
+nobody."""
 BUDGETS = (Budget("mails", calls("send_*", 5)),)
 """What is raised; none of these agents has such a tool."""
 OF_RUNTIME = frozenset(
@@ -46,6 +56,7 @@ OF_RUNTIME = frozenset(
         "raise_budget",
         "freeze",
         "require",
+        "retry_notice",
         "thaw",
     }
 )
@@ -204,6 +215,7 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "thaw": _thaw,
     "require": lambda runtime: _on_desk(runtime, name="freeze"),
     "raise_budget": _raise_budget,
+    "retry_notice": lambda runtime: _on_desk(runtime, no=1),
 }
 """By verb, what makes an agent of which it can be asked; nobody is named for that."""
 

@@ -12,6 +12,7 @@ from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.backend import Backend
 from understudy.middleware import Workspace
+from understudy.notify import Notify
 from understudy.trust import Budget, Rules, allow, calls, deny
 
 __all__ = ["IDS", "fill"]
@@ -49,7 +50,10 @@ def fill(backend: Backend) -> None:
         free = Budget("free", calls("pay", 50))
         rules = Rules(deny("never_*"), allow("pay", within=free), version=1)
         budgets = [Budget("pays", calls("pay", 50))]
-        with Runtime(_agents(), store=store, feed=True, rules=rules, budgets=budgets) as runtime:
+        notify = Notify(on_request=lambda notice: None)
+        with Runtime(
+            _agents(), store=store, feed=True, rules=rules, budgets=budgets, notify=notify
+        ) as runtime:
             runtime.spawn("gate", "asks").run("pay").get(timeout=60)
             runtime.spawn("desk", "rests").run("pay", message_id="m1").get(timeout=60)
             runtime.get("rests").run("more", message_id="m2").get(timeout=60)

@@ -10,10 +10,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.support.loops import soon
+from tests.support.notified import EVERY, Kept, told
+from tests.support.notified import asked as asked_of
+from tests.support.notified import desk as asking
 from tests.support.web_demo import agents, filled
 from tests.support.web_site import Done, site_of
 from understudy import Runtime
 from understudy.errors import ApprovalNeeded
+from understudy.notify import Notify, Rule
 from understudy.trust import Budget, Rules, approval, calls, day
 from understudy.trust import ask as ask_rule
 from understudy.web.api import ENDPOINTS, Endpoint
@@ -133,6 +137,14 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
     ):
         assert (await ask("GET", "/rules"))["holds"] == 7
         await ask("POST", "/rules/retire", version=7)
+    kept = Kept(fails=1, is_final=True)
+    notify = Notify(Rule(kept), base_url="https://ops.example.com", every=EVERY)
+    async with Runtime([asking()], notify=notify) as runtime, site_of(runtime) as client:
+        await asked_of(runtime)
+        [row] = await told(runtime, lambda rows: [each.state for each in rows] == ["failed"])
+        [seen] = (await ask("GET", "/notifications"))["notifications"]
+        assert seen["no"] == row.no
+        await ask("POST", "/notifications/retry", no=row.no)
     budgets = [
         Budget("refunds", calls("refund", 5), window=day()),
         Budget("each", calls("refund", 5), per="agent"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -49,6 +49,7 @@ from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef, of_login
 from understudy.actors.budgets import BudgetDesk, BudgetUse, budgets_of_rules
 from understudy.actors.freezing import Freezing
+from understudy.actors.notifying import NotifyHost, Notifying, checked_notify
 from understudy.actors.opened import Opened
 from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
@@ -154,6 +155,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     rules: Rules | None
     protect: Mapping[Protected, Approval] | None
     budgets: GivenBudgets
+    notify: Notifying | Literal[False] | None
     clock: Clock | None
     new_id: NewId | None
 
@@ -231,6 +233,9 @@ class Runtime(Opened):
             same is asked for again then. It is of this runtime: give it to all hosts of the store.
         budgets: how much the calls of all agents may spend, together: a list of `Budget` of
             `understudy.trust`. Each host of the store is given the same ones.
+        notify: a `Notify` of `understudy.notify`, which tells people of requests. The store keeps
+            what is to be told from then on, whichever host writes it, until a runtime is given
+            False. None: this runtime tells nobody, and leaves that as it is.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -292,6 +297,7 @@ class Runtime(Opened):
         rules: Rules | None = None,
         protect: Mapping[Protected, Approval] | None = None,
         budgets: GivenBudgets = (),
+        notify: Notifying | Literal[False] | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -366,6 +372,9 @@ class Runtime(Opened):
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
+        self._notify = checked_notify(notify)
+        if self._notify and "notices" not in opened.keeps:
+            raise UsageError(f"`notify` cannot be used with {opened!r}: it keeps no notices")
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
         self._search_on = None if search is None else checked_flag(search, what="`search`")
@@ -618,6 +627,35 @@ class Runtime(Opened):
             return [] if self._budgets is None else await self._budget_desk.uses()
 
         return self._call(uses)
+
+    @property
+    def has_notify(self) -> bool:
+        """Whether it tells people of requests: `Runtime(notify=...)`."""
+        return isinstance(self._notify, Notifying)
+
+    def retry_notice(self, no: int, *, by: str | None = None) -> Future[bool]:
+        """Deliver a notice that was given up once more: see `notices`.
+
+        Args:
+            no: of the notice.
+            by: the person who asks for it, for the security log.
+
+        Returns:
+            Whether there was such a notice that had failed.
+
+        Raises:
+            UsageError: for what is no number, or no name. By the future: if the store keeps none.
+
+        """
+        checked_count(no, what="retry_notice(no)")
+        author = checked_author(by, what="retry_notice(by=...)")
+        security_log.note("act", "retry_notice", who=author)
+
+        async def again() -> bool:
+            store, now = self._agent_host.services.store, self._clock.now()
+            return await store.change_outbox(lambda outbox: outbox.retry(no, now))
+
+        return self._call(again)
 
     def reserved(self, id: str) -> Future[dict[str, str]]:
         """What an agent has reserved of budgets now, as people read it, by their names.
@@ -886,6 +924,21 @@ class Runtime(Opened):
         self._agent_host.trust.on_released = self._sweep.hint
         self._agent_host.trust.on_thawed = self._thawed
         self._sweep.open()
+        if self._notify is not None:
+            try:
+                await self._begin_notify(self._notify)
+            except BaseException:
+                await self._close(0)
+                raise
+
+    async def _begin_notify(self, notify: Notifying | bool) -> None:
+        if isinstance(notify, Notifying):
+            store = self._agent_host.services.store
+            await notify.begin(
+                NotifyHost(store, self._clock, lambda agent_id: self.get(agent_id).state())
+            )
+        elif "notices" in self._store.keeps:
+            await self._agent_host.services.store.change_outbox(lambda outbox: outbox.turn(False))
 
     def _thawed(self) -> None:
         self._agent_host.go_on()
@@ -903,6 +956,8 @@ class Runtime(Opened):
         self._sweep.close()
         if self._searching is not None:
             self._searching.close()
+        if isinstance(self._notify, Notifying):
+            await self._notify.end()
         await self._agent_host.close(timeout)
 
     # ------------------------------------------------------------------- agents

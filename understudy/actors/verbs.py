@@ -197,6 +197,8 @@ _TABLE = (
     Verb("search", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
+    Verb("notices", "read", None, _TRUST),
+    Verb("retry_notice", "act", None, _TRUST, said="it is delivered again"),
     Verb("pending_place", "read", None, _without("row", "mcp", "ag_ui", api="a page lists requests "
          "in order", cli="`pending` lists them in order")),
     Verb("count_pending", "read", None, _without("row", "mcp", "ag_ui", cli="`pending` has it")),

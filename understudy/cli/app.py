@@ -68,6 +68,7 @@ COMMANDS: dict[str, Listed] = {
         "delegations": ("administering", "List who votes for whom, and until when"),
         "end-delegation": ("administering", "End a delegation"),
         "trust": ("requiring", "What each host of a store must have: enable, disable, status"),
+        "notify": ("notifying", "What people were told of requests: list, retry, test"),
         "rules": ("rules", "Rules of an application: check, trial, retire"),
     },
     "Run and check a program": {

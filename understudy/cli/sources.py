@@ -91,6 +91,10 @@ class Source(ABC):
     @abstractmethod
     def budgets(self) -> dict[str, Any]: ...
     @abstractmethod
+    def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """The notices of the outbox, newest first, and whether there are more."""
+
+    @abstractmethod
     def export(self, id: str) -> dict[str, Any]: ...
 
 
@@ -226,6 +230,10 @@ class ApiSource(Source):
                 yield json.loads(data)
             if not follow:
                 return
+
+    def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        found = self.api.get("/notifications", state=state, limit=limit)
+        return found["notifications"], found["next"] is not None
 
     def budgets(self) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get("/budgets", limit=PAGE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from understudy._base.points_in_time import time_text
 from understudy._base.usd import usd_text
@@ -41,6 +41,10 @@ class StoreSource(Source):
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         page = self._observer.doubts(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
+
+    def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        page = self._observer.notices(state=cast("Any", state), limit=limit).get()
+        return [each.to_dict() for each in page], page.after is not None
 
     def search(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         page = self._observer.search(after=after, limit=limit, **filters).get()

@@ -48,6 +48,7 @@ from understudy.cluster.status import ClusterStatus, status_of, tree_of
 from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
 from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.notices import StoredNotice
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Lifetime
@@ -67,6 +68,7 @@ NO_FREEZES = (
     "line: `understudy freeze`, `understudy trust`"
 )
 NO_BUDGETS = "A cluster has no budgets: give them to a Runtime for each host"
+NO_NOTIFY = "A cluster tells nobody of requests itself: ask a Runtime of its store"
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 60.0
@@ -500,6 +502,24 @@ class Cluster(_RuntimeCalls):
     def search(self, text: str, **options: Any) -> Listing[SearchHit]:
         """As `Runtime.search`."""
         return self._listing("search", {"text": text, **options})
+
+    @property
+    def has_notify(self) -> bool:
+        """False: a cluster tells nobody of requests itself."""
+        return False
+
+    def notices(self, **options: Any) -> Listing[StoredNotice]:
+        """As `Runtime.notices`."""
+        return self._listing("notices", options)
+
+    def retry_notice(self, no: int, *, by: str | None = None) -> NoReturn:
+        """Refused: a runtime of the store that has `notify` does it, with its program.
+
+        Raises:
+            UsageError: always.
+
+        """
+        raise UsageError(NO_NOTIFY)
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()

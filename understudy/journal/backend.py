@@ -34,6 +34,7 @@ from understudy.journal.lists import (
 )
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "search", "spending", "trust"]
+Kept = Literal[
+    "checkpoints", "feed", "files", "keys", "messages", "notices", "search", "spending", "trust"
+]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -336,6 +339,10 @@ class Backend(ABC):
                     index.put_loaded(decoded(stored))
         return index
 
+    def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
+        """The row of a request, while it waits; None where it does not."""
+        return self._index_of_asks().ask_of(agent_id, request_id)
+
     def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""
         return self._index_of_rows().count_agents()
@@ -530,6 +537,26 @@ class Backend(ABC):
         others from adding theirs.
         """
         self._refuse("trust")
+
+    # ------------------------------------------------------------------- "notices"
+    # What people are to be told of requests: see `journal.notices`.
+
+    def outbox(self) -> Outbox:
+        """The writer's: the changes of the outbox, for the open transaction."""
+        self._refuse("notices")
+
+    def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> list[StoredNotice]:
+        """The reader's: the notices of channels with these states, newest first.
+
+        Args:
+            states: some of `STATES`.
+            after: below this number; None: from the newest on.
+            limit: so many at most.
+
+        """
+        self._refuse("notices")
 
     # ------------------------------------------------------------------- "spending"
     # What calls have reserved and spent, over all agents: see `journal.spending`. `append` does

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import UsageError
 from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
@@ -28,6 +28,9 @@ from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.journal.database_spending import DatabaseSpending
+    from understudy.journal.notices import Outbox
+
+T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
@@ -282,3 +285,6 @@ class DatabaseStore(DatabaseThreads, Store):
 
     async def trim_feed(self, before: datetime, keep: int) -> None:
         await self.change(partial(self.backend.trim_feed, before, keep))
+
+    async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
+        return await self.change(lambda: change(self.backend.outbox()))

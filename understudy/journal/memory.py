@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
+from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
@@ -34,6 +36,7 @@ from understudy.state.records import MessagesArchived, Record, StatusNoted
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.memory_notices import MemoryOutbox
     from understudy.journal.memory_search import MemorySearch
     from understudy.journal.memory_spending import MemorySpending
     from understudy.journal.search import SearchState, StoredHit
@@ -116,6 +119,8 @@ class MemoryStore(Store):
         """The highest incarnation and epoch that went from there."""
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
+        self._outbox: MemoryOutbox | None = None
+        self._notes_soon = False
         self.keys: MemoryKeys = MemoryKeys()
         self._trust: list[TrustFact] = []
         self._spending: MemorySpending | None = None
@@ -184,6 +189,9 @@ class MemoryStore(Store):
 
     def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
         self._changed.add(owned.agent_id)  # the records are folded after this
+        if self._outbox is not None and not self._notes_soon:
+            self._notes_soon = True
+            asyncio.get_running_loop().call_soon(self._note_asks)
         if self._feed is not None:
             for number, record in enumerate(records, seq):
                 self._feed.add(owned.agent_id, owned.agent, number, record)
@@ -283,6 +291,19 @@ class MemoryStore(Store):
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return question(self._up_to_date())
 
+    async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
+        if self._outbox is None:  # who tells nobody imports nothing of it
+            from understudy.journal.memory_notices import MemoryOutbox
+
+            self._outbox = MemoryOutbox(self._index)
+        self._up_to_date()
+        return change(self._outbox)
+
+    async def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> Sequence[StoredNotice]:
+        return () if self._outbox is None else self._outbox.listed(states, after, limit)
+
     @property
     def keeps_feed(self) -> bool:
         return self._feed is not None
@@ -342,6 +363,11 @@ class MemoryStore(Store):
         if is_next:
             self._trust.append(fact)
         return is_next
+
+    def _note_asks(self) -> None:
+        """What is asked, and is over before anybody looks, is told of all the same."""
+        self._notes_soon = False
+        self._up_to_date()
 
     def _up_to_date(self) -> MemoryIndex:
         changed, index = sorted(self._changed), self._index

@@ -7,7 +7,7 @@ import logging
 import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
-from understudy.journal.asks import Ask, StoredAsk, changes, request_words
+from understudy.journal.asks import Ask, AskChanges, StoredAsk, changes, request_words
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import (
@@ -50,6 +50,8 @@ class MemoryIndex:
         self._by_no: dict[int, StoredAsk] = {}
         self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
         self._numbers = itertools.count(1)
+        self.on_asks: Callable[[StoredAgent, AskChanges], None] | None = None
+        """Gets each change of what an agent asks; None where nobody is told of it."""
 
     def get(self, agent_id: str) -> StoredAgent | None:
         """The row of an agent."""
@@ -84,6 +86,8 @@ class MemoryIndex:
         rows = self._asks.setdefault(agent.agent_id, {})
         stored = {id: (row.told.reminders, row.told.escalations) for id, row in rows.items()}
         changed = changes(stored, asks)
+        if self.on_asks is not None:
+            self.on_asks(agent, changed)
         for id in changed.gone:
             row = rows.pop(id)
             del self._by_no[row.no]
@@ -195,6 +199,17 @@ class MemoryIndex:
     def asks_of(self, agent_id: str) -> Iterable[StoredAsk]:
         """What an agent asks."""
         return self._asks.get(agent_id, {}).values()
+
+    def ask_by_id(self, agent_id: str, id: str) -> StoredAsk | None:
+        """The row of an agent with the id of an ask."""
+        return self._asks.get(agent_id, {}).get(id)
+
+    def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
+        """As `Backend.ask_of`."""
+        for row in self._asks.get(agent_id, {}).values():
+            if row.kind == "request" and row.request().id == request_id:
+                return row
+        return None
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""

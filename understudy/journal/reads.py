@@ -30,6 +30,7 @@ from understudy.journal.lists import (
 )
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.notices import NoticeState, StoredNotice
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -115,6 +116,12 @@ class StoreReads(ABC):
     async def deletion(self, agent_id: str) -> Deletion | None:
         """As `Backend.deletion`."""
         return None
+
+    async def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> Sequence[StoredNotice]:
+        """As `Backend.notices`; none where the store keeps none."""
+        return ()
 
     # ------------------------------------------------------------------- many agents
 
@@ -346,6 +353,13 @@ class DatabaseReads(StoreReads):
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.read(partial(self.backend.read_feed, after, limit))
+
+    async def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> Sequence[StoredNotice]:
+        if "notices" not in self.keeps:
+            return ()
+        return await self.read(partial(self.backend.notices, states, after, limit))
 
     async def trust_after(self, number: int) -> Sequence[TrustFact]:
         return await self.read(partial(self.backend.trust_after, number))

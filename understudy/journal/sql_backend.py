@@ -51,6 +51,15 @@ from understudy.journal.lists import (
     request_of,
 )
 from understudy.journal.loaded import NEWEST
+from understudy.journal.notices import (
+    ASK_OF,
+    NoticeState,
+    SqlOutbox,
+    StoredNotice,
+    ask_values,
+    notices_query,
+    stored_notice,
+)
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -194,6 +203,8 @@ class SqlBackend(Backend):
     """Adds a fact to the log of trust, if its number is the next one, and returns the number."""
     feed_xid: str
     """The transaction of a row of the feed, in SQL."""
+    row_locks: str = ""
+    """Ends a statement that locks the rows which it brings."""
 
     @abstractmethod
     def _look(
@@ -346,6 +357,11 @@ class SqlBackend(Backend):
             is_list=True,
         )
 
+    def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
+        query = f"{_ASKS}{ASK_OF}", ask_values(agent_id, request_id)
+        found = self._look(lambda rows: [listed_ask(row) for row in rows], query, is_list=True)
+        return found[0] if found else None
+
     def count_agents(self) -> dict[str, int]:
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return self._look(dict, (query, ()))
@@ -402,6 +418,23 @@ class SqlBackend(Backend):
         # The answer to an attempt before this one may have been lost
         # (test_a_fact_that_is_added_once_more_is_there_once).
         return fetch(f"{_FACTS} = %s", [fact.number]) == [columns]
+
+    # ------------------------------------------------------------------- the outbox
+
+    @abstractmethod
+    def _turn_notices(self, on: bool) -> bool:
+        """Make the triggers of the outbox, or remove them. Returns whether something changed."""
+
+    def outbox(self) -> SqlOutbox:
+        return SqlOutbox(self._fetch, self._turn_notices, self.row_locks)
+
+    def notices(
+        self, states: Sequence[NoticeState], after: int | None, limit: int
+    ) -> list[StoredNotice]:
+        query = notices_query(states, after, limit)
+        return self._look(
+            lambda rows: [stored_notice(row) for row in rows], query, what="the outbox"
+        )
 
     # ------------------------------------------------------------------- changes
 

@@ -122,6 +122,25 @@ TABLES_OF_AGENTS = (
         kind text NOT NULL,
         data bytea NOT NULL
     )""",
+    # What people are to be told of requests: see `journal.notices`. `due` is when a row is tried,
+    # or by when the host that tries it must have done so.
+    """CREATE TABLE notices (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent bigint NOT NULL,
+        request text COLLATE "C" NOT NULL,
+        what text NOT NULL,
+        count integer NOT NULL,
+        channel text COLLATE "C" NOT NULL DEFAULT '',
+        state text NOT NULL DEFAULT 'new',
+        due bigint NOT NULL DEFAULT 0,
+        attempts integer NOT NULL DEFAULT 0,
+        at bigint,
+        host text NOT NULL DEFAULT '',
+        detail text NOT NULL DEFAULT '',
+        receipt text NOT NULL DEFAULT '',
+        UNIQUE (agent, request, what, count, channel)
+    )""",
+    "CREATE INDEX notices_by_due ON notices (due, no) WHERE state = 'new'",
     # What budgets count, for whom. A row is never deleted.
     """CREATE TABLE counters (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy._base.clock import Clock, SystemClock
 from understudy.errors import UsageError
@@ -18,7 +18,10 @@ from understudy.state.records import Record, Snapshot
 from understudy.state.trust_log import TrustFact, TrustLog
 
 if TYPE_CHECKING:
+    from understudy.journal.notices import Outbox
     from understudy.journal.spending import Spending
+
+T = TypeVar("T")
 
 
 class Store(StoreReads, TrustLog):
@@ -129,6 +132,15 @@ class Store(StoreReads, TrustLog):
     async def index_more(self) -> bool:
         """Do a slice of the work on the index of the search. Returns whether there was any."""
         return False
+
+    async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
+        """Have a function change the outbox, in one transaction. It may be called twice.
+
+        Raises:
+            UsageError: if the store keeps none.
+
+        """
+        raise UsageError(f"{self!r} keeps no notices: 'notices' is not in its `keeps`")
 
     # ------------------------------------------------------------------- the log of trust
 

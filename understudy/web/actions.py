@@ -180,6 +180,7 @@ SAID: dict[str, str] = {
     "freeze": "It is frozen, at each living host.",
     "freeze-begun": "It is frozen. Not every host has said yet that it knows.",
     "thaw": "It is thawed. What waited begins, unless something else is frozen that holds it.",
+    "retry_notice-over": "It has not failed, or is not there any more.",
     "thaw-over": "It was thawed before.",
     "cancel_frozen": "The runs are cancelled.",
     **{f"schedule-{change}": said for change, said in schedules.SAID.items()},

@@ -24,6 +24,7 @@ from understudy.web.views import (
     conversation,
     files,
     freezing,
+    notifications,
     outcome,
     requiring,
     schedules,
@@ -62,6 +63,7 @@ INBOX = {
     "order": "`oldest` or `expiring` first.",
     **PAGE,
 }
+NOTIFICATIONS = {"state": "Only `new`, `done`, `dropped` or `failed`.", **PAGE}
 DOUBTS = {
     "tool": "Only calls of this tool.",
     "agent": "Only those of agents with this definition.",
@@ -114,6 +116,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/freezes", freezing.freezes, s.Freezes, query=FREEZE),
     Endpoint("POST", "/freezes", freezing.freeze, s.FreezeShape, "freeze", freezing.FreezeBody),
     Endpoint("POST", "/freezes/thaw", freezing.thaw, s.Thawed, "freeze", freezing.ThawBody),
+    Endpoint(
+        "GET", "/notifications", notifications.notifications, s.Notifications, query=NOTIFICATIONS
+    ),
+    Endpoint(
+        *("POST", "/notifications/retry", notifications.retry, s.Retried, "act"),
+        notifications.RetryBody,
+    ),
     Endpoint("GET", "/budgets", budgets.budgets, s.Budgets, query=LIMIT),
     Endpoint(
         "POST",

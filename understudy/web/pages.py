@@ -29,6 +29,7 @@ from understudy.web.views import (
     conversation,
     files,
     freezing,
+    notifications,
     schedules,
     search,
     timeline,
@@ -74,6 +75,7 @@ PAGES: tuple[Page, ...] = (
     Page(path="/administration", name="administration", view=administration.page),
     Page(path="/budgets", name="budgets", view=budgets.budgets),
     Page(path="/freezes", name="freezes", view=freezing.freezes),
+    Page(path="/notifications", name="notifications", view=notifications.notifications),
     Page(path="/agents", name="agents", view=agents.agents),
     Page(path="/runtime", name="runtime", view=agents.overview),
     Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
@@ -126,6 +128,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
+        Route("/notifications/retry", _answered(site, retry_notice), methods=["POST"]),
         Route("/freezes/freeze", _answered(site, freeze), methods=["POST"]),
         Route("/freezes/thaw", _answered(site, thaw), methods=["POST"]),
         Route("/freezes/of/{freeze_id}", _answered(site, freeze_page), methods=["GET"]),
@@ -239,6 +242,13 @@ async def raise_budget(visit: Visit) -> Response:
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
+async def retry_notice(visit: Visit) -> Response:
+    """One more delivery of a notice that has failed."""
+    said = await notifications.by_form(visit, await visit.form())
+    target = visit.link("/notifications")
+    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
 async def freeze(visit: Visit) -> Response:
     """Let nothing begin any more; then the page of the calls that are under way."""
     id, said = await freezing.freeze_by_form(visit, await visit.form())
@@ -312,4 +322,4 @@ async def problem_page(
 
 def _page_of(path: str) -> str:
     """The path of the page that a form is on, by the path that the form is sent to."""
-    return re.sub(r"/(do/\w+|raise|freeze|thaw|cancel)$", "", path)
+    return re.sub(r"/(do/\w+|raise|retry|freeze|thaw|cancel)$", "", path)

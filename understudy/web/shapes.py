@@ -408,6 +408,42 @@ class Freezes(TypedDict):
 
 
 @exactly
+class NoticeShape(TypedDict):
+    """What people were told of a request by one channel, or are to be told."""
+
+    no: int
+    agent_id: str
+    agent: str
+    request_id: str
+    what: Literal["asked", "reminder", "escalation", "ended", "expired"]
+    count: int
+    channel: str
+    state: Literal["new", "done", "dropped", "failed"]
+    due: Time | None
+    attempts: int
+    at: Time | None
+    host: str
+    detail: str
+
+
+@exactly
+class Notifications(TypedDict):
+    """A page of notices, newest first."""
+
+    notifications: list[NoticeShape]
+    next: str | None
+    filters: dict[str, str | None]
+
+
+@exactly
+class Retried(TypedDict):
+    """Whether there was such a notice that had failed."""
+
+    no: int
+    retried: bool
+
+
+@exactly
 class RequirementShape(TypedDict):
     """Something that each host may have to have."""
 

@@ -121,6 +121,11 @@ class Visit:
         return isinstance(self.source, Runtime) and self.source.has_budgets
 
     @property
+    def has_notify(self) -> bool:
+        """Whether people are told of requests, of which a page tells."""
+        return isinstance(self.source, Runtime) and self.source.has_notify
+
+    @property
     def low_budgets(self) -> int:
         """How many budgets end soon, as far as this host knows without a look into the store."""
         return self.source.low_budgets if isinstance(self.source, Runtime) else 0

@@ -27,6 +27,7 @@ from understudy.journal.checkpoints import read_checkpoint
 from understudy.journal.codec import decode
 from understudy.journal.contracts import Owned
 from understudy.journal.lists import AgentQuery, AskQuery
+from understudy.journal.notices import STATES
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.trust_facts import content_of
 from understudy.state.trust_log import TrustFact
@@ -54,13 +55,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         other.execute("VACUUM")
         other.execute("PRAGMA journal_mode = WAL")
         tables = [
-            name for (name,) in other.execute("SELECT name FROM sqlite_schema WHERE sql > ''")
-        ]
-        empty = [
             name
-            for name in tables
-            if "_by_" not in name and not other.execute(f"SELECT 1 FROM {name}").fetchone()
+            for (name,) in other.execute(
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql > ''"
+            )
         ]
+        empty = [name for name in tables if not other.execute(f"SELECT 1 FROM {name}").fetchone()]
     assert empty == [], "each table is read"
     return path.read_bytes()
 
@@ -96,6 +96,7 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
     yield load
     yield load_latest
     yield lambda: looking.load_blobs("rests", None)
+    yield lambda: looking.notices(STATES, None, 9)
     yield lambda: looking.agents(None, "", 9)
     yield lambda: looking.agents(set(IndexStatus), "", 9)
     yield lambda: looking.due(NOON, None, 9)

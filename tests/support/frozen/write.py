@@ -209,6 +209,13 @@ def _after(owned: Owned, records: int) -> Owned:
     )
 
 
+NOTICE = """
+INSERT INTO notices (agent, request, what, count, channel, state, due, attempts, at, host, detail,
+    receipt)
+VALUES (1, 'request-1', 'reminder', 1, 'slack', 'failed', 1767323045000000, 3, 1767323045000000,
+    'host-1', 'the server answered 500', '{}')"""
+
+
 def _write_sqlite(path: Path) -> None:
     scratch = path.with_suffix(".scratch")
     backend = SqliteBackend(str(scratch), durability="off", host=HOST)
@@ -222,6 +229,7 @@ def _write_sqlite(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET database = ?", [DATABASE])
         connection.execute("UPDATE meta SET feed = ?, key_secret = ?", [FEED, SECRET])
+        connection.execute(NOTICE)
         for statement in SPENDING:
             connection.execute(statement.format(sum="'12.50'", counted="'0'", true=1, false=0))
     with closing(sqlite3.connect(path)) as connection:
@@ -249,6 +257,7 @@ def _write_postgres(path: Path) -> None:
                 )
                 connection.execute("UPDATE understudy.feed_state SET feed = %s", [FEED])
                 connection.execute("SET search_path = understudy")
+                connection.execute(NOTICE)
                 values = {"sum": "32.50", "counted": "20", "true": "true", "false": "false"}
                 for statement in SPENDING:
                     connection.execute(statement.format(**values).encode())

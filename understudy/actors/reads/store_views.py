@@ -62,6 +62,7 @@ from understudy.journal.lists import (
     key_of,
 )
 from understudy.journal.memory_index import MemoryIndex
+from understudy.journal.notices import STATES, NoticeState, StoredNotice
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
 from understudy.state.reviews import Review
@@ -449,6 +450,43 @@ class StoreViews(ABC):
     async def _keep_searchable(self) -> None:
         """Let the index of the search catch up, if that is up to this one."""
         return
+
+    def notices(
+        self,
+        *,
+        state: NoticeState | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[StoredNotice]:
+        """What people were told of requests, or are to be told, by each channel; newest first.
+
+        A list in pages, as `pending`. Empty where no runtime of the store has `notify`. What is
+        over is kept for some days.
+
+        Args:
+            state: only those that are `"new"`, `"done"`, `"dropped"` or `"failed"`.
+            after: the `after` of the page before, with the same state.
+            limit: how many, at most 10,000; None = all that there are.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        if state is not None and state not in STATES:
+            known = ", ".join(map(repr, STATES))
+            raise UsageError(f"`state` must be one of {known}, got {shown(state)}")
+        cursors = Cursors("notices", (state,))
+
+        async def read(after: str | None, limit: int) -> Page[StoredNotice]:
+            await self._ready()
+            key = cursors.key(after, int)
+            states = STATES if state is None else (state,)
+            found = await self._store.notices(states, None if key is None else key[0], limit + 1)
+            more = len(found) > limit
+            return Page(found[:limit], cursors.cursor((found[limit - 1].no,)) if more else None)
+
+        cursors.key(after, int)
+        return self._listed(read, after, limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""

@@ -42,6 +42,7 @@ class PostgresReader(SqlKeys, SharedBackend):
     owned_where: str = f"{SqlKeys.owned_where} AND a.owner = %(owner)s"
     # It waits for a takeover under way, as an append does, and finds the new epoch.
     locks: str = " FOR NO KEY UPDATE"
+    row_locks: str = " FOR UPDATE"
     settled_agent: str = sql.SETTLED_AGENT
     written_records: str = sql.WRITTEN_RECORDS
     delete_records: str = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"

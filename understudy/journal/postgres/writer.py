@@ -120,6 +120,11 @@ class PostgresWriter(PostgresHosts):
             except StoreError as error:
                 _log.debug("The connection was lost before a rollback: %s", error)
 
+    def _turn_notices(self, on: bool) -> bool:
+        from understudy.journal.postgres.notices_sql import turn_notices  # who uses it pays
+
+        return turn_notices(self._fetch, on)
+
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         return self.take(agent_id, agent, at_rest=False)
 

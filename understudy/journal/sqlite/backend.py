@@ -28,6 +28,7 @@ from understudy.journal.contracts import (
     check_durability,
     time_number,
 )
+from understudy.journal.notices import ON_DELETE, ON_INSERT, ON_UPDATE
 from understudy.journal.sql_backend import LAST_FACT, Rows, Values, feed_rows, sqlite_query
 from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
@@ -77,6 +78,17 @@ _DELETE = """
         run_version = NULL
     WHERE agent_id = ? AND NOT deleted RETURNING key
 """
+
+_HAS_TRIGGERS = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'notices_of_new'"
+_TRIGGERS = {
+    f"notices_of_{name}": f"CREATE TRIGGER notices_of_{name} AFTER {change} ON asks"
+    f" WHEN {row}.kind = 'request' BEGIN {statements} END"
+    for name, change, row, statements in (
+        ("new", "INSERT", "NEW", ON_INSERT),
+        ("told", "UPDATE", "NEW", ON_UPDATE),
+        ("gone", "DELETE", "OLD", ON_DELETE),
+    )
+}
 
 
 class SqliteBackend(SqliteReader):
@@ -332,6 +344,13 @@ class SqliteBackend(SqliteReader):
         from understudy.journal.sqlite import search  # few stores have one
 
         (search.turn_on if on else search.turn_off)(self._fetch)
+
+    def _turn_notices(self, on: bool) -> bool:
+        if on == bool(self._fetch(_HAS_TRIGGERS)):
+            return False
+        for name, statement in _TRIGGERS.items():
+            self._fetch(statement if on else f"DROP TRIGGER {name}")
+        return True
 
     def _fetch(self, query: str, values: Values = ()) -> Rows:
         return self._run(_rows, query, values)

@@ -1,0 +1,165 @@
+"""`Channel`: how a notice gets to people; and what went wrong where it did not."""
+
+from __future__ import annotations
+
+import inspect
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import IO, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from understudy._base.json_values import checked_text, shown
+from understudy._base.worker_threads import WorkerThreads
+from understudy.errors import UsageError
+from understudy.notify.notice import Notice
+
+SECONDS = 10.0
+"""Seconds that a server may take for each answer."""
+MAX_ANSWER = 64 * 1024
+"""Bytes of an answer that are read."""
+threads = WorkerThreads(16, name="understudy-notify")
+"""What waits for a server does so in one of these."""
+
+
+class DeliveryFailed(Exception):
+    """A channel could not deliver a notice. Raise it in a channel or a hook of your own.
+
+    Args:
+        why: for people, without secrets.
+        is_final: whether no later attempt can succeed.
+        after: seconds until the next attempt at the earliest.
+
+    """
+
+    def __init__(self, why: str, *, is_final: bool = False, after: float = 0.0) -> None:
+        super().__init__(why)
+        self.why = why
+        self.is_final = is_final
+        self.after = after
+
+
+class Channel(ABC):
+    """How notices get to people. Subclass it for a channel of your own.
+
+    Args:
+        name: of it, which the store keeps. No two channels of one `Notify` have the same.
+
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = checked_text(name, what=f"{type(self).__name__}(name)")
+        if not self.name.isprintable() or len(self.name) > 100:
+            raise UsageError(
+                f"{type(self).__name__}(name) must be a name of at most 100 printable characters, "
+                f"got {shown(name)}"
+            )
+
+    @abstractmethod
+    async def deliver(self, notice: Notice) -> str:
+        """Deliver it. Returns what `ended` needs to change the message later; "" = it does not.
+
+        Raises:
+            DeliveryFailed: it is tried again, unless that is final. So it is after any other error.
+
+        """
+
+    async def ended(self, receipt: str, said: str) -> None:
+        """Change a message about a request that does not wait any more.
+
+        Args:
+            receipt: what `deliver` has returned.
+            said: what became of the request, in a sentence.
+
+        """
+        return
+
+
+class Hook(Channel):
+    """A function of the application."""
+
+    def __init__(self, name: str, function: Callable[[Notice], Awaitable[None] | None]) -> None:
+        super().__init__(name)
+        self._function = function
+
+    async def deliver(self, notice: Notice) -> str:
+        if inspect.iscoroutinefunction(self._function):
+            await self._function(notice)
+            return ""
+        made = await threads.run(self._function, notice)
+        if inspect.isawaitable(made):
+            await made
+        return ""
+
+
+class Answer(NamedTuple):
+    """What a server has answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What is signed for one server is not sent to another one."""
+
+    def redirect_request(self, *given: Any, **named: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
+
+
+async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Send a body. The URL has been checked by `checked_url`.
+
+    Raises:
+        DeliveryFailed: if no answer comes.
+
+    """
+    request = urllib.request.Request(url, body, dict(headers), method="POST")  # noqa: S310
+
+    def send() -> Answer:
+        try:
+            with _opener.open(request, timeout=SECONDS) as found:
+                return _answer(found.status, found.headers, found)
+        except urllib.error.HTTPError as error:
+            with error:
+                return _answer(error.code, error.headers, error)
+
+    try:
+        return await threads.run(send)
+    except (OSError, ValueError) as error:  # also of TLS, of names and of what is no HTTP
+        reason = getattr(error, "reason", None) or error
+        raise DeliveryFailed(f"no answer: {reason}") from error
+
+
+def _answer(status: int, headers: Any, body: IO[bytes]) -> Answer:
+    found = {name.lower(): value for name, value in headers.items()}
+    return Answer(status, found, body.read(MAX_ANSWER))
+
+
+def retry_after(answer: Answer) -> float:
+    """The seconds that a server asks for until the next attempt; 0 where it says nothing."""
+    said = answer.headers.get("retry-after", "")
+    return min(float(said), 86_400.0) if said.isdecimal() else 0.0
+
+
+def checked_url(given: object, *, what: str) -> str:
+    """A URL of a server.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    text = checked_text(given, what=what)
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isascii() or not text.isprintable() or " " in text:
+        raise UsageError(f"{what} must be an http:// or https:// URL, got {shown(given)}")
+    return text

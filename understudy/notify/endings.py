@@ -1,0 +1,102 @@
+"""What became of a request, as the state of its agent says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from understudy._base.request_timing import EXPIRY
+from understudy.interrupts import DecisionRecord, Request
+from understudy.journal import StoreReads
+from understudy.notify.notice import plain
+from understudy.state.agent_state import AgentState
+from understudy.state.records import ChildRecord, InterruptsChecked, Requested
+from understudy.stopping import StopSignal
+
+SAYS = {
+    "approve": "approved it",
+    "edit": "approved it with other arguments",
+    "reject": "rejected it",
+    "respond": "answered it",
+    "dismiss": "dismissed it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What became of a request."""
+
+    said: str
+    """In a sentence; empty while it waits."""
+    is_expired: bool = False
+    """Whether its time was over before somebody answered."""
+
+
+EXPIRED = Ending("Its time was over before somebody answered.", is_expired=True)
+
+
+def ending_of(state: AgentState | None, request_id: str) -> Ending:
+    """What became of a request.
+
+    Args:
+        state: of its agent; None if that is deleted.
+        request_id: of the request.
+
+    """
+    if state is None:
+        return Ending("The agent is deleted.")
+    if any(each.id == request_id for each in state.requests):
+        return Ending("")
+    record = _decided(state, request_id)
+    if record is None:
+        stopped = _has_stopped_its_run(state, request_id)
+        return EXPIRED if stopped else Ending("It is no longer asked.")
+    decision = record.decision
+    if decision.origin == "expiry":
+        return EXPIRED
+    return Ending(f"{plain(decision.by or 'Somebody')} {SAYS[decision.type]}.")
+
+
+async def request_of(
+    store: StoreReads, agent_id: str, state: AgentState | None, request_id: str
+) -> Request | None:
+    """A request that does not wait any more, as its decision has it, or the records.
+
+    None where both are gone: by a deletion, or by a compaction.
+    """
+    decided = None if state is None else _decided(state, request_id)
+    if state is None or decided is not None:
+        return None if decided is None else decided.request
+    loaded = await store.load(agent_id)
+    for record in loaded.records if loaded is not None else ():
+        inner = record
+        while isinstance(inner, ChildRecord):
+            inner = inner.record
+        asked: tuple[Request, ...] = ()
+        if isinstance(inner, InterruptsChecked):
+            asked = inner.requests
+        elif isinstance(inner, Requested):
+            asked = (inner.request,)
+        for request in asked:
+            if request.id == request_id:
+                return request
+    return None
+
+
+def _decided(state: AgentState, request_id: str) -> DecisionRecord | None:
+    found = None
+    for inner in state.tree:
+        for record in inner.decisions:
+            if record.request.id == request_id:
+                found = record
+    return found
+
+
+def _has_stopped_its_run(state: AgentState, request_id: str) -> bool:
+    signals = [
+        StopSignal.from_dict(inner.run.cancelled)
+        for inner in state.tree
+        if inner.run is not None and inner.run.cancelled is not None
+    ]
+    return any(
+        each.source == EXPIRY and each.context.get("request_id") == request_id for each in signals
+    )
