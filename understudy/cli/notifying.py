@@ -105,3 +105,8 @@ app: typer.Typer = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def notify() -> None:
+    """See the help of the group."""
