@@ -15,6 +15,8 @@ from understudy.errors import StoreDamaged
 from understudy.journal.asks import AskKind, StoredAsk
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import NO_TIME, time_number, time_of
+from understudy.journal.notes import NotesQuery
+from understudy.journal.notes_sql import notes_where
 from understudy.state.run_state import Notices
 
 AskOrder = Literal["oldest", "expiring"]
@@ -56,6 +58,8 @@ class AskQuery(NamedTuple):
     """The name of the definition of the agent that asks."""
     order: AskOrder = "oldest"
     kind: AskKind = "request"
+    notes: NotesQuery | None = None
+    """What is written beside them; None: whatever it is."""
 
 
 AgentKey: TypeAlias = tuple[int, str]
@@ -125,6 +129,9 @@ def asks_where(query: AskQuery, after: AskKey | None, limit: int) -> tuple[str, 
         if value is not None:
             where.append(f"k.{column} = %s")
             values.append(value)
+    for condition, more in notes_where(query.notes):
+        where.append(condition)
+        values += more
     order = "k.asked_at, k.no" if query.order == "oldest" else "k.expires_at, k.no"
     where.append(f"({order}) > (%s, %s)")
     values += [*(after or (NO_TIME, 0)), limit]
@@ -133,7 +140,7 @@ def asks_where(query: AskQuery, after: AskKey | None, limit: int) -> tuple[str, 
 
 def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
     """The ask of a database's row. One that cannot be what a store has written has its `damage`."""
-    no, agent_id, agent, kind, tool, asked, expires, *told, version, payload = row
+    no, agent_id, agent, kind, tool, asked, expires, *told, version, payload, noted = row
     reminders, escalations = told
     asked_at, expires_at = time_of(asked), None if expires == NEVER else time_of(expires)
     texts, numbers = (agent_id, agent, tool), (no, reminders, escalations, version)
@@ -161,6 +168,7 @@ def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
         asked=EncodedRecord("requested" if kind == "request" else kind, version, payload),
         damage=damage,
         times=None if damage is None else (asked, expires),
+        noted=bool(noted),
     )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import Fenced, StoreConflict
+from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import ALL_KEPT, Backend, Kept
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
@@ -22,15 +23,19 @@ from understudy.journal.contracts import (
     StoredAgent,
 )
 from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.lists import AskKey, AskQuery
 from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
+from understudy.journal.memory_notes import MemoryNotes
+from understudy.journal.notes import StoredNote
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -115,6 +120,7 @@ class MemoryStore(Store):
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
         self._trust: list[TrustFact] = []
+        self._notes: MemoryNotes | None = None
         self._spending: MemorySpending | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
@@ -256,6 +262,8 @@ class MemoryStore(Store):
             incarnation, epoch, _ = self._deleted.pop(next(iter(self._deleted)))
             self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
+        if self._notes is not None:
+            self._notes.forget(agent_id)
         if self._spending is not None:
             self._spending.books.leave(agent_id)
         self._changed.discard(agent_id)
@@ -278,6 +286,40 @@ class MemoryStore(Store):
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return question(self._up_to_date())
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        index, notes = self._up_to_date(), self._notes
+        of = query.notes
+        wants = None if of is None or of.is_any else (notes or MemoryNotes()).filter(of)
+        found = index.list_asks(query, after, limit, wants)
+        if notes is None:
+            return found
+        return [replace(each, noted=notes.has(each.agent_id)) for each in found]
+
+    async def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
+        if agent_id not in self._kept:
+            return False
+        self._notes = self._notes or MemoryNotes()
+        self._notes.add(agent_id, request_id, note)
+        return True
+
+    async def notes(
+        self, requests: Collection[tuple[str, str]], *, texts: bool
+    ) -> Sequence[StoredNote]:
+        return () if self._notes is None else self._notes.of(requests, texts=texts)
+
+    async def sweep_notes(self, now: datetime) -> None:
+        if self._notes is None:
+            return
+        index = self._up_to_date()
+
+        def is_asked(agent_id: str, request_id: str) -> bool:
+            asks = index.asks_of(agent_id)
+            return any(each.kind == "request" and each.request().id == request_id for each in asks)
+
+        self._notes.sweep(now, is_asked)
 
     @property
     def keeps_feed(self) -> bool:

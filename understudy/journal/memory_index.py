@@ -6,7 +6,7 @@ import itertools
 import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -144,8 +144,20 @@ class MemoryIndex:
             ):
                 yield agent
 
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """As `Backend.list_asks`."""
+    def list_asks(
+        self,
+        query: AskQuery,
+        after: AskKey | None,
+        limit: int,
+        wants: Callable[[StoredAsk], bool] | None = None,
+    ) -> list[StoredAsk]:
+        """As `Backend.list_asks`.
+
+        Args:
+            query, after, limit: as there.
+            wants: whether an ask that fits is listed all the same.
+
+        """
         keys = self._orders[query.order]
         start = 0 if after is None else bisect_right(keys, after)
         found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
@@ -155,8 +167,13 @@ class MemoryIndex:
             if ask.kind == query.kind
             and query.agent in (None, ask.agent)
             and query.tool in (None, ask.tool)
+            and (wants is None or wants(ask))
         )
         return list(itertools.islice(wanted, limit))
+
+    def asks_of(self, agent_id: str) -> Sequence[StoredAsk]:
+        """What an agent asks."""
+        return tuple(self._asks.get(agent_id, {}).values())
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""
