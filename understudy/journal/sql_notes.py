@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any
 
-from understudy.errors import StoreDamaged
 from understudy.journal.contracts import time_number
 from understudy.journal.lists import NEVER
 from understudy.journal.notes import StoredNote
@@ -15,6 +14,8 @@ from understudy.journal.notes_sql import OF_REQUEST
 from understudy.journal.sql_backend import Rows, Values, among
 from understudy.journal.sql_keys import SqlKeys
 from understudy.state.request_notes import KEPT_NOTES, RESTS, RequestNote, note_of
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ADD = """
 INSERT INTO request_notes
@@ -93,15 +94,11 @@ def _stored_notes(wanted: Collection[tuple[str, str]], *found: Rows) -> list[Sto
 
 def _each_note(wanted: Collection[tuple[str, str]], rows: Rows) -> Iterator[StoredNote]:
     for agent_id, request_id, payload in rows:
-        if (agent_id, request_id) in wanted:
-            yield StoredNote(
-                agent_id, request_id, None if payload is None else _note_of(payload, agent_id)
-            )
-
-
-def _note_of(payload: Any, agent_id: str) -> RequestNote:
-    try:
-        return note_of(payload)
-    except (TypeError, ValueError) as error:
-        what = f"a note beside a request of agent {agent_id!r}"
-        raise StoreDamaged(what=what, cause=str(error)) from error
+        if (agent_id, request_id) not in wanted:
+            continue
+        try:
+            note = None if payload is None else note_of(payload)
+        except (TypeError, ValueError) as error:  # what waits is listed all the same
+            logger.error("a note beside a request of agent %r is left out: %s", agent_id, error)
+        else:
+            yield StoredNote(agent_id, request_id, note)

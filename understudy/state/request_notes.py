@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from understudy._base.authors import By, Login, shown_author
 from understudy._base.points_in_time import time_text
+from understudy.approvals import Caller
 
 NoteKind = Literal["take", "comment", "snooze", "assign"]
 NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
@@ -93,6 +94,11 @@ def person_key(by: By) -> str:
     return by
 
 
+def viewer_keys(caller: Caller) -> tuple[str, ...]:
+    """The keys of a person who looks. Whoever assigns a request may know the name alone."""
+    return tuple(dict.fromkeys((person_key(caller.login or caller.name), caller.name)))
+
+
 def _person(by: By) -> dict[str, Any]:
     """A person as plain data."""
     known = by if isinstance(by, Login) else Login(name=by)
@@ -155,6 +161,8 @@ class RequestNotes:
     comments: tuple[Comment, ...] = ()
     """The oldest first. Empty in a list of requests, which says how many there are."""
     comment_count: int = 0
+    count: int = 0
+    """How many notes there are, also of what holds no more."""
     snoozes: Mapping[str, datetime] = field(default_factory=dict, repr=False)
     """Until when somebody has snoozed it, by `person_key`."""
 
@@ -182,20 +190,22 @@ class RequestNotes:
 NO_NOTES = RequestNotes()
 
 
-def notes_of(notes: Iterable[RequestNote], now: datetime, *, left_out: int = 0) -> RequestNotes:
+def notes_of(notes: Iterable[RequestNote | None], now: datetime) -> RequestNotes:
     """What notes add up to.
 
     Args:
-        notes: the oldest first.
+        notes: the oldest first; None for a comment of which only the number is known.
         now: what has ended by then holds no more.
-        left_out: how many comments are not among them.
 
     """
     claim: Claim | None = None
     assignment: Assignment | None = None
     comments: list[Comment] = []
     snoozes: dict[str, datetime] = {}
-    for note in notes:
+    given = list(notes)
+    for note in given:
+        if note is None:
+            continue
         if note.kind == "comment":
             comments.append(Comment(by=note.by, at=note.at, text=note.text))
         elif note.kind == "take":
@@ -211,7 +221,8 @@ def notes_of(notes: Iterable[RequestNote], now: datetime, *, left_out: int = 0) 
         claim=claim if claim is not None and claim.until > now else None,
         assignment=assignment,
         comments=tuple(comments),
-        comment_count=len(comments) + left_out,
+        comment_count=len(comments) + given.count(None),
+        count=len(given),
         snoozes={key: until for key, until in snoozes.items() if until > now},
     )
 

@@ -28,6 +28,7 @@ from understudy.web.views import (
     requiring,
     schedules,
     timeline,
+    together,
 )
 from understudy.web.visit import Site, Visit
 
@@ -57,6 +58,8 @@ INBOX = {
     "agent": "Only those of agents with this definition.",
     "kind": "Only `approval`, `interrupt`, `doubt`, `halt`, or a middleware's own kind.",
     "order": "`oldest` or `expiring` first.",
+    "of": "Only `mine`: taken by the user, or assigned to them; only those of `nobody`; or `all`, "
+    "also those that the user has snoozed.",
     **PAGE,
 }
 DOUBTS = {
@@ -92,11 +95,17 @@ FEED = {
     **FOLLOW,
 }
 AGENT = "/agents/{agent_id}"
+REQUEST = f"{AGENT}/requests/{{request_id}}"
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "", agents.overview, s.Overview),
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    *(
+        Endpoint("POST", f"{REQUEST}/{name}", view, s.NotesPage, "decide", body)
+        for name, view, body in together.VERBS
+    ),
+    Endpoint("GET", f"{REQUEST}/notes", together.notes, s.NotesPage),
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),
     Endpoint("GET", "/rules", administration.rules, s.RulesPage),

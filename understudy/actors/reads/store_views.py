@@ -6,7 +6,8 @@ import asyncio
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from understudy._base import security_log
 from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
-from understudy._base.json_values import shown, text_of
+from understudy._base.json_values import checked_flag, checked_text, shown, text_of
 from understudy._base.points_in_time import checked_time
 from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import Status
@@ -37,6 +38,7 @@ from understudy.actors.reads.listing import (
     checked_name,
 )
 from understudy.agent.decisions import why_impossible
+from understudy.approvals import Caller
 from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable, UsageError
 from understudy.interrupts import Request
 from understudy.journal import StoreReads
@@ -44,11 +46,14 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
+from understudy.journal.notes import NotesQuery
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
+from understudy.state.request_notes import RequestNote, RequestNotes, notes_of, viewer_keys
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
+from understudy.trust.delegations import checked_party
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
@@ -141,6 +146,10 @@ class StoreViews(ABC):
         *,
         tool: str | None = None,
         agent: str | None = None,
+        viewer: str | tuple[str, str] | Caller | None = None,
+        mine: bool = False,
+        unassigned: bool = False,
+        snoozed: bool = False,
         order: AskOrder = "oldest",
         after: str | None = None,
         limit: int | None = None,
@@ -154,6 +163,12 @@ class StoreViews(ABC):
         Args:
             tool: only those about a tool of this name.
             agent: only those of agents with a definition of this name.
+            viewer: the person who looks: the name of a login; or issuer and subject of an identity
+                provider. What the person has snoozed is left out, unless it expires within the
+                hour. None: nothing is left out.
+            mine: only those that the viewer has taken, or was assigned.
+            unassigned: only those that nobody has taken, or was assigned.
+            snoozed: also those that the viewer has snoozed.
             order: the `"oldest"` first; or the first `"expiring"`, those that never do last.
             after: the `after` of the page before, with the same filters and order.
             limit: how many, at most 10,000; None = all that there are.
@@ -162,8 +177,63 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        query = AskQuery(tool, agent, order)
-        return self._asks("pending", query, self._pending_request, after, limit)
+        beside = self._beside(viewer, mine=mine, unassigned=unassigned, snoozed=snoozed)
+        query = AskQuery(tool, agent, order, notes=beside)
+        item = self._pending_request
+        return self._asks("pending", query, item, after, limit, self._with_notes)
+
+    def notes(self, id: str, request_id: str) -> Future[RequestNotes]:
+        """What people have written beside a request: who has taken it, and the comments.
+
+        Nothing where there is no such request. It is kept for 30 days after the request has ended.
+
+        Args:
+            id: of the agent.
+            request_id: of its request.
+
+        Raises:
+            UsageError: for a bad id.
+
+        """
+        checked_id(id)
+        checked_text(request_id, what="`request_id`")
+
+        async def found() -> RequestNotes:
+            kept = await self._store.notes([(id, request_id)], texts=True)
+            return notes_of((each.note for each in kept), self._clock.now())
+
+        return self._call(found)
+
+    def _beside(
+        self, viewer: object, *, mine: bool, unassigned: bool, snoozed: bool
+    ) -> NotesQuery | None:
+        for name, given in (("mine", mine), ("unassigned", unassigned), ("snoozed", snoozed)):
+            checked_flag(given, what=f"pending({name}=...)")
+        if mine and viewer is None:
+            raise UsageError("pending(mine=True) needs to know who that is: say it by viewer=")
+        if viewer is None and not unassigned:
+            return None
+        keys = () if viewer is None else viewer_keys(checked_party(viewer, what="`viewer`"))
+        if "notes" not in self._store.keeps:
+            if mine:
+                raise UsageError(f"`mine` cannot be used with {self._store!r}: it keeps no notes")
+            return None
+        return NotesQuery(viewer=keys, mine=mine, unassigned=unassigned, snoozed=snoozed)
+
+    async def _with_notes(self, asks: Sequence[StoredAsk], found: Page[PendingRequest]) -> None:
+        """Add to the requests what is written beside them. Nothing is read where nothing is."""
+        noted = {ask.agent_id for ask in asks if ask.noted}
+        wanted = [(each.agent_id, each.request.id) for each in found if each.agent_id in noted]
+        if not wanted:
+            return
+        notes: dict[tuple[str, str], list[RequestNote | None]] = {}
+        for stored in await self._store.notes(wanted, texts=False):
+            notes.setdefault(stored[:2], []).append(stored.note)
+        now = self._clock.now()
+        for at, each in enumerate(found):
+            beside = notes.get((each.agent_id, each.request.id))
+            if beside is not None:
+                found[at] = replace(each, notes=notes_of(beside, now))
 
     def waiting(
         self,
@@ -338,8 +408,18 @@ class StoreViews(ABC):
         item: Callable[[StoredAsk], T],
         after: str | None,
         limit: int | None,
+        finish: Callable[[Sequence[StoredAsk], Page[T]], Awaitable[None]] | None = None,
     ) -> Listing[T]:
-        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed."""
+        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed.
+
+        Args:
+            name: of the list.
+            query: which asks, and in which order.
+            item: what is listed of each.
+            after, limit: as of `pending`.
+            finish: adds to a page what is read for all of it together.
+
+        """
         if query.order not in ("oldest", "expiring"):
             raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(query.order)}")
         checked_name("`tool`", query.tool)
@@ -349,8 +429,9 @@ class StoreViews(ABC):
         async def read(after: str | None, limit: int) -> Page[T]:
             await self._ready()
             key = cursors.key(after, int, int)
+            beside = query.notes and replace(query.notes, now=self._clock.now())
             found = await self._store.list_asks(
-                query, None if key is None else (key[0], key[1]), limit + 1
+                query._replace(notes=beside), None if key is None else (key[0], key[1]), limit + 1
             )
             page = Page[T]()
             for ask in found[:limit]:
@@ -359,6 +440,8 @@ class StoreViews(ABC):
                 except (SchemaVersionError, StoreDamaged) as error:
                     what = f"a {query.kind} of agent {shown(ask.agent_id)}"
                     logger.error("%s is left out: %s", what, text_of(error))
+            if finish is not None:
+                await finish(found[:limit], page)
             behind = key_of(found[limit - 1], query.order) if len(found) > limit else None
             page.after = None if behind is None else cursors.cursor(behind)
             return page

@@ -19,6 +19,7 @@ from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
 from understudy.state.reviews import Review
+from understudy.web.views import together
 from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
@@ -37,7 +38,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     user = await voter(visit) if any(each.request.approval for each in found) else None
     now = await visit.time()
     rows = [request_row(visit, pending, at, user, now) for at, pending in enumerate(found)]
-    is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
+    is_whole = order == "oldest" and not any(map(visit.asked, ("kind", "tool", "of")))
     cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
     await _count_replies(visit, rows, cut if is_whole else rows)
     return {
@@ -49,13 +50,14 @@ async def inbox(visit: Visit) -> dict[str, Any]:
             "agent": visit.asked("agent"),
             "kind": kind,
             "order": order,
+            "of": visit.asked("of"),
         },
     }
 
 
 async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
     """What is to be reviewed, on the first page of an inbox without filters: the oldest of it."""
-    if any(visit.asked(name) for name in ("after", "kind", "tool", "agent")):
+    if any(visit.asked(name) for name in ("after", "kind", "tool", "agent", "of")):
         return []
     page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
     return await review_rows(visit, page)
@@ -87,6 +89,7 @@ async def _page(
                 order=cast("Any", order),
                 after=after,
                 limit=limit - len(found),
+                **together.filters(visit),
             )
         )
         looked += len(page)
@@ -156,6 +159,7 @@ def request_row(
         "reply": reply_of(pending.request),
         "summary": said,
         "impossible": visit.source.why_impossible(pending.request),
+        "notes": together.told_notes(visit, pending.notes),
     }
 
 
@@ -242,6 +246,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "doubts": [] if request is None else await doubts_about(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
+        "notes": await together.notes(visit),
         **voting,
     }
 
