@@ -42,6 +42,12 @@ def _cookie(url: str) -> dict[str, str]:
     return {"Cookie": cookie, "Origin": f"{place.scheme}://{place.netloc}"}
 
 
+def request_path(agent_id: str, request_id: str, below: str = "") -> str:
+    """The path of a request of an agent."""
+    marked = f"~{request_id}" if request_id[:1] in ("~", ".") else request_id
+    return agent_path(agent_id, f"/requests/{quote(marked, safe='')}{below}")
+
+
 def agent_path(id: str, below: str = "") -> str:
     """The path of an agent. A server takes `..` for the folder above, so such ids are marked."""
     return f"/agents/{quote(f'~{id}' if id[:1] in ('~', '.') else id, safe='')}{below}"
@@ -85,9 +91,16 @@ class Api:
         given = {key: value for key, value in query.items() if value is not None}
         return self._answer(self._client.get(f"/api{path}", params=given))
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Do something."""
-        given = {key: value for key, value in body.items() if value is not None}
+    def post(self, path: str, body: Mapping[str, Any], *, whole: bool = False) -> Any:
+        """Do something.
+
+        Args:
+            path: below `/api`.
+            body: what is sent, without what is None.
+            whole: also what is None.
+
+        """
+        given = {key: value for key, value in body.items() if whole or value is not None}
         return self._answer(self._client.post(f"/api{path}", json=given))
 
     def delete(self, path: str, body: Mapping[str, Any]) -> Any:

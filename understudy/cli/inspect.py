@@ -177,6 +177,10 @@ def pending(
         typer.Option("--kind", help="`approval`, `interrupt`, `doubt`, `halt`, or one of yours."),
     ] = None,
     order: Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")] = "oldest",
+    of: Annotated[
+        str | None,
+        typer.Option("--of", help="`mine`, of `nobody`, or `all`: also what you have snoozed."),
+    ] = None,
     limit: LimitOption = 100,
     *,
     where: Where,
@@ -184,7 +188,7 @@ def pending(
 ) -> None:
     """List what waits for a person, over all agents."""
     with where.looking() as source:
-        filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
+        filters = {"tool": tool, "agent": agent, "kind": kind, "order": order, "of": of}
         given = {key: value for key, value in filters.items() if value is not None}
         found, at = first_rows(source.pending, limit, **given), source.now()
     rows = found.rows
@@ -216,12 +220,21 @@ def pending(
     _say_more(found, limit)
 
 
+def _whose(notes: dict[str, Any]) -> str:
+    """Who looks after a request, or is to; empty where nobody does."""
+    claim, assignment = notes["claim"], notes["assignment"]
+    if claim is not None:
+        return f"{claim['name']} has it"
+    return "" if assignment is None else f"for {assignment['name']}"
+
+
 def _what(row: dict[str, Any]) -> str:
-    """What a request is about; first which votes are missing, if it waits for votes."""
+    """What a request is about; first who has it, and which votes are missing."""
     if row["approved_at"]:
         return f"(agreed, starts at {row['approved_at']}) {summary(row)}"
-    missing = row["missing"]
-    return f"({missing} is missing) {summary(row)}" if missing else summary(row)
+    missing, whose = row["missing"], _whose(row["notes"])
+    text = f"({missing} is missing) {summary(row)}" if missing else summary(row)
+    return f"({whose}) {text}" if whose else text
 
 
 def _say_more(found: Listed, limit: int) -> None:

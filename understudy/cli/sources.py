@@ -13,8 +13,8 @@ from typing import Any, Self
 from understudy._base.usd import usd_text
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
-from understudy.cli.api import Api, agent_path
-from understudy.cli.exits import ApiProblem
+from understudy.cli.api import Api, agent_path, request_path
+from understudy.cli.exits import USAGE, ApiProblem, refuse
 from understudy.journal.spending import CounterSums
 from understudy.state.agent_state import AgentState
 from understudy.trust.fold import RegisteredRules
@@ -52,6 +52,8 @@ class Source(ABC):
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
+    def notes(self, agent_id: str, request_id: str) -> dict[str, Any]: ...
     @abstractmethod
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
@@ -155,10 +157,18 @@ class StoreSource(Source):
         return Found([info.to_dict() for info in page], page.after)
 
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
-        kind = filters.pop("kind", None)
+        kind, of = filters.pop("kind", None), filters.pop("of", None)
+        if of == "mine":
+            refuse(USAGE, "a store does not know who you are: ask a server, by --url")
+        filters |= {"unassigned": True} if of == "nobody" else {}
         page = self._observer.pending(after=after, limit=limit, **filters).get()
         rows = [found.to_dict() for found in page if kind in (None, found.request.kind)]
         return Found(rows, page.after)
+
+    def notes(self, agent_id: str, request_id: str) -> dict[str, Any]:
+        found = self._observer.notes(agent_id, request_id).get()
+        comments = [each.to_dict() for each in found.comments]
+        return {**found.to_dict(), "comments": comments, "looking": []}
 
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         page = self._observer.doubts(after=after, limit=limit, **filters).get()
@@ -253,6 +263,10 @@ class ApiSource(Source):
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/pending", after=after, limit=limit, **filters)
         return Found(data["requests"], data["next"])
+
+    def notes(self, agent_id: str, request_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get(request_path(agent_id, request_id, "/notes"))
+        return found
 
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/doubts", after=after, limit=limit, **filters)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
-from understudy._base.authors import By, Login, shown_author
+from understudy._base.authors import By, Login
 from understudy._base.points_in_time import time_text
 from understudy.approvals import Caller
 
@@ -135,7 +135,7 @@ class Assignment:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {**_person(self.to), "by": shown_author(self.by), "at": time_text(self.at)}
+        return {**_person(self.to), "by": _person(self.by), "at": time_text(self.at)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

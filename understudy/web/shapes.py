@@ -182,9 +182,9 @@ class ClaimShape(PersonShape):
 
 @exactly
 class AssignmentShape(PersonShape):
-    """Who is to look after a request."""
+    """Who is to look after a request, and who says so."""
 
-    by: str
+    by: PersonShape
     at: Time
 
 
@@ -667,6 +667,7 @@ class RequestPage(StandingShape):
     votes: list[VoteShape]
     missing: str
     approved_at: Time | None
+    notes: NotesPage
 
 
 @exactly

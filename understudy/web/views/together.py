@@ -237,7 +237,7 @@ def typed_texts(form: Form | None) -> list[tuple[str, str]]:
     for name, text in form.pairs:
         label = _LABELS.get(name) or name.removeprefix("v:/").replace("/", " ")
         if text.strip() and (name in _LABELS or name.startswith("v:/")):
-            found.append((label, text))
+            found.append((label, text.replace("\r\n", "\n")))
     return found[:MOST_TYPED]
 
 
