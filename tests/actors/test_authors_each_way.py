@@ -151,10 +151,9 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post("/api/delegations", json=body)
         case "take" | "comment" | "snooze" | "assign":
             request_id = given.pop("request_id")
-            body = {
-                name: getattr(each, "isoformat", lambda e=each: e)() for name, each in given.items()
-            }
-            return await client.post(f"{at}/requests/{request_id}/{verb.name}", json=body)
+            if "until" in given:
+                given["until"] = given["until"].isoformat()
+            return await client.post(f"{at}/requests/{request_id}/{verb.name}", json=given)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)
         case "freeze":
