@@ -125,7 +125,7 @@ TABLES_OF_AGENTS = (
         ended_at bigint,
         payload bytea NOT NULL
     )""",
-    "CREATE INDEX request_notes_of_agent ON request_notes (agent, ended_at)",
+    "CREATE INDEX request_notes_by_agent ON request_notes (agent, ended_at)",
     "CREATE INDEX request_notes_by_request ON request_notes (request)",
     # The log of trust: facts that hold for the whole store. No row is changed or deleted. `data` is
     # JSON.

@@ -15,7 +15,7 @@ from understudy.actors.verbs import VERBS, Arguments, Lasts, Verb, arguments_of
 from understudy.errors import SchemaVersionError
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
-from understudy.web.views import schedules, together
+from understudy.web.views import schedules
 from understudy.web.views.agents import actions_of
 from understudy.web.visit import SECONDS, Form, Visit
 
@@ -182,7 +182,6 @@ SAID: dict[str, str] = {
     "thaw": "It is thawed. What waited begins, unless something else is frozen that holds it.",
     "thaw-over": "It was thawed before.",
     "cancel_frozen": "The runs are cancelled.",
-    **together.SAID,
     **{f"schedule-{change}": said for change, said in schedules.SAID.items()},
 }
 """What a page says of an action that was done. Its address has only the code."""

@@ -221,10 +221,9 @@ async def do(visit: Visit) -> Response:
 
 
 async def write_beside(visit: Visit) -> Response:
-    """What a person writes beside a request; then its page, or the inbox again."""
-    said = await together.by_form(visit)
-    target = visit.request_link(visit.agent_id, visit.request_id)
-    return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+    """What a person writes beside a request; then its page, which says it."""
+    await together.by_form(visit)
+    return RedirectResponse(visit.request_link(visit.agent_id, visit.request_id), 303)
 
 
 async def told_of(visit: Visit) -> Response:

@@ -64,6 +64,7 @@
       for (const field of form.elements) field.disabled = true;
       outer(form).hidden = true;
     }
+    for (const form of document.querySelectorAll("[data-while-open]")) form.hidden = true;
     if (hadFocus) note.focus({ preventScroll: true });
   };
   document.addEventListener("htmx:after:swap", cover);

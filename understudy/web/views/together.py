@@ -175,9 +175,9 @@ VERBS: tuple[tuple[str, Callable[[Visit], Awaitable[dict[str, Any]]], type[BaseM
 # ---------------------------------------------------------------- the forms of the pages
 
 
-async def by_form(visit: Visit) -> str:
-    """Do what a form asks for; the code of what is said of it."""
-    verb: str = visit.request.path_params["verb"]
+async def by_form(visit: Visit) -> None:
+    """Do what a form asks for."""
+    verb = visit.request.path_params["verb"]
     visit.need("decide")
     form = await visit.form()
     match verb:
@@ -201,7 +201,6 @@ async def by_form(visit: Visit) -> str:
             await _assign(visit, AssignBody(to=None))
         case _:
             raise refused(404, "NotFound", "There is no such action.")
-    return verb
 
 
 def _checked(model: type[B], given: dict[str, Any]) -> B:
@@ -239,18 +238,6 @@ def typed_texts(form: Form | None) -> list[tuple[str, str]]:
         if text.strip() and (name in _LABELS or name.startswith("v:/")):
             found.append((label, text.replace("\r\n", "\n")))
     return found[:MOST_TYPED]
-
-
-SAID = {
-    "take": "It is yours for now. Others see it, and may decide it all the same.",
-    "release": "It is not yours any more.",
-    "comment": "Your comment is written.",
-    "snooze": "It is out of your inbox until then.",
-    "wake": "It is in your inbox again.",
-    "assign": "It is assigned.",
-    "unassign": "It is assigned to nobody.",
-}
-"""What a page says of what was done, by its code."""
 
 
 # ------------------------------------------------------------------------- live pages
