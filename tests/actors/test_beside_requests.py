@@ -107,7 +107,7 @@ async def test_a_claim_ends_by_its_time_by_release_and_is_taken_over(
 
 
 async def test_a_claim_never_refuses_a_decision(store: Any, clock: SimulatedClock) -> None:
-    """I21."""
+    """I30."""
     async with two_requests(store, clock) as (runtime, one, two):
         ref = runtime.get("p")
         for each, decision in ((one, approve(by="bob")), (two, reject(by="bob"))):
@@ -125,10 +125,10 @@ async def test_a_claim_never_refuses_a_decision(store: Any, clock: SimulatedCloc
 async def test_what_is_written_beside_a_request_activates_no_agent_and_writes_no_record(
     store: Any, clock: SimulatedClock
 ) -> None:
-    """I21: and no agent learns of it, not even by its exported records."""
+    """I31: and no agent learns of it, not even by its exported records."""
     async with two_requests(store, clock) as (runtime, one, _):
         ref, of = runtime.get("p"), (one.agent_id, one.request.id)
-        await soon(ref.stop())
+        await ref.stop(block=False)
         before = await soon(runtime.export("p"))
         later = await soon(runtime.now()) + HOUR
         await soon(runtime.take(*of, by="ann"))
@@ -156,9 +156,9 @@ async def test_comments_are_read_after_the_decision_and_go_a_stated_time_later(
         with pytest.raises(DecisionError, match="does not wait for a person"):
             await soon(runtime.take(*of, by="ann"))
         kept = runtime._agent_host.services.store
-        for days, left in ((0, 2), (1, 2), (30, 2), (31, 0)):
-            passed = await soon(runtime.now()) - found.comments[1].at
-            await soon(clock.advance((timedelta(days=days) - passed).total_seconds()))
+        for days, left in ((0, 2), (1, 2), (30, 2), (32, 0)):
+            passed = (await soon(runtime.now()) - found.comments[1].at).total_seconds()
+            await soon(clock.advance(days * 86_400 - passed + 1))
             await kept.sweep_notes(await soon(runtime.now()))
             assert len((await soon(runtime.notes(*of))).comments) == left, days
 
@@ -185,7 +185,7 @@ async def test_what_is_snoozed_is_hidden_from_one_person_until_its_time(
 async def test_what_expires_within_the_hour_is_shown_though_it_is_snoozed(
     store: Any, clock: SimulatedClock
 ) -> None:
-    async with two_requests(store, clock, expires_in=3 * 3600) as (runtime, one, two):
+    async with two_requests(store, clock, expires_after=3 * 3600) as (runtime, one, two):
         of = one.agent_id, one.request.id
         later = await soon(runtime.now()) + 5 * HOUR
         await soon(runtime.snooze(*of, until=later, by="ann"))
