@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,8 +21,11 @@ from tests.support.web_site import (
     refund,
     site_of,
 )
+from tests.support.web_stream import opened
 from understudy import Observer, Runtime, approve
+from understudy.approvals import Caller
 from understudy.login import User
+from understudy.web import live, ui
 
 BOB = logged_in("bob")
 
@@ -166,7 +168,7 @@ async def test_a_hostile_comment_is_text_like_any_other_and_so_is_a_hostile_name
 
 async def test_a_user_from_whom_comments_are_hidden_sees_none_anywhere() -> None:
     def redact(path: tuple[Any, ...], value: Any, user: User) -> Any:
-        return "(hidden)" if path[-1] == "text" and user.name == "bob" else value
+        return "(hidden)" if path[-1:] == ("text",) and user.name == "bob" else value
 
     async with (
         Runtime([desk(Done(), refund())]) as runtime,
@@ -252,8 +254,11 @@ async def test_the_api_takes_and_tells_the_same() -> None:
         assert none.status_code == 404
 
 
-async def test_an_open_page_shows_at_once_who_looks_and_what_is_written() -> None:
+async def test_an_open_page_shows_at_once_who_looks_and_what_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without a feed, too: it does not wait for its next look."""
+    monkeypatch.setattr(live, "POLL", 3600.0)
     async with (
         Runtime([desk(Done(), refund())]) as runtime,
         site_of(runtime) as ann,
@@ -261,23 +266,28 @@ async def test_an_open_page_shows_at_once_who_looks_and_what_is_written() -> Non
     ):
         await asked(runtime)
         page = await page_of(ann)
-        lines: list[str] = []
-
-        async def follow() -> None:
-            async with ann.stream("GET", f"{page}/live") as stream:
-                async for line in stream.aiter_lines():
-                    lines.append(line)
-
-        presence = runtime.presence
-        following = asyncio.create_task(follow())
-        try:
-            await until(lambda: presence.looking("a1", page.rpartition("/")[2]) == ["ann"])
+        about = "a1", page.rpartition("/")[2]
+        app = ui(runtime, auth=logged_in())
+        async with opened(app, f"{page}/live") as shown:
+            assert "Nobody has taken it." in (await shown.next())["data"]
+            assert runtime.presence.looking(*about) == ["ann"]
             assert "ann looks at this request now" in (await bob.get(page)).text
             assert "looks at this request" not in (await ann.get(page)).text, "not oneself"
-        finally:
-            following.cancel()
-            await asyncio.wait([following])
-        await until(lambda: presence.looking("a1", page.rpartition("/")[2]) == [])
+            leave = runtime.presence.look(*about, Caller(name="bob"))
+            assert "bob looks at this request now" in (await shown.next())["data"]
+            leave()
+            assert "looks at this request" not in (await shown.next())["data"]
+            await write(bob, "comment", text="Who is that?")
+            assert "Who is that?" in (await shown.next())["data"]
+            [found] = await soon(runtime.pending())
+            decided = {"type": "reject"}
+            given = {
+                "decisions": {found.request.id: decided},
+                "expect": {found.request.id: found.request.digest},
+            }
+            assert (await bob.post("/api/agents/a1/decisions", json=given)).status_code == 200
+            assert 'data-decided="bob rejected it."' in (await shown.next())["data"]
+        await until(lambda: runtime.presence.looking(*about) == [])
 
 
 async def test_what_became_of_a_request_is_told_in_a_sentence() -> None:

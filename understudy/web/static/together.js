@@ -47,13 +47,12 @@
     said.append(made("strong", mark.dataset.decided), " Your answer is not sent.");
     note.append(said);
     if (typed.length) note.append(made("p", "What you typed is kept here:"));
-    for (const field of typed) {
+    for (const [at, field] of typed.entries()) {
       const text = field.matches("select") ? field.selectedOptions[0].text : field.value;
-      const kept = made("textarea", text, { readonly: "", rows: Math.min(12, text.split("\n").length + 1) });
-      const label = made("label", `${labelOf(field)} `);
-      label.append(kept);
+      const rows = Math.min(12, text.split("\n").length + 1);
       const line = made("p", "", { class: "field" });
-      line.append(label);
+      line.append(made("label", labelOf(field), { for: `kept-${at}` }));
+      line.append(made("textarea", text, { id: `kept-${at}`, readonly: "", rows }));
       note.append(line);
     }
     const hadFocus = forms.some((form) => [...form.elements].includes(document.activeElement));
