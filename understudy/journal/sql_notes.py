@@ -67,7 +67,7 @@ class SqlNotes(SqlKeys):
             "payload": note.to_json(),
         }
         # The answer to an attempt before this one may have been lost
-        # (test_a_note_that_is_written_once_more_is_there_once).
+        # (test_notes_are_kept_beside_requests_in_their_order).
         return bool(self._note(_ADD, values) or self._note(_THERE, [note.id]))
 
     def notes(self, requests: Collection[tuple[str, str]], *, texts: bool) -> list[StoredNote]:
