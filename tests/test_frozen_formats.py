@@ -30,6 +30,7 @@ from tests.support.frozen.samples import (
     DELETED,
     FACTS,
     LOST_ATTEMPTS,
+    NOTES,
     sample_errors,
     sample_names,
 )
@@ -64,6 +65,7 @@ from understudy.state.doubts import Doubt
 from understudy.state.fold import replay
 from understudy.state.record_format import record_format
 from understudy.state.records import Record, record_from_dict
+from understudy.state.request_notes import NOTE_KINDS
 from understudy.state.reviews import Review
 from understudy.state.trust_facts import KINDS, content_of
 from understudy.state.waits import Wait
@@ -303,6 +305,18 @@ def test_the_facts_of_the_log_of_trust_are_read(place: Made) -> None:
     backend.close()
     assert tuple(map(content_of, facts)) == FACTS, CHANGED
     assert {type(each) for each in FACTS} == set(KINDS.values()), "a sample of each kind"
+
+
+def test_the_notes_beside_requests_are_read(place: Made) -> None:
+    backend = place().backend
+    backend.open()
+    [ask, *_] = backend.list_asks(AskQuery(), None, 1)
+    of = [(ask.agent_id, ask.request().id), (ask.agent_id, "answered")]
+    notes = [each.note for each in backend.notes(of, texts=True)]
+    backend.close()
+    assert ask.noted, CHANGED
+    assert {each.id: each for each in notes if each} == {each.id: each for each in NOTES}, CHANGED
+    assert {each.kind for each in NOTES} == set(NOTE_KINDS), "a sample of each kind"
 
 
 @pytest.mark.quick

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import acts
 from tests.support.acts import (
+    BESIDE,
     BUDGETS,
     BY,
     NEED_RUNTIME,
@@ -50,6 +51,9 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> None:
     """Its author is in the records of an agent, or in the security log with this verb."""
+    if verb.name in BESIDE:
+        assert BY in await beside(runtime)
+        return
     acts_of = [
         each.__dict__["what"]
         for each in log.records
@@ -65,6 +69,14 @@ async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> No
     if verb.name == "delete":
         with pytest.raises(UnknownAgent, match=rf"by {BY}"):
             await soon(runtime.get("a").state())
+
+
+async def beside(runtime: Any) -> str:
+    """What is written beside the request of the agent `g`, as text."""
+    [pending] = await soon(runtime.pending())
+    found = await soon(runtime.notes("g", pending.request.id))
+    comments = [each.to_dict() for each in found.comments]
+    return json.dumps([found.to_dict(), comments, list(found.snoozes)])
 
 
 def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
@@ -137,6 +149,11 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             body = {name: given[name] for name in ("to", "roles", "reason")}
             body["until"] = given["until"].isoformat()
             return await client.post("/api/delegations", json=body)
+        case "take" | "comment" | "snooze" | "assign":
+            request_id = given.pop("request_id")
+            if "until" in given:
+                given["until"] = given["until"].isoformat()
+            return await client.post(f"{at}/requests/{request_id}/{verb.name}", json=given)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)
         case "freeze":
@@ -201,7 +218,7 @@ async def test_of_two_logins_of_one_name_it_is_recorded_which_has_done_it(verb: 
         assert done.status_code == 200, done.text
         if verb.of_run:
             await soon(runtime.get(act.id).outcome())
-        stored = ""
+        stored = await beside(runtime) if verb.name in BESIDE else ""
         for info in await soon(runtime.agents()):
             stored += json.dumps((await soon(runtime.export(info.id)))["records"])
         assert (SUBJECT in stored or "person-7" in stored) is (verb.name not in OF_NO_AGENT)

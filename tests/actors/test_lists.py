@@ -842,9 +842,9 @@ DAMAGES = [
 
 
 def test_a_row_that_no_store_has_written_is_told_as_damaged() -> None:
-    row: tuple[Any, ...] = (7, "a", "desk", "request", "refund", 10, NEVER, 0, 0, 1, b"{}")
+    row: tuple[Any, ...] = (7, "a", "desk", "request", "refund", 10, NEVER, 0, 0, 1, b"{}", 0)
     assert listed_ask(row).damage is None
-    for at, wrong in [(at, wrong) for at in range(len(row)) for wrong in (None, object(), 1.5)]:
+    for at, wrong in [(at, wrong) for at in range(len(row) - 1) for wrong in (None, object(), 1.5)]:
         ask = listed_ask((*row[:at], wrong, *row[at + 1 :]))
         assert ask.damage is not None, (at, wrong)
         with pytest.raises(StoreDamaged):

@@ -66,6 +66,11 @@ API = {
     "freeze": ("POST", "/freezes"),
     "thaw": ("POST", "/freezes/thaw"),
     "freezes": ("GET", "/freezes"),
+    **{
+        name: ("POST", f"{AGENT}/requests/{{request_id}}/{name}")
+        for name in ("take", "comment", "snooze", "assign")
+    },
+    "notes": ("GET", f"{AGENT}/requests/{{request_id}}/notes"),
     "require": ("POST", "/requirements"),
     "required": ("GET", "/requirements"),
     "count": ("GET", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from tests.support.agents import by_turn, completed, desk, interrupted
@@ -14,6 +15,7 @@ from understudy.middleware import HumanInTheLoop
 from understudy.trust import Budget, approval, calls
 
 __all__ = [
+    "BESIDE",
     "BUDGETS",
     "BY",
     "NEED_RUNTIME",
@@ -61,6 +63,8 @@ OF_RUNTIME = frozenset(
     }
 )
 """The verbs that are asked of a runtime, with no agent's id as the first argument."""
+BESIDE = frozenset({"take", "comment", "snooze", "assign"})
+"""The verbs that write beside a request. No record of an agent has them."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
 
 
@@ -110,6 +114,15 @@ async def _on_desk(runtime: Runtime, **arguments: Any) -> Act:
 async def _waiting(runtime: Runtime) -> Act:
     interrupted(await soon(runtime.spawn("gated", id="g").run("go")))
     return Act("g")
+
+
+async def _beside(runtime: Runtime, **arguments: Any) -> Act:
+    [request] = interrupted(await soon(runtime.spawn("gated", id="g").run("go"))).requests
+    return Act("g", {"request_id": request.id, **arguments})
+
+
+async def _snooze(runtime: Runtime) -> Act:
+    return await _beside(runtime, until=await soon(runtime.now()) + timedelta(hours=2))
 
 
 async def _cancel_message(runtime: Runtime) -> Act:
@@ -209,6 +222,10 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "import_": _import,
     "recover": _on_desk,
     "close_review": _reviewed,
+    "take": _beside,
+    "comment": lambda runtime: _beside(runtime, text="Who is that?"),
+    "snooze": _snooze,
+    "assign": lambda runtime: _beside(runtime, to="bob"),
     "delegate": _delegate,
     "end_delegation": _delegated,
     "freeze": lambda runtime: _on_desk(runtime, why="a leak"),
@@ -228,6 +245,10 @@ async def asked_by(source: Any, verb: Verb, act: Act) -> None:
         of, first = source.schedules(act.id), [arguments.pop("schedule")]
     elif verb.name in ("delete", "export"):
         of, first = source, [act.id]
+    elif verb.name in BESIDE:
+        of, first = source, [act.id, arguments.pop("request_id")]
+        if verb.name == "comment":
+            first.append(arguments.pop("text"))
     elif verb.name in OF_RUNTIME:
         of = source
     else:

@@ -59,6 +59,8 @@ def fill(backend: Backend) -> None:
             runtime.get("rests").run("more", message_id="m2").get(timeout=60)
             runtime.spawn("depot", "waits").run("ship").get(timeout=60)
             Workspace.of(runtime.get("rests")).write("a.md", "text").get(timeout=60)
+            [pending] = runtime.pending().get(timeout=60)
+            runtime.comment("asks", pending.request.id, "Why?", by="ann").get(timeout=60)
             runtime.schedule("rests", "daily", cron="0 9 * * *", input="go").get(timeout=60)
             runtime.spawn("desk", "gone").run("pay").get(timeout=60)
             runtime.delete("gone").get(timeout=60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -76,6 +76,18 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
             after = f"/agents/{row['agent_id']}/conversation?after=1"
             await ask("GET", f"{agent}/conversation", after)
 
+        at = f"/agents/{rows[0]['agent_id']}/requests/{rows[0]['id']}"
+        of = f"{agent}/requests/{{request_id}}"
+        later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()
+        await ask("POST", f"{of}/assign", f"{at}/assign", to="bob")
+        await ask("POST", f"{of}/take", f"{at}/take", until=later)
+        await ask("POST", f"{of}/comment", f"{at}/comment", text="Who is that?")
+        await ask("POST", f"{of}/snooze", f"{at}/snooze", until=later)
+        found = await ask("GET", f"{of}/notes", f"{at}/notes")
+        assert (found["is_yours"], len(found["comments"])) == (True, 1)
+        assert found["snoozed_until"] is not None
+        await ask("GET", of, at)
+        await ask("GET", "/pending", "/pending?of=all")
         asked = next(row for row in rows if row["tool_name"] == "refund" and row["reply_size"] == 1)
         id, request = asked["agent_id"], asked["id"]
         about = f"/agents/{id}"

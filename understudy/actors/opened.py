@@ -8,6 +8,7 @@ from abc import abstractmethod
 from typing import Self
 
 from understudy._base import forks
+from understudy.actors.presence import Presence
 from understudy.actors.reads.store_views import StoreViews
 from understudy.errors import ForkedRuntime, UsageError
 from understudy.loop_actors.future import refuse_closed, refuse_on_its_loop
@@ -35,6 +36,8 @@ class Opened(StoreViews):
         self._loop: asyncio.AbstractEventLoop | None = None
         """Set while it is open."""
         self._forks = forks.count
+        self.presence: Presence = Presence()
+        """Who looks at which request now, as far as pages of this process know and are told."""
 
     # -------------------------------------------------------- in a thread of its own
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from understudy._base import security_log
-from understudy._base.authors import checked_author
+from understudy._base.authors import By, checked_author
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
@@ -47,6 +47,7 @@ from understudy.actors.agent.services import (
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef, of_login
+from understudy.actors.beside_requests import BesideRequests, checked_comment
 from understudy.actors.budgets import BudgetDesk, BudgetUse, budgets_of_rules
 from understudy.actors.freezing import Freezing
 from understudy.actors.notifying import NotifyHost, Notifying, checked_notify
@@ -61,7 +62,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.agent.rule_checks import check_approvals, rules_that_match_nothing
 from understudy.approvals import Approval, Caller
-from understudy.errors import UsageError, WouldDeadlock
+from understudy.errors import PeopleUnavailable, UsageError, WouldDeadlock
 from understudy.interrupts import DOUBT_ENDS, Decision
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
@@ -74,7 +75,9 @@ from understudy.outcomes import Outcome
 from understudy.run.account import BudgetKeeper
 from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
+from understudy.state.agent_state import AgentState
 from understudy.state.plans import Missed, Overlap, Schedule
+from understudy.state.request_notes import RequestNotes
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
@@ -369,6 +372,7 @@ class Runtime(Opened):
             factory=factory,
             runs=runs,
             budgets=self._budgets,
+            presence=self.presence,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
@@ -705,6 +709,136 @@ class Runtime(Opened):
         if self._budgets is None:
             raise UsageError("this runtime has no budgets: give Runtime(budgets=[...])")
         return BudgetDesk(self._agent_host.services, self._budgets)
+
+    def take(
+        self,
+        id: str,
+        request_id: str,
+        *,
+        until: datetime | None = None,
+        release: bool = False,
+        by: str,
+    ) -> Future[RequestNotes]:
+        """Say that somebody looks after a request until a time. It refuses nobody's decision.
+
+        Somebody else may take it over: `RequestNotes.claim.over` says from whom. It ends by its
+        time, when the request is answered, or when it is released.
+
+        Args:
+            id: of the agent.
+            request_id: of its request.
+            until: until when, with a time zone; by default for an hour, and for 30 days at most.
+            release: end it. Nothing happens where this person does not have it.
+            by: who takes it.
+
+        Returns:
+            The future of what is written beside the request then.
+
+        Raises:
+            UsageError: for a wrong argument. By the future: for a time that is over or too late, or
+                where the request has 500 notes already.
+            UnknownAgent: by the future, if there is no such agent.
+            DecisionError: by the future, if the request does not wait for a person.
+
+        """
+        checked_flag(release, what="take(release=...)")
+        if release and until is not None:
+            raise UsageError("take(release=True) ends it at once: leave `until` out")
+        who = self._author("take", id, request_id, by)
+        return self._call(lambda: self._desk.take(id, request_id, until, release, who))
+
+    def comment(self, id: str, request_id: str, text: str, *, by: str) -> Future[RequestNotes]:
+        """Write something beside a request, for others who look at it. No agent learns of it.
+
+        Args:
+            id: of the agent.
+            request_id: of its request. It may be decided by now.
+            text: at most 4,000 characters.
+            by: who writes it.
+
+        Returns, Raises:
+            As `take`.
+
+        """
+        said = checked_comment(text)
+        who = self._author("comment", id, request_id, by)
+        return self._call(lambda: self._desk.comment(id, request_id, said, who))
+
+    def snooze(
+        self, id: str, request_id: str, *, until: datetime | None, by: str
+    ) -> Future[RequestNotes]:
+        """Leave a request out of the lists of one person until a time: `pending(viewer=...)`.
+
+        Others see it. It comes back at its time, or when it expires within the hour.
+
+        Args:
+            id: of the agent.
+            request_id: of its request.
+            until: until when, with a time zone, within 30 days; None: show it again.
+            by: who does not want to see it.
+
+        Returns, Raises:
+            As `take`.
+
+        """
+        who = self._author("snooze", id, request_id, by)
+        return self._call(lambda: self._desk.snooze(id, request_id, until, who))
+
+    def assign(
+        self,
+        id: str,
+        request_id: str,
+        *,
+        to: str | tuple[str, str] | Caller | None,
+        by: str,
+    ) -> Future[RequestNotes]:
+        """Say who is to look after a request. Anybody else may decide it all the same.
+
+        Args:
+            id: of the agent.
+            request_id: of its request.
+            to: the name of a login; or issuer and subject of an identity provider; None: nobody.
+            by: who says it.
+
+        Returns, Raises:
+            As `take`. Where `people` is given, the future raises `UsageError` for somebody whom it
+            does not know, and `PeopleUnavailable` where it does not answer.
+
+        """
+        who = self._author("assign", id, request_id, by)
+        party = None if to is None else checked_party(to, what="assign(to=...)")
+        if party is not None and not party.issuer:
+            checked_author(party.name, what="assign(to=...)")
+
+        async def assigned() -> RequestNotes:
+            if party is not None and self.people is not None:
+                voter = await self.people.voter(party)
+                if voter.why_unknown:
+                    raise PeopleUnavailable(f"assign(to=...): {voter.why_unknown}. Try again later")
+                if not voter.person:
+                    raise UsageError(f"assign(to=...): `people` knows nobody by {party.name!r}")
+            return await self._desk.assign(id, request_id, party, who)
+
+        return self._call(assigned)
+
+    def _author(self, verb: str, id: str, request_id: str, by: str) -> By:
+        """Who writes beside a request."""
+        checked_id(id)
+        checked_text(request_id, what=f"{verb}(request_id)")
+        if by is None:
+            raise UsageError(f"{verb}(by=...) must be the name of a person, got None")
+        name = checked_author(by, what=f"{verb}(by=...)")
+        caller = self._caller_of(name)
+        assert caller is not None, "it has a name"
+        return caller.login or caller.name
+
+    @property
+    def _desk(self) -> BesideRequests:
+        async def state_of(id: str) -> AgentState:
+            return await self.get(id).state()
+
+        store = self._agent_host.services.store
+        return BesideRequests(store, self._clock, self.presence, state_of)
 
     def delegate(
         self,

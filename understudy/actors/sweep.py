@@ -26,6 +26,8 @@ AT_ONCE = 32
 """The most agents that run at a time because of a sweep, until each makes progress."""
 DUES_SECONDS = 30.0
 """Seconds between two reads of the store's index of dues where there is no sweep."""
+NOTES_SECONDS = 600.0
+"""Seconds between two looks for notes beside requests that have ended."""
 LONGEST_BACKOFF = 3600.0
 MOST_PAUSE = 0.2
 """The most seconds that a host waits, by chance, before it continues runs of a dead host."""
@@ -63,6 +65,9 @@ class Sweep:
         self._tries: dict[str, tuple[int, float]] = {}
         """How often in a row an agent was found, and when it is tried again, by agent id."""
 
+        self._notes_at = 0.0
+        """When it looks next for notes beside requests that have ended."""
+
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
         self._lookout.begin()
@@ -91,6 +96,10 @@ class Sweep:
             await services.store.trim_feed(before, self._feed.events)
         # The keys of calls that were done so long ago that they count no longer.
         await services.store.delete_old_keys(services.clock.now())
+        # What is written beside requests goes 30 days after them: a look now and then is enough.
+        if services.loop.time() >= self._notes_at:
+            self._notes_at = services.loop.time() + NOTES_SECONDS
+            await services.store.sweep_notes(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
         """Continue the runs that have no owner, of agents whose definition is known here.

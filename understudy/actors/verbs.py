@@ -123,6 +123,7 @@ _PROGRAM = _without("api", "cli", "mcp", "ag_ui")
 _DECIDES = dict.fromkeys(("api", "cli", "mcp"), "`decide` is enough where nobody waits for the run")
 _WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as of `api`")
 _TRUST = _without("mcp", "ag_ui", row="the store has it for all hosts")
+_BESIDE = _without("mcp", "ag_ui", row="it is written beside the request, and no agent is asked")
 _SIGNED = "each of the decisions has its own `by`"
 _OWN = "the program itself does it: no person can ask for it from outside"
 _HOLDER = "who has the token answers: nobody is logged in, and the program may say who it is"
@@ -176,6 +177,11 @@ _TABLE = (
     Verb("schedules.remove", "act", m.ChangePlans, **_PLAN),
     Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
     Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
+    Verb("take", "decide", None, _BESIDE, said="it is yours for now"),
+    Verb("comment", "decide", None, _BESIDE, said="the comment is written"),
+    Verb("snooze", "decide", None, _BESIDE, said="you do not see it until then"),
+    Verb("assign", "decide", None, _BESIDE, said="it is assigned"),
+    Verb("notes", "read", None, _BESIDE),
     Verb("delegate", "decide", None, _TRUST, said="it is delegated"),
     Verb("end_delegation", "decide", None, _TRUST, said="the delegation has ended"),
     *(Verb(name, "read", None, _TRUST) for name in ("delegations", "administration")),

@@ -32,6 +32,12 @@ def _cookie(url: str) -> dict[str, str]:
     return {"Cookie": cookie, "Origin": f"{place.scheme}://{place.netloc}"}
 
 
+def request_path(agent_id: str, request_id: str, below: str = "") -> str:
+    """The path of a request of an agent."""
+    marked = f"~{request_id}" if request_id[:1] in ("~", ".") else request_id
+    return agent_path(agent_id, f"/requests/{quote(marked, safe='')}{below}")
+
+
 def agent_path(id: str, below: str = "") -> str:
     """The path of an agent. A server takes `..` for the folder above, so such ids are marked."""
     return f"/agents/{quote(f'~{id}' if id[:1] in ('~', '.') else id, safe='')}{below}"
@@ -70,9 +76,17 @@ class Api:
         asked = f"?{urlencode(given)}" if given else ""
         return self._answer(self._connection.call("GET", f"/api{path}{asked}"))
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Do something."""
-        return self._do("POST", path, {k: v for k, v in body.items() if v is not None})
+    def post(self, path: str, body: Mapping[str, Any], *, whole: bool = False) -> Any:
+        """Do something.
+
+        Args:
+            path: below `/api`.
+            body: what is sent, without what is None.
+            whole: also what is None.
+
+        """
+        given = {key: value for key, value in body.items() if whole or value is not None}
+        return self._do("POST", path, given)
 
     def delete(self, path: str, body: Mapping[str, Any]) -> Any:
         """Delete something."""

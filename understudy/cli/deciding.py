@@ -243,7 +243,7 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
     agent, _, prefix = given.rpartition("/")
     if not prefix:
         refuse(USAGE, "give the id of a request; `understudy pending` lists them")
-    waiting = list(every_row(ApiSource(api).pending, None))
+    waiting = list(every_row(ApiSource(api).pending, None, of="all"))
     fitting = [
         row
         for row in waiting

@@ -154,6 +154,10 @@ def pending(
     tool: ToolOption = None,
     agent: AgentOption = None,
     kind: KindOption = None,
+    of: Annotated[
+        str | None,
+        typer.Option("--of", help="`mine`, of `nobody`, or `all`: also what you have snoozed."),
+    ] = None,
     order: OrderOption = "oldest",
     limit: LimitOption = None,
     *,
@@ -195,13 +199,22 @@ def pending(
     _say_more(found, limit)
 
 
+def _whose(notes: dict[str, Any]) -> str:
+    """Who looks after a request, or is to; empty where nobody does."""
+    claim, assignment = notes["claim"], notes["assignment"]
+    if claim is not None:
+        return f"{claim['name']} has it"
+    return "" if assignment is None else f"for {assignment['name']}"
+
+
 def _what(row: dict[str, Any]) -> str:
-    """What a request is about; first which votes are missing, if it waits for votes."""
+    """What a request is about; first who has it, and which votes are missing."""
     about = row.get("title") or summary(row)
     if row["approved_at"]:
         return f"(agreed, starts at {row['approved_at']}) {about}"
-    missing = row["missing"]
-    return f"({missing} is missing) {about}" if missing else str(about)
+    missing, whose = row["missing"], _whose(row["notes"])
+    text = f"({missing} is missing) {about}" if missing else str(about)
+    return f"({whose}) {text}" if whose else text
 
 
 def _say_more(found: Listed, limit: int | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from understudy.cli.api import Api, agent_path
+from understudy.cli.api import Api, agent_path, request_path
 from understudy.cli.exits import ApiProblem
 
 POLL = 0.3
@@ -48,6 +48,8 @@ class Source(ABC):
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
+    def notes(self, agent_id: str, request_id: str) -> dict[str, Any]: ...
     @abstractmethod
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
@@ -163,6 +165,10 @@ class ApiSource(Source):
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/pending", after=after, limit=limit, **filters)
         return Found(data["requests"], data["next"])
+
+    def notes(self, agent_id: str, request_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get(request_path(agent_id, request_id, "/notes"))
+        return found
 
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/doubts", after=after, limit=limit, **filters)

@@ -10,6 +10,7 @@ from understudy._base.points_in_time import time_text
 from understudy._base.usd import usd_text
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
+from understudy.cli.exits import USAGE, refuse
 from understudy.cli.sources import Found, Source
 from understudy.journal.spending import CounterSums
 from understudy.state.agent_state import AgentState
@@ -34,7 +35,16 @@ class StoreSource(Source):
         page = self._observer.agents(after=after, limit=limit, **filters).get()
         return Found([info.to_dict() for info in page], page.after)
 
+    def notes(self, agent_id: str, request_id: str) -> dict[str, Any]:
+        found = self._observer.notes(agent_id, request_id).get()
+        comments = [each.to_dict() for each in found.comments]
+        return {**found.to_dict(), "comments": comments, "looking": []}
+
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        of = filters.pop("of", None)
+        if of == "mine":
+            refuse(USAGE, "a store does not know who you are: ask a server, by --url")
+        filters |= {"unassigned": True} if of == "nobody" else {}
         page = self._observer.pending(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
 

@@ -24,6 +24,7 @@ from understudy.actors import (
 )
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.hosts.recovery import Progress
+from understudy.actors.presence import Presence
 from understudy.actors.reads.feed import Start
 from understudy.actors.reads.listing import Listing, checked_limit
 from understudy.actors.runtime import RuntimeOptions
@@ -130,6 +131,8 @@ class Cluster(_RuntimeCalls):
         context: Iterable[ContextCodec] = (),
         **options: Unpack[RuntimeOptions],
     ) -> None:
+        self.presence: Presence = Presence()
+        """Who looks at which request, of the pages that this process serves for the cluster."""
         pools = checked_pools(hosts, count)
         for pool in pools:
             _check_options({**options, **pool.options})

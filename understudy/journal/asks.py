@@ -197,6 +197,8 @@ class StoredAsk:
     """Why its row cannot be read: then it holds nothing to rely on."""
     times: tuple[object, object] | None = None
     """`asked_at` and `expires_at` as a damaged row has them; None for a row that can be read."""
+    noted: bool = False
+    """Whether there may be notes beside it."""
 
     def requested(self) -> Requested:
         """The request to a person, with the size of its reply.

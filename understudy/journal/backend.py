@@ -34,7 +34,9 @@ from understudy.journal.lists import (
 )
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, Outbox, StoredNotice
+from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -46,7 +48,16 @@ if TYPE_CHECKING:
 PAGE = 500
 """Agents that one query of the index returns at most."""
 Kept = Literal[
-    "checkpoints", "feed", "files", "keys", "messages", "notices", "search", "spending", "trust"
+    "checkpoints",
+    "feed",
+    "files",
+    "keys",
+    "messages",
+    "notes",
+    "notices",
+    "search",
+    "spending",
+    "trust",
 ]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
@@ -580,6 +591,39 @@ class Backend(ABC):
     def counters(self, budgets: Collection[str] | None) -> Sequence[CounterSums]:
         """The reader's: as `Spending.counters`, of what is committed."""
         self._refuse("spending")
+
+    # ------------------------------------------------------------------- "notes"
+    # What people write beside requests: see `state.request_notes`. `compact` keeps all; `delete`
+    # deletes those of the agent. `list_asks` says by `StoredAsk.noted` which requests may have
+    # some, and leaves out what `AskQuery.notes` does not want.
+
+    def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
+        """The writer's: keep a note, once by its id; False if there is no such agent.
+
+        Of a database that hosts share it is the reader's, and commits by itself, as `add_trust`.
+        """
+        self._refuse("notes")
+
+    def notes(self, requests: Collection[tuple[str, str]], *, texts: bool) -> list[StoredNote]:
+        """The reader's: the notes beside these requests, each by agent and id; oldest first.
+
+        Args:
+            requests: which.
+            texts: whether comments are wanted; else each is told of without its note.
+
+        """
+        self._refuse("notes")
+
+    def has_notes(self) -> bool:
+        """The reader's: whether there are any."""
+        return False
+
+    def sweep_notes(self, now: datetime) -> None:
+        """As `add_note`: mark those of requests that are not asked any more, and delete old ones.
+
+        A note goes `KEPT_NOTES` after it was marked.
+        """
+        self._refuse("notes")
 
     def _refuse(self, what: Kept) -> NoReturn:
         raise UsageError(f"{self!r} keeps no {what}: {what!r} is not in its `keeps`")

@@ -13,6 +13,8 @@ from typing import Any
 
 from understudy.journal.shared import Hint
 
+BESIDE = "beside"
+"""The kind of hints of who looks at requests, and what is written beside them. In chunks, too."""
 CHUNKED = frozenset({"follow", "follow_feed", "live"})
 """The kinds of hints that come in chunks: whom a host follows; that it follows the feed;
 what happened."""

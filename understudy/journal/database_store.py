@@ -24,6 +24,7 @@ from understudy.journal.store import Store, hashes_of
 from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
+from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from understudy.journal.notices import Outbox
 
 T = TypeVar("T")
+
 
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
@@ -218,6 +220,24 @@ class DatabaseStore(DatabaseThreads, Store):
         if await self.read(partial(self.backend.has_old_keys, before)):
             await self.change(partial(self.backend.delete_old_keys, before))
 
+    async def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
+        if "notes" not in self.keeps:
+            return await super().add_note(agent_id, request_id, note)
+        return await self._beside(partial(self.backend.add_note, agent_id, request_id, note))
+
+    async def sweep_notes(self, now: datetime) -> None:
+        # Nothing is written where there are none.
+        if "notes" in self.keeps and await self.read(self.backend.has_notes):
+            await self._beside(partial(self.backend.sweep_notes, now))
+
+    async def _beside(self, function: Callable[[], T]) -> T:
+        """Change something beside the records.
+
+        Where hosts share the database, never in a transaction of records: who is suspended in one
+        would keep the others from adding what they have to add, such as that a host must stop.
+        """
+        return await (self.read(function) if self._sharing is not None else self.change(function))
+
     # ------------------------------------------------------------------- the log of trust
 
     @property
@@ -232,10 +252,7 @@ class DatabaseStore(DatabaseThreads, Store):
     async def add_trust(self, fact: TrustFact) -> bool:
         if "trust" not in self.keeps:
             return await super().add_trust(fact)
-        add = partial(self.backend.add_trust, fact)
-        # Where hosts share the database, never in a transaction of records: who is suspended in one
-        # would keep the others from adding what they have to add, such as that a host must stop.
-        is_added = await (self.read(add) if self._sharing is not None else self.change(add))
+        is_added = await self._beside(partial(self.backend.add_trust, fact))
         if is_added:
             self._trust_added = max(self._trust_added, fact.number)
         return is_added

@@ -16,6 +16,8 @@ from understudy.errors import StoreDamaged
 from understudy.journal.asks import AskKind, StoredAsk
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import NO_TIME, time_number, time_of
+from understudy.journal.notes import NotesQuery
+from understudy.journal.notes_sql import notes_where
 from understudy.state.run_state import Notices
 
 AskOrder = Literal["oldest", "expiring"]
@@ -57,6 +59,8 @@ class AskQuery(NamedTuple):
     """The name of the definition of the agent that asks."""
     order: AskOrder = "oldest"
     kind: AskKind = "request"
+    notes: NotesQuery | None = None
+    """What is written beside them; None: whatever it is."""
     request_kind: str | None = None
     """Of requests to persons: such as `approval`."""
     until: datetime | None = None
@@ -221,6 +225,9 @@ def asks_found_by(query: AskQuery) -> tuple[str, list[Any]]:
         found = " OR ".join(f"{text} LIKE %s ESCAPE {_ESCAPE}" for text in texts)
         where.append(f"({found} OR {_IS_REQUEST.format('k')})")
         values += [like] * len(texts) + _request_values(word)
+    for condition, more in notes_where(query.notes):
+        where.append(condition)
+        values += more
     return " AND ".join(where), values
 
 
@@ -237,7 +244,7 @@ _ESCAPE = r"'\'"
 
 def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
     """The ask of a database's row. One that cannot be what a store has written has its `damage`."""
-    no, agent_id, agent, kind, tool, asked, expires, *told, version, payload = row
+    no, agent_id, agent, kind, tool, asked, expires, *told, version, payload, noted = row
     reminders, escalations = told
     asked_at, expires_at = time_of(asked), None if expires == NEVER else time_of(expires)
     texts, numbers = (agent_id, agent, tool), (no, reminders, escalations, version)
@@ -265,6 +272,7 @@ def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
         asked=EncodedRecord("requested" if kind == "request" else kind, version, payload),
         damage=damage,
         times=None if damage is None else (asked, expires),
+        noted=bool(noted),
     )
 
 

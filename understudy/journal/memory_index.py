@@ -153,8 +153,20 @@ class MemoryIndex:
             ):
                 yield agent
 
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """As `Backend.list_asks`."""
+    def list_asks(
+        self,
+        query: AskQuery,
+        after: AskKey | None,
+        limit: int,
+        wants: Callable[[StoredAsk], bool] | None = None,
+    ) -> list[StoredAsk]:
+        """As `Backend.list_asks`.
+
+        Args:
+            query, after, limit: as there.
+            wants: whether an ask that fits is listed all the same.
+
+        """
         keys = self._orders[query.order]
         start = 0 if after is None else bisect_right(keys, after)
         found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
@@ -165,14 +177,17 @@ class MemoryIndex:
             and query.agent in (None, ask.agent)
             and query.tool in (None, ask.tool)
             and _is_found(query, ask)
+            and (wants is None or wants(ask))
         )
         return list(itertools.islice(wanted, limit))
 
-    def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
+    def find_place(
+        self, query: AskQuery, of: AskedAt, wants: Callable[[StoredAsk], bool] | None = None
+    ) -> AskPlace:
         """As `Backend.find_place`."""
         rows = self._asks.get(of.agent_id, {})
         number = next((a.no for id, a in rows.items() if request_of(id) == of.request_id), 0)
-        key, found = (of.time, number), self.list_asks(query, None, sys.maxsize)
+        key, found = (of.time, number), self.list_asks(query, None, sys.maxsize, wants)
         before = [each for each in found if _key(each, query.order) < key]
         behind = (each for each in found if _key(each, query.order) > key)
 
@@ -186,10 +201,15 @@ class MemoryIndex:
             None if following is None else ids(following),
         )
 
-    def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
+    def count_asks(
+        self,
+        query: AskQuery,
+        times: Sequence[datetime],
+        wants: Callable[[StoredAsk], bool] | None = None,
+    ) -> list[AskGroup]:
         """As `Backend.count_asks`."""
         counts = Counter[tuple[str, str, str, int]]()
-        for ask in self.list_asks(query, None, sys.maxsize):
+        for ask in self.list_asks(query, None, sys.maxsize, wants):
             kind, _ = request_words(ask.requested().request)
             until = ask.expires_at
             time = len(times) if until is None else bisect_left(times, until)

@@ -30,6 +30,7 @@ from understudy.journal.lists import (
 )
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, StoredNotice
 from understudy.state.trust_log import TrustFact
 
@@ -218,6 +219,14 @@ class StoreReads(ABC):
         """As `Backend.trust_after`."""
         return ()
 
+    # ------------------------------------------------------------------- beside requests
+
+    async def notes(
+        self, requests: Collection[tuple[str, str]], *, texts: bool
+    ) -> Sequence[StoredNote]:
+        """As `Backend.notes`; none where none are kept."""
+        return ()
+
     # ------------------------------------------------------------------- what is spent
 
     async def stored_counters(self) -> Sequence[CounterSums]:
@@ -363,6 +372,13 @@ class DatabaseReads(StoreReads):
 
     async def trust_after(self, number: int) -> Sequence[TrustFact]:
         return await self.read(partial(self.backend.trust_after, number))
+
+    async def notes(
+        self, requests: Collection[tuple[str, str]], *, texts: bool
+    ) -> Sequence[StoredNote]:
+        if "notes" not in self.keeps:
+            return ()
+        return await self.read(partial(self.backend.notes, requests, texts=texts))
 
     async def stored_counters(self) -> Sequence[CounterSums]:
         if "spending" not in self.keeps:

@@ -36,13 +36,13 @@ class Hint(NamedTuple):
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
     `left`: a host has closed, and there are runs without an owner. `trust`: the log of trust has
     another fact.
-    `follow`, `follow_feed`, `live`: see `journal.chunks`."""
+    `follow`, `follow_feed`, `live`, `beside`: see `journal.chunks`."""
     number: int = 0
     """For `taken` and `given` the new epoch; for `look` the call that has its reply, 0 for calls of
     an agent that is released or deleted; for a chunk the host that says it; for `trust`
     the number of the fact."""
     agent_id: str = ""
-    """The id of an agent; for `follow`, `follow_feed` and `live` a chunk of the content."""
+    """The id of an agent; for the kinds of `journal.chunks` a chunk of the content."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.number} {self.agent_id}"

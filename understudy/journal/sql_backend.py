@@ -51,6 +51,7 @@ from understudy.journal.lists import (
     request_of,
 )
 from understudy.journal.loaded import NEWEST
+from understudy.journal.notes_sql import NOTED
 from understudy.journal.notices import (
     ASK_OF,
     NoticeState,
@@ -120,10 +121,10 @@ DUE = """
     AND a.due IS NOT NULL AND a.due <= %s AND (a.due, a.agent_id) > (%s, %s)
 ORDER BY a.due, a.agent_id LIMIT %s"""
 # SQLite takes the tables of a CROSS JOIN in this order.
-_ASKS = """
+_ASKS = f"""
 SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
-    k.escalations, k.version, k.payload
-FROM asks k CROSS JOIN agents a WHERE a.key = k.agent AND NOT a.deleted AND """
+    k.escalations, k.version, k.payload, {NOTED}
+FROM asks k CROSS JOIN agents a WHERE a.key = k.agent AND NOT a.deleted AND """  # noqa: S608 - of a constant
 _ADD_DELETION_TO_FEED = """
 INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
 SELECT agent_id, definition, 0, %s::int8, %s::text, 1, %s::bytea FROM agents WHERE agent_id = %s"""
@@ -275,18 +276,18 @@ class SqlBackend(Backend):
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         where = self.records_where.format(after="%s")
         found = f"SELECT 1 FROM {where} AND {self.has_bytes}"  # noqa: S608 - of constants
-        among = _among(found, [agent_id, 0, text.encode()], "r.kind", kinds)
-        queries = ((f"{query} LIMIT 1", values) for query, values in among)
+        parts = among(found, [agent_id, 0, text.encode()], "r.kind", kinds)
+        queries = ((f"{query} LIMIT 1", values) for query, values in parts)
         return self._look_at(agent_id, lambda *found: any(found), *queries)
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
         wanted = None if hashes is None else [bytes.fromhex(hash) for hash in hashes]
-        queries = _among(_BLOBS, [agent_id], "b.hash", wanted)
+        queries = among(_BLOBS, [agent_id], "b.hash", wanted)
         return self._look_at(agent_id, _blobs, *queries)
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
         wanted = None if message_ids is None else [id for id in message_ids if self._can_keep(id)]
-        queries = _among(_MESSAGE_RUNS, [agent_id], "m.message_id", wanted)
+        queries = among(_MESSAGE_RUNS, [agent_id], "m.message_id", wanted)
         return self._look_at(agent_id, lambda *rows: dict(_joined(rows)), *queries)
 
     # ------------------------------------------------------------------- many agents
@@ -304,7 +305,7 @@ class SqlBackend(Backend):
 
     def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
         ids = [id for id in agent_ids if self._can_keep(id)]
-        return self._look(_listed, *_among(self.agents_where, [], "a.agent_id", ids), is_list=True)
+        return self._look(_listed, *among(self.agents_where, [], "a.agent_id", ids), is_list=True)
 
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
@@ -462,7 +463,7 @@ class SqlBackend(Backend):
             self._delete_checkpoint(key)
             there = self._fetch("SELECT hash FROM blobs WHERE agent = %s", [key])
             gone = [hash for (hash,) in there if hash not in kept]
-            for query in _among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
+            for query in among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
                 self._fetch(*query)
 
     def note_deletion(self, agent_id: str, at: datetime, by: str | None) -> None:
@@ -481,7 +482,7 @@ class SqlBackend(Backend):
     def _forget(self, key: int) -> None:
         """Delete what is kept of an agent beside its row."""
         self._fetch(self.delete_records, {"key": key, "below": NEWEST})
-        for table in ("asks", "blobs", "message_runs"):
+        for table in ("asks", "blobs", "message_runs", "request_notes"):
             self._fetch(f"DELETE FROM {table} WHERE agent = %s", [key])  # noqa: S608
         self._delete_checkpoint(key)
 
@@ -509,7 +510,7 @@ def sqlite_query(query: str) -> str:
     return re.sub(r"%\((\w+)\)s", r":\1", re.sub(r"::\w+", "", query)).replace("%s", "?")
 
 
-def _among(
+def among(
     query: str, values: Sequence[Any], column: str, wanted: Collection[Any] | None
 ) -> list[Query]:
     """A statement for the rows with one of these values in a column, in parts; None = any."""

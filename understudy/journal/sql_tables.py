@@ -113,6 +113,25 @@ TABLES_OF_AGENTS = (
         PRIMARY KEY (hash, place),
         UNIQUE (agent, incarnation, call_key)
     )""",
+    # What people write beside requests. The newest row of a `slot` holds, until `until`; `person`
+    # is whom the request belongs to by it, or who has snoozed it. `ended_at` is null while the
+    # request is open.
+    """CREATE TABLE request_notes (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent bigint NOT NULL,
+        incarnation bigint NOT NULL,
+        id text NOT NULL UNIQUE,
+        request text COLLATE "C" NOT NULL,
+        kind text NOT NULL,
+        slot text COLLATE "C" NOT NULL,
+        person text COLLATE "C" NOT NULL,
+        until bigint NOT NULL,
+        at bigint NOT NULL,
+        ended_at bigint,
+        payload bytea NOT NULL
+    )""",
+    "CREATE INDEX request_notes_by_agent ON request_notes (agent, ended_at)",
+    "CREATE INDEX request_notes_by_request ON request_notes (request)",
     # The log of trust: facts that hold for the whole store. No row is changed or deleted. `data` is
     # JSON.
     """CREATE TABLE trust (

@@ -15,6 +15,7 @@ from understudy.journal.reads import StoreReads
 from understudy.journal.shared_store import SharedStore
 from understudy.state.agent_state import hashes_in
 from understudy.state.records import Record, Snapshot
+from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import TrustFact, TrustLog
 
 if TYPE_CHECKING:
@@ -115,6 +116,19 @@ class Store(StoreReads, TrustLog):
 
     async def delete_old_keys(self, before: datetime) -> None:
         """Delete the keys of calls whose time was over before."""
+        return
+
+    async def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
+        """As `Backend.add_note`.
+
+        Raises:
+            UsageError: if no notes are kept.
+
+        """
+        raise UsageError(f"{self!r} keeps no notes beside requests: 'notes' is not in its `keeps`")
+
+    async def sweep_notes(self, now: datetime) -> None:
+        """As `Backend.sweep_notes`."""
         return
 
     async def turn_feed(self, on: bool) -> None:

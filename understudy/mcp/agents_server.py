@@ -221,6 +221,8 @@ class _Tools:
         with _tool_errors():
             page = await runtime.pending(tool=tool, agent=agent, after=after, limit=_limit(limit))
             rows = [{**each.to_dict(), **await self._standing(user, each)} for each in page]
+            for row in rows:
+                del row["notes"]  # people write them for each other: no model reads them
         return self._seen(user, {"requests": rows, "after": page.after})
 
     async def _standing(self, user: User, pending: PendingRequest) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from understudy.web.views import (
     schedules,
     search,
     timeline,
+    together,
 )
 from understudy.web.visit import Site, Visit
 
@@ -61,6 +62,8 @@ INBOX = {
     "within": "Only those that expire in so many seconds.",
     "search": "Only those with these words in the title, the tool, the definition or an id.",
     "order": "`oldest` or `expiring` first.",
+    "of": "Only `mine`: taken by the user, or assigned to them; only those of `nobody`; or `all`, "
+    "also those that the user has snoozed.",
     **PAGE,
 }
 NOTIFICATIONS = {"state": "Only `new`, `done`, `dropped` or `failed`.", **PAGE}
@@ -102,11 +105,17 @@ FEED = {
     **FOLLOW,
 }
 AGENT = "/agents/{agent_id}"
+REQUEST = f"{AGENT}/requests/{{request_id}}"
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "", agents.overview, s.Overview),
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    *(
+        Endpoint("POST", f"{REQUEST}/{name}", view, s.NotesPage, "decide", body)
+        for name, view, body in together.VERBS
+    ),
+    Endpoint("GET", f"{REQUEST}/notes", together.notes, s.NotesPage),
     Endpoint("GET", "/search", search.search, s.Found, query=SEARCH),
     Endpoint("GET", "/delegations", administration.delegations, s.Delegations),
     Endpoint("GET", "/administration", administration.administration, s.Administration),

@@ -131,6 +131,8 @@ async def take(
         raise  # the request stands as it was: it is only not for this person
     except (DecisionError, NotInterrupted, UnknownAgent) as error:
         return await _explained(visit, agent_id, given, expect, error)
+    for request_id in given:  # who looks at it is told at once, also where there is no feed
+        visit.source.presence.tell(agent_id, request_id)
     still_open = await _still_open(about, given)
     return _taken(agent_id, given, repeated=repeated, still_open=still_open)
 

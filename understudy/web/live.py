@@ -22,6 +22,8 @@ from understudy.web.visit import Visit
 
 Watch = Callable[[Visit, Hints], Awaitable[None]]
 """Gives a hint whenever something has happened, until it is cancelled."""
+Beside = Callable[[Visit, Callable[[], None]], Callable[[], None]]
+"""Has hints given while a page is open; it returns what ends that."""
 POLL = 2.0
 """Seconds between two looks at what a page shows."""
 SHORTEST = 0.3
@@ -36,7 +38,11 @@ def version(part: str) -> str:
 
 
 def live(
-    visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None = None
+    visit: Visit,
+    part: Callable[[], Awaitable[str]],
+    watch: Watch | None = None,
+    *,
+    beside: Beside | None = None,
 ) -> EventStream:
     """The stream of a page, whose part `part` renders.
 
@@ -44,6 +50,7 @@ def live(
         visit: of the page.
         part: renders what is live.
         watch: says when something has happened; by default the feed of the store does.
+        beside: gives hints of what no feed tells: what people write beside requests, and who looks.
 
     """
     seen = visit.request.headers.get("last-event-id") or visit.asked("seen") or ""
@@ -52,6 +59,7 @@ def live(
         shown = seen
         is_away = False
         watching = Watching(watch or _follow_feed, visit)
+        leave = None if beside is None else beside(visit, watching.hint)
         try:
             while True:
                 try:
@@ -77,6 +85,8 @@ def live(
                 await asyncio.sleep(SHORTEST)
                 await watching.wait(POLL, SLOWEST)
         finally:
+            if leave is not None:
+                leave()
             await watching.end()
 
     return stream(visit, events())
@@ -114,6 +124,10 @@ class Watching:
         """
         assert self._task is not None, "it is begun"
         self._seen = await self._hints.wait(poll if self._task.done() else slowest, self._seen)
+
+    def hint(self) -> None:
+        """Something has happened that the watch does not tell of. Called on the loop."""
+        self._hints.give()
 
     async def end(self) -> None:
         """Watch no more."""

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from understudy.actors.verbs import Right
 from understudy.login.problems import Problem
 from understudy.web import actions
+from understudy.web.decide import told
 from understudy.web.forms import bulk
 from understudy.web.forms.request import decide_by_form, request_values
 from understudy.web.live import live, version
@@ -33,9 +34,10 @@ from understudy.web.views import (
     schedules,
     search,
     timeline,
+    together,
 )
 from understudy.web.views.queue import queue_of
-from understudy.web.visit import Site, Visit, escaped_id, link_to
+from understudy.web.visit import TYPED, Site, Visit, escaped_id, link_to
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]
 AGENT = "/agents/{agent_id}"
@@ -122,6 +124,8 @@ def page_routes(site: Site) -> list[BaseRoute]:
     request_path = f"{AGENT}/requests/{{request_id}}"
     return [
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
+        Route(f"{request_path}/beside/{{verb}}", _answered(site, write_beside), methods=["POST"]),
+        Route(f"{request_path}/told", _answered(site, told_of), methods=["GET"]),
         Route("/bulk", _answered(site, bulk.bulk_of_queue), methods=["GET"]),
         Route(SEARCH.path, _answered(site, find), methods=["GET"]),
         Route(f"{AGENT}/found", _answered(site, search.to_row), methods=["GET"]),
@@ -175,7 +179,8 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             return render(visit, f"parts/{page.name}.html", data=data)
 
         watch = conversation.follow if page.name == "conversation" else None
-        return live(visit, part, watch)
+        beside = together.watched if page.name in ("inbox", "request") else None
+        return live(visit, part, watch, beside=beside)
 
     return stream
 
@@ -225,6 +230,18 @@ async def do(visit: Visit) -> Response:
     elif form.get("back") in ("doubts", "reviews"):  # the form of a row of that list
         target = visit.link(f"/{form.get('back')}")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def write_beside(visit: Visit) -> Response:
+    """What a person writes beside a request; then its page, which says it."""
+    await together.by_form(visit)
+    return RedirectResponse(visit.request_link(visit.agent_id, visit.request_id), 303)
+
+
+async def told_of(visit: Visit) -> Response:
+    """What became of a request, in a sentence: for a list that stays as it is for a while."""
+    data: dict[str, Any] = visit.redacted(await asks.request_page(visit))
+    return JSONResponse({"told": None if data["story"] is None else told(data["story"])})
 
 
 async def administer(visit: Visit) -> Response:
@@ -315,6 +332,7 @@ async def problem_page(
         story=story,
         page=None,
         back=_page_of(request.url.path) if request.method == "POST" else None,
+        typed=together.typed_texts(request.scope.get(TYPED)),
         again=AGAIN if request.method == "GET" and problem.status in (503, 504) else None,
     )
     return HTMLResponse(text, problem.status, headers)
@@ -322,4 +340,4 @@ async def problem_page(
 
 def _page_of(path: str) -> str:
     """The path of the page that a form is on, by the path that the form is sent to."""
-    return re.sub(r"/(do/\w+|raise|retry|freeze|thaw|cancel)$", "", path)
+    return re.sub(r"/(do/\w+|beside/\w+|raise|retry|freeze|thaw|cancel)$", "", path)

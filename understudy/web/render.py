@@ -22,6 +22,7 @@ from understudy.interrupts import decision_word
 from understudy.web.decide import told
 from understudy.web.marks import hexed, marked, plainly
 from understudy.web.views.queue import WITHIN
+from understudy.web.views.together import TIMES
 
 TEMPLATES = Path(__file__).with_name("templates")
 ITEMS = 50
@@ -54,7 +55,13 @@ def _templates() -> Environment:
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several
-    environment.globals.update(groups=groups, query_with=query_with, query_without=query_without)
+    environment.globals.update(
+        groups=groups,
+        query_with=query_with,
+        query_without=query_without,
+        query_for=query_for,
+        times_beside=[each[:2] for each in TIMES],
+    )
     environment.globals.update(inbox_query=inbox_query, within_words=WITHIN)
     return environment
 
@@ -301,6 +308,12 @@ def urgency(value: Any, now: datetime) -> str:
 def query_with(query: Mapping[str, str], name: str, value: str) -> str:
     """A query with another value."""
     return urlencode({**query, name: value})
+
+
+def query_for(query: Mapping[str, str], of: str) -> str:
+    """The query of the first page of the requests of these persons; empty for the usual ones."""
+    others = {key: value for key, value in query.items() if key not in ("after", "of", "said")}
+    return urlencode({**others, **({"of": of} if of else {})})
 
 
 def query_without(query: Mapping[str, str], name: str) -> str:

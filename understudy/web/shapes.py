@@ -57,6 +57,7 @@ class Filters(TypedDict):
     within: NotRequired[int | None]
     search: NotRequired[str | None]
     order: NotRequired[str]
+    of: NotRequired[str | None]
     status: NotRequired[str | None]
     prefix: NotRequired[str | None]
 
@@ -165,6 +166,64 @@ class StandingShape(TypedDict):
     may_break_glass: bool
 
 
+class PersonShape(TypedDict):
+    """A person by name, and by issuer and subject of an identity provider where that is known."""
+
+    name: str
+    issuer: str
+    subject: str
+
+
+@exactly
+class ClaimShape(PersonShape):
+    """Who looks after a request, until when, and from whom they have taken it over."""
+
+    at: Time
+    until: Time
+    over: PersonShape | None
+
+
+@exactly
+class AssignmentShape(PersonShape):
+    """Who is to look after a request, and who says so."""
+
+    by: PersonShape
+    at: Time
+
+
+@exactly
+class CommentShape(PersonShape):
+    """What somebody has written beside a request."""
+
+    at: Time
+    text: str
+
+
+@exactly
+class NotesShape(TypedDict):
+    """What people have written beside a request, as the user sees it.
+
+    `is_yours` and `was_yours`: the user has taken it, or somebody has taken it over from them.
+    `is_for_you`: it is assigned to them.
+    """
+
+    claim: ClaimShape | None
+    assignment: AssignmentShape | None
+    comment_count: int
+    snoozed_until: Time | None
+    is_yours: bool
+    was_yours: bool
+    is_for_you: bool
+
+
+@exactly
+class NotesPage(NotesShape):
+    """What is written beside a request, with the comments, and who looks at its page now."""
+
+    comments: list[CommentShape]
+    looking: list[str]
+
+
 @exactly
 class InboxRow(RequestShape, StandingShape):
     """A request of the list, with what the store knows of it.
@@ -195,6 +254,7 @@ class InboxRow(RequestShape, StandingShape):
     votes: list[VoteShape]
     missing: str
     approved_at: Time | None
+    notes: NotesShape
 
 
 @exactly
@@ -706,6 +766,7 @@ class RequestPage(StandingShape):
     votes: list[VoteShape]
     missing: str
     approved_at: Time | None
+    notes: NotesPage
 
 
 @exactly

@@ -41,6 +41,8 @@ from understudy.trust.freezes import Freeze
 
 T = TypeVar("T")
 
+TYPED = "understudy.typed"
+"""Where the scope of a request has the form that was sent."""
 MAX_FIELDS = 20_000
 SECONDS = 20.0
 """Seconds that an agent may take to answer."""
@@ -266,7 +268,9 @@ class Visit:
             pairs = await asyncio.to_thread(read) if len(text) > LARGE else read()
         except ValueError as error:
             raise refused(400, "NotAForm", "The form cannot be read.") from error
-        return Form(pairs)
+        form = Form(pairs)
+        self.request.scope[TYPED] = form  # for the page that says why it was not taken
+        return form
 
     # -------------------------------------------------------------------------- links
 

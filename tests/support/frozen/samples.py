@@ -76,6 +76,7 @@ from understudy.state.plans import (
     Schedule,
     TakenMessage,
 )
+from understudy.state.request_notes import RequestNote
 from understudy.state.reviews import Review
 from understudy.state.run_state import (
     Call,
@@ -114,6 +115,7 @@ __all__ = [
     "DELETED",
     "FACTS",
     "LOST_ATTEMPTS",
+    "NOTES",
     "START",
     "sample_errors",
     "sample_names",
@@ -1079,6 +1081,20 @@ FACTS: tuple[FactContent, ...] = (
 """What the log of trust has. After the last no rules have to hold, and nothing is frozen."""
 LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
+NOTES = (
+    RequestNote(id="n1", kind="take", at=START, by="ada", until=START + timedelta(hours=2)),
+    RequestNote(id="n2", kind="comment", at=START, by="bob", text="Who is that?"),
+    RequestNote(
+        id="n3",
+        kind="assign",
+        at=START,
+        by=Login(name="ada", issuer="https://idp.example", subject="7", assurance="idp"),
+        to=Login(name="bob", acting_for="cy"),
+    ),
+    RequestNote(id="n4", kind="snooze", at=START, by="bob", until=START + timedelta(days=1)),
+    RequestNote(id="n5", kind="take", at=START, by="ada"),
+)
+"""What people have written beside a request; all but the last beside one that is open."""
 AGENTS = {
     ARCHIVED: _timed(archived),
     "asking": _timed(asking),

@@ -28,6 +28,7 @@ from tests.support.frozen.samples import (
     DELETED,
     FACTS,
     LOST_ATTEMPTS,
+    NOTES,
     START,
     sample_errors,
     sample_names,
@@ -48,12 +49,14 @@ from understudy.journal.checkpoints import (
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Batch, LostAttempt
 from understudy.journal.feed import feed_row
+from understudy.journal.lists import AskQuery
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.shared import HostedDefinition, SharedBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.request_notes import RESTS
 from understudy.state.trust_facts import data_of
 from understudy.state.trust_log import TrustFact
 
@@ -141,6 +144,13 @@ def _fill(backend: Backend) -> None:
         by, data = "ann" if number > 1 else None, data_of(content)
         fact = TrustFact(number=number, at=START, by=by, kind=content.KIND, data=data)
         assert backend.add_trust(fact)
+    backend.commit()
+    [ask, *_] = backend.list_asks(AskQuery(), None, 1)
+    backend.begin()
+    for note in NOTES:
+        request_id = ask.request().id if note is not NOTES[-1] else "answered"
+        assert backend.add_note(ask.agent_id, request_id, note)
+    backend.sweep_notes(START + RESTS)
     backend.commit()
 
 

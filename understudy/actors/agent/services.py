@@ -20,6 +20,7 @@ from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.factory import AgentFactory, MadeAtActivation
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.placement import Placement
+from understudy.actors.presence import Presence
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.journal import Owned, Store
@@ -167,6 +168,8 @@ class RuntimeServices(Generic[S, A]):
     """Has calls done by whichever host can do them. None where the store is for one host."""
     instrument: Instrument[Run] | None = None
     """What watches the runs. Set when the runtime opens."""
+    presence: Presence = field(default_factory=Presence)
+    """Who looks at which request now."""
     live: Live | None = None
     """Brings what happens at other hosts and is not recorded. None as for `calls`."""
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -25,6 +25,7 @@ from understudy.journal.contracts import AGENT_STATUS, StoredAgent
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import due_of
 from understudy.state.records import Requested, Snapshot
+from understudy.state.request_notes import NO_NOTES, RequestNotes
 from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class PendingRequest:
 
     votes: tuple[Vote, ...] = ()
     """The votes on it so far, where it asks several persons."""
+    notes: RequestNotes = NO_NOTES
+    """What people have written beside it, without the texts of comments."""
 
     @property
     def missing(self) -> str:
@@ -148,6 +151,7 @@ class PendingRequest:
             "approved_at": time_text(self.approved_at),
             "terms": [] if self.request.approval is None else list(self.request.approval.terms),
             "must_agree": "" if self.request.approval is None else self.request.approval.text,
+            "notes": self.notes.to_dict(),
         }
 
 

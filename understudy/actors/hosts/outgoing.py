@@ -48,6 +48,7 @@ from understudy.actors.agent.run_outcomes import has_outcome, refusal
 from understudy.actors.agent.services import Calls
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call
+from understudy.actors.hosts.beside import Beside
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming, unless_away
 from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.recovery import Progress, Recovering
@@ -62,7 +63,7 @@ from understudy.errors import (
     UnknownAgent,
     error_from_dict,
 )
-from understudy.journal.chunks import CHUNKED
+from understudy.journal.chunks import BESIDE, CHUNKED
 from understudy.journal.shared import Hint, Place, Post, PostState, hint_of
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -103,6 +104,7 @@ class Outgoing(Calls[AgentSlot]):
         self._directory = directory
         self._shared = shared
         self._live = services.live = LiveEvents(directory, shared)
+        self._beside = Beside(services, shared, services.presence)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Guards what follows, and which calls are put here in which order."""
@@ -140,6 +142,7 @@ class Outgoing(Calls[AgentSlot]):
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
         self._beats.close()
         self._live.close()
+        self._beside.close()
 
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
@@ -696,6 +699,8 @@ class Outgoing(Calls[AgentSlot]):
         hint = None if text is None else hint_of(text)
         if hint is not None and hint.kind in CHUNKED:
             self._live.notified(hint)
+        elif hint is not None and hint.kind == BESIDE:
+            self._beside.heard(hint)
         elif text is None or hint is not None:
             self.notified(hint)
 

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeVar, Unpack
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
-from understudy._base.json_values import shown, text_of
+from understudy._base.json_values import checked_flag, checked_text, shown, text_of
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy.actors.agent.directory import Directory, checked_id
@@ -41,6 +42,7 @@ from understudy.actors.reads.listing import (
     checked_name,
 )
 from understudy.agent.decisions import why_impossible
+from understudy.approvals import Caller
 from understudy.errors import (
     SchemaVersionError,
     SearchOff,
@@ -62,12 +64,15 @@ from understudy.journal.lists import (
     key_of,
 )
 from understudy.journal.memory_index import MemoryIndex
+from understudy.journal.notes import NotesQuery
 from understudy.journal.notices import STATES, NoticeState, StoredNotice
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
+from understudy.state.request_notes import RequestNote, RequestNotes, notes_of, viewer_keys
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
+from understudy.trust.delegations import checked_party
 
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchHit
@@ -86,6 +91,23 @@ MOST_WORDS = 20
 URGENCIES: tuple[int, ...] = (1800, 3600, 4 * 3600)
 """In how many seconds requests expire that are counted together."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
+
+
+Viewer: TypeAlias = str | tuple[str, str] | Caller
+"""A person who looks: the name of a login; or issuer and subject of an identity provider."""
+
+
+class PendingFilters(TypedDict, total=False):
+    """Filters of `pending`."""
+
+    tool: str | None
+    agent: str | None
+    kind: str | None
+    search: str | None
+    viewer: Viewer | None
+    mine: bool
+    unassigned: bool
+    snoozed: bool
 
 
 class StoreViews(ABC):
@@ -171,6 +193,10 @@ class StoreViews(ABC):
         kind: str | None = None,
         within: Seconds | None = None,
         search: str | None = None,
+        viewer: Viewer | None = None,
+        mine: bool = False,
+        unassigned: bool = False,
+        snoozed: bool = False,
         order: AskOrder = "oldest",
         after: str | None = None,
         limit: int | None = None,
@@ -188,6 +214,12 @@ class StoreViews(ABC):
             within: only those that expire in so many seconds, or a timedelta, or have expired.
             search: only those with each of these words, or parts of words, in the title, in the
                 name of the tool or the definition, or in an id.
+            viewer: the person who looks: the name of a login; or issuer and subject of an identity
+                provider. What the person has snoozed is left out, unless it expires within the
+                hour. None: nothing is left out.
+            mine: only those that the viewer has taken, or was assigned.
+            unassigned: only those that nobody has taken, or was assigned.
+            snoozed: also those that the viewer has snoozed.
             order: the `"oldest"` first; or the first `"expiring"`, those that never do last.
             after: the `after` of the page before, with the same filters and order.
             limit: how many, at most 10,000; None = all that there are.
@@ -196,21 +228,73 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        query = self._pending_query(tool, agent, kind, search, order)
+        beside = self._beside(viewer, mine=mine, unassigned=unassigned, snoozed=snoozed)
+        query = _pending_query(tool, agent, kind, search, order, beside)
         span = None if within is None else checked_delay(within, what="pending(within=...)")
-        return self._asks("pending", query, self._pending_request, after, limit, span)
+        item = self._pending_request
+        return self._asks("pending", query, item, after, limit, self._with_notes, span)
+
+    def notes(self, id: str, request_id: str) -> Future[RequestNotes]:
+        """What people have written beside a request: who has taken it, and the comments.
+
+        Nothing where there is no such request. It is kept for 30 days after the request has ended.
+
+        Args:
+            id: of the agent.
+            request_id: of its request.
+
+        Raises:
+            UsageError: for a bad id.
+
+        """
+        checked_id(id)
+        checked_text(request_id, what="`request_id`")
+
+        async def found() -> RequestNotes:
+            kept = await self._store.notes([(id, request_id)], texts=True)
+            return notes_of((each.note for each in kept), self._clock.now())
+
+        return self._call(found)
+
+    def _beside(
+        self, viewer: object, *, mine: bool, unassigned: bool, snoozed: bool
+    ) -> NotesQuery | None:
+        for name, given in (("mine", mine), ("unassigned", unassigned), ("snoozed", snoozed)):
+            checked_flag(given, what=f"pending({name}=...)")
+        if mine and viewer is None:
+            raise UsageError("pending(mine=True) needs to know who that is: say it by viewer=")
+        if viewer is None and not unassigned:
+            return None
+        keys = () if viewer is None else viewer_keys(checked_party(viewer, what="`viewer`"))
+        if "notes" not in self._store.keeps:
+            if mine:
+                raise UsageError(f"`mine` cannot be used with {self._store!r}: it keeps no notes")
+            return None
+        return NotesQuery(viewer=keys, mine=mine, unassigned=unassigned, snoozed=snoozed)
+
+    async def _with_notes(self, asks: Sequence[StoredAsk], found: Page[PendingRequest]) -> None:
+        """Add to the requests what is written beside them. Nothing is read where nothing is."""
+        noted = {ask.agent_id for ask in asks if ask.noted}
+        wanted = [(each.agent_id, each.request.id) for each in found if each.agent_id in noted]
+        if not wanted:
+            return
+        notes: dict[tuple[str, str], list[RequestNote | None]] = {}
+        for stored in await self._store.notes(wanted, texts=False):
+            notes.setdefault(stored[:2], []).append(stored.note)
+        now = self._clock.now()
+        for at, each in enumerate(found):
+            beside = notes.get((each.agent_id, each.request.id))
+            if beside is not None:
+                found[at] = replace(each, notes=notes_of(beside, now))
 
     def pending_place(
         self,
         agent_id: str,
         request: Request,
         *,
-        tool: str | None = None,
-        agent: str | None = None,
-        kind: str | None = None,
-        within: Seconds | None = None,
-        search: str | None = None,
         order: AskOrder = "oldest",
+        within: Seconds | None = None,
+        **filters: Unpack[PendingFilters],
     ) -> Future[PendingPlace]:
         """Where a request stands in the list that `pending` makes of these filters.
 
@@ -220,19 +304,29 @@ class StoreViews(ABC):
         Args:
             agent_id: of the agent that is asked for the decision: the outermost.
             request: the request.
-            tool: as of `pending`.
-            agent: as of `pending`.
-            kind: as of `pending`.
-            within: as of `pending`.
-            search: as of `pending`.
             order: as of `pending`.
+            within: as of `pending`.
+            filters: the others of `pending`.
 
         Raises:
             UsageError: if an argument is wrong; it names the argument.
 
         """
         checked_id(agent_id)
-        query = self._pending_query(tool, agent, kind, search, order)
+        beside = self._beside(
+            filters.get("viewer"),
+            mine=filters.get("mine", False),
+            unassigned=filters.get("unassigned", False),
+            snoozed=filters.get("snoozed", False),
+        )
+        query = _pending_query(
+            filters.get("tool"),
+            filters.get("agent"),
+            filters.get("kind"),
+            filters.get("search"),
+            order,
+            beside,
+        )
         _check_order(order)
         span = None if within is None else checked_delay(within, what="pending_place(within=...)")
         at = request.created_at if order == "oldest" else request.expires_at
@@ -240,30 +334,21 @@ class StoreViews(ABC):
 
         async def find() -> PendingPlace:
             await self._ready()
-            until = None if span is None else self._clock.now() + span
-            found = await self._store.find_place(query._replace(until=until), of)
+            now = self._clock.now()
+            found = await self._store.find_place(_at(query, now, span), of)
             return PendingPlace(before=found.before, previous=found.previous, next=found.next)
 
         return self._call(find)
 
-    def _pending_query(
-        self,
-        tool: str | None,
-        agent: str | None,
-        kind: str | None,
-        search: str | None,
-        order: AskOrder,
-    ) -> AskQuery:
-        return AskQuery(
-            checked_name("`tool`", tool),
-            checked_name("`agent`", agent),
-            order,
-            request_kind=checked_name("`kind`", kind),
-            words=_words(search),
-        )
-
     def count_pending(
-        self, *, within: Seconds | None = None, search: str | None = None
+        self,
+        *,
+        within: Seconds | None = None,
+        search: str | None = None,
+        viewer: Viewer | None = None,
+        mine: bool = False,
+        unassigned: bool = False,
+        snoozed: bool = False,
     ) -> Future[PendingCounts]:
         """How many requests of all agents wait for a person, in groups of equal ones.
 
@@ -272,12 +357,17 @@ class StoreViews(ABC):
         Args:
             within: seconds, or a timedelta, by which is counted as well what expires.
             search: as of `pending`.
+            viewer: as of `pending`.
+            mine: as of `pending`.
+            unassigned: as of `pending`.
+            snoozed: as of `pending`.
 
         Raises:
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        query = AskQuery(words=_words(search))
+        beside = self._beside(viewer, mine=mine, unassigned=unassigned, snoozed=snoozed)
+        query = AskQuery(words=_words(search), notes=beside)
         span = None if within is None else checked_delay(within, what="count_pending(within=...)")
         seconds = sorted({*URGENCIES, *(() if span is None else (span.total_seconds(),))})
 
@@ -294,7 +384,7 @@ class StoreViews(ABC):
                         within=(*seconds, None)[each.time],
                         count=each.size,
                     )
-                    for each in await self._store.count_asks(query, times)
+                    for each in await self._store.count_asks(_at(query, now), times)
                 )
             )
 
@@ -598,11 +688,21 @@ class StoreViews(ABC):
         item: Callable[[StoredAsk], T],
         after: str | None,
         limit: int | None,
+        finish: Callable[[Sequence[StoredAsk], Page[T]], Awaitable[None]] | None = None,
         within: timedelta | None = None,
     ) -> Listing[T]:
         """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed.
 
-        The cursor of a list that is bounded by a time is one of the span: the time moves.
+        The cursor of a list that is bounded by a time is a cursor of the span: the time moves.
+
+        Args:
+            name: of the list.
+            query: which asks, and in which order.
+            item: what is listed of each.
+            after, limit: as of `pending`.
+            finish: adds to a page what is read for all of it together.
+            within: only what expires in this span.
+
         """
         _check_order(query.order)
         checked_name("`tool`", query.tool)
@@ -613,7 +713,7 @@ class StoreViews(ABC):
             await self._ready()
             key = cursors.key(after, int, int)
             found = await self._store.list_asks(
-                query if within is None else query._replace(until=self._clock.now() + within),
+                _at(query, self._clock.now(), within),
                 None if key is None else (key[0], key[1]),
                 limit + 1,
             )
@@ -624,6 +724,8 @@ class StoreViews(ABC):
                 except (SchemaVersionError, StoreDamaged) as error:
                     what = f"a {query.kind} of agent {shown(ask.agent_id)}"
                     logger.error("%s is left out: %s", what, text_of(error))
+            if finish is not None:
+                await finish(found[:limit], page)
             behind = key_of(found[limit - 1], query.order) if len(found) > limit else None
             page.after = None if behind is None else cursors.cursor(behind)
             return page
@@ -734,6 +836,30 @@ def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
         return (stored.agent_id,)
     assert stored.status_at is not None, "listed by when its status changed"
     return time_number(stored.status_at), stored.agent_id
+
+
+def _pending_query(
+    tool: str | None,
+    agent: str | None,
+    kind: str | None,
+    search: str | None,
+    order: AskOrder,
+    beside: NotesQuery | None,
+) -> AskQuery:
+    return AskQuery(
+        checked_name("`tool`", tool),
+        checked_name("`agent`", agent),
+        order,
+        notes=beside,
+        request_kind=checked_name("`kind`", kind),
+        words=_words(search),
+    )
+
+
+def _at(query: AskQuery, now: datetime, within: timedelta | None = None) -> AskQuery:
+    """The query at a time."""
+    beside = None if query.notes is None else replace(query.notes, now=now)
+    return query._replace(notes=beside, until=None if within is None else now + within)
 
 
 def _check_order(order: object) -> None:

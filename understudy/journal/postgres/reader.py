@@ -12,7 +12,7 @@ from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.sql import Fetch, is_storable_id
 from understudy.journal.shared import SharedBackend
 from understudy.journal.sql_backend import Query, Rows, Values, stored_records
-from understudy.journal.sql_keys import SqlKeys
+from understudy.journal.sql_notes import SqlNotes
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class PostgresReader(SqlKeys, SharedBackend):
+class PostgresReader(SqlNotes, SharedBackend):
     """Reads on a connection that reconnects by itself: to read twice does no harm.
 
     Args:
@@ -39,7 +39,7 @@ class PostgresReader(SqlKeys, SharedBackend):
     )
     records_order: str = "r.seq"
     has_bytes: str = "position(%s::bytea IN r.payload) > 0"
-    owned_where: str = f"{SqlKeys.owned_where} AND a.owner = %(owner)s"
+    owned_where: str = f"{SqlNotes.owned_where} AND a.owner = %(owner)s"
     # It waits for a takeover under way, as an append does, and finds the new epoch.
     locks: str = " FOR NO KEY UPDATE"
     row_locks: str = " FOR UPDATE"
@@ -128,6 +128,12 @@ class PostgresReader(SqlKeys, SharedBackend):
     def _read(self, query: str, values: Values) -> Rows:
         """The rows of a statement that may be repeated."""
         return self._look(Rows, (query, values))
+
+    def _note(self, query: str, values: Values = ()) -> Rows:
+        # Never in a transaction of records: what people write holds up no commit.
+        return self._reading.run_repeatable(
+            lambda connection: connection.execute(query, values, binary=True).fetchall()
+        )
 
     def _beat(self, function: Callable[[PsycopgConnection], T]) -> T:
         """Call it with the heartbeat's connection."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import StoreBroken
 from understudy.journal.sql_backend import Query, agents_query, sqlite_query
-from understudy.journal.sql_keys import SqlKeys
+from understudy.journal.sql_notes import SqlNotes
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import (
     UNREADABLE,
@@ -34,7 +34,7 @@ _HOST = "(SELECT host FROM meta WHERE meta.tenure = a.tenure)"
 _FIRST = f"a.key * {1 << SEQ_BITS}"
 
 
-class SqliteReader(SqlKeys):
+class SqliteReader(SqlNotes):
     """Reads a store while another connection writes to it. Each result is of one moment.
 
     It connects at the first call, read-only and without the sidecar lock, so a process that only

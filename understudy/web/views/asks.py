@@ -19,6 +19,7 @@ from understudy.login.problems import Refused, refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
 from understudy.state.reviews import Review
+from understudy.web.views import together
 from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.views.queue import counts_of, page_of, queue_of
@@ -132,6 +133,7 @@ def request_row(
         "summary": summary(seen),
         "details": details(seen),
         "impossible": visit.source.why_impossible(pending.request),
+        "notes": together.told_notes(visit, pending.notes),
     }
 
 
@@ -219,6 +221,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "doubts": [] if request is None else await doubts_about(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
+        "notes": await together.notes(visit),
         **voting,
     }
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 from understudy._base.json_values import shown
 from understudy._base.request_summary import headline
 from understudy.actors import PendingCounts, PendingPlace, PendingRequest
 from understudy.interrupts import Request
 from understudy.login.problems import refused
+from understudy.web.views import together
 from understudy.web.visit import Visit
 
 MAX_LOOKED_THROUGH = 5_000
 """The most requests that a search looks through where values are hidden from the user."""
 WITHIN: Mapping[int, str] = {1800: "30 minutes", 3600: "the hour", 4 * 3600: "4 hours"}
 """Seconds within which requests expire that the inbox counts, in words."""
-FILTERS = ("kind", "tool", "agent", "within", "search", "order")
+FILTERS = ("kind", "tool", "agent", "within", "search", "order", "of")
 """Parameters of a query that say which requests are listed."""
 
 
@@ -31,6 +32,8 @@ class Queue:
     within: int | None = None
     search: str | None = None
     order: str = "oldest"
+    of: str | None = None
+    """Whose: see `together.OF`."""
 
     @property
     def query(self) -> dict[str, str]:
@@ -48,7 +51,7 @@ class Queue:
 
     @property
     def filters(self) -> dict[str, Any]:
-        """As `pending` takes them."""
+        """Its parts by their names."""
         return asdict(self)
 
     @property
@@ -76,7 +79,14 @@ def queue_of(visit: Visit) -> Queue:
         None if within is None else int(within),
         (visit.asked("search") or "").strip() or None,
         order,
+        visit.asked("of"),
     )
+
+
+def _asked(visit: Visit, queue: Queue) -> dict[str, Any]:
+    """The queue as the arguments of `pending`, for the user."""
+    given = {name: value for name, value in queue.filters.items() if name != "of"}
+    return {**given, **together.filters(visit)}
 
 
 async def page_of(
@@ -90,7 +100,7 @@ async def page_of(
     found: list[PendingRequest] = []
     after, looked = visit.asked("after"), 0
     is_own = visit.site.redaction.is_on and queue.search is not None
-    filters = queue.filters | ({"search": None} if is_own else {})
+    filters = _asked(visit, queue) | ({"search": None} if is_own else {})
     while True:
         page = await visit.wait(
             visit.source.pending(**filters, after=after, limit=limit - len(found))
@@ -117,7 +127,7 @@ async def counts_of(visit: Visit, queue: Queue) -> dict[str, Any]:
     is_own = visit.site.redaction.is_on and queue.search is not None
     search = None if is_own else queue.search
     counts: PendingCounts = await visit.wait(
-        visit.source.count_pending(within=queue.within, search=search)
+        visit.source.count_pending(within=queue.within, search=search, **together.filters(visit))
     )
     groups = queue.groups
     return {
@@ -143,9 +153,13 @@ async def place_in(
     if visit.site.redaction.is_on and queue.search is not None:
         return None
     place: PendingPlace = await visit.wait(
-        visit.source.pending_place(visit.agent_id, request, **cast("Any", queue.filters))
+        visit.source.pending_place(visit.agent_id, request, **_asked(visit, queue))
     )
-    counts = await visit.wait(visit.source.count_pending(within=queue.within, search=queue.search))
+    counts = await visit.wait(
+        visit.source.count_pending(
+            within=queue.within, search=queue.search, **together.filters(visit)
+        )
+    )
     return {
         "before": place.before,
         "is_in": is_pending,

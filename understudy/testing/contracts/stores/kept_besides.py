@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from hashlib import sha256
+from typing import Any
 
 from understudy.errors import UsageError
 from understudy.journal import Store
 from understudy.journal.call_keys import KeyTaking
 from understudy.state.records import MessagesArchived, StatusNoted
+from understudy.state.request_notes import KEPT_NOTES, RESTS, RequestNote
 from understudy.state.trust_log import TrustFact
 from understudy.testing.contracts.backends.purses import Purse, line
 from understudy.testing.contracts.contract import on_a_loop, raised
@@ -20,6 +22,10 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 
 def fact(number: int, text: str = "x") -> TrustFact:
     return TrustFact(number=number, at=NOON, by="ann", kind="tried", data={"text": text})
+
+
+def note(id: str, **said: Any) -> RequestNote:
+    return RequestNote(**{"id": id, "kind": "take", "at": NOON, "by": "ann", **said})
 
 
 def taking(call_key: str, key_hash: str) -> KeyTaking:
@@ -135,6 +141,55 @@ class KeptBesides(StoreTests):
         async with self._opened() as store:
             assert store.trust_seen == 2
             assert list(await store.trust_after(0)) == [fact(1, "first"), fact(2)]
+
+    @on_a_loop
+    async def test_notes_are_kept_beside_requests_in_their_order(self) -> None:
+        async with self._opened() as store:
+            if "notes" not in store.keeps:
+                assert list(await store.notes([("a", "q")], texts=True)) == []
+                with raised(UsageError):
+                    await store.add_note("a", "q", note("1"))
+                self.skip("it keeps no notes")
+            await begin(store, "a", "one")
+            await begin(store, "b", "one")
+            first, second = note("1", kind="comment", text="Who is that?"), note("2", until=NOON)
+            assert await store.add_note("a", "q", first)
+            assert await store.add_note("a", "q", second)
+            assert await store.add_note("a", "q", first), "what is there once is not there twice"
+            assert await store.add_note("b", "q", note("3"))
+            assert not await store.add_note("c", "q", note("4")), "there is no such agent"
+            assert not await store.add_note("c\0", "q", note("5"))
+            found = await store.notes([("a", "q"), ("a", "r")], texts=True)
+            assert [tuple(each) for each in found] == [("a", "q", first), ("a", "q", second)]
+            told = await store.notes([("a", "q")], texts=False)
+            assert [each.note for each in told] == [None, second]
+        async with self._opened() as store:
+            assert len(await store.notes([("a", "q"), ("b", "q")], texts=True)) == 3
+
+    @on_a_loop
+    async def test_the_notes_of_an_agent_go_with_it(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "notes")
+            await begin(store, "a", "one")
+            await store.add_note("a", "q", note("1"))
+            assert await store.delete("a")
+            await begin(store, "a", "new")
+            assert list(await store.notes([("a", "q")], texts=True)) == []
+
+    @on_a_loop
+    async def test_notes_go_a_stated_time_after_their_request(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "notes")
+            await begin(store, "a", "one")
+            await store.add_note("a", "q", note("1"))
+            for later, left in (
+                (timedelta(0), 1),
+                (RESTS, 1),
+                (RESTS + KEPT_NOTES - timedelta(seconds=1), 1),
+                (RESTS + KEPT_NOTES, 0),
+            ):
+                await store.sweep_notes(NOON + later)
+                assert len(await store.notes([("a", "q")], texts=True)) == left, later
 
     @on_a_loop
     async def test_no_more_is_reserved_than_a_limit_allows(self) -> None:

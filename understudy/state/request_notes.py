@@ -1,0 +1,235 @@
+"""`RequestNote`: what a person writes beside a request; `RequestNotes`: what that adds up to.
+
+People who share a queue tell each other who looks at what. No agent learns of it, and no record of
+an agent has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter
+
+from understudy._base.authors import By, Login
+from understudy._base.points_in_time import time_text
+from understudy.approvals import Caller
+
+NoteKind = Literal["take", "comment", "snooze", "assign"]
+NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
+KEPT_NOTES = timedelta(days=30)
+"""How long notes are kept after their request has ended, or after they were written if that was
+later."""
+MOST_NOTES = 500
+"""The number of notes beside one request."""
+LONGEST_COMMENT = 4000
+"""The characters of a comment."""
+RESTS = timedelta(hours=1)
+"""What was written so lately is not counted as of a request that has ended: one is not asked for a
+moment while another call of its reply runs."""
+SNOOZE_BREAKS = timedelta(hours=1)
+"""A request that expires so soon is shown, whoever has snoozed it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestNote:
+    """One thing that a person has said beside a request. It is never changed."""
+
+    id: str
+    """Unlike that of any other: one that is written twice is kept once."""
+    kind: NoteKind
+    at: datetime
+    by: By
+    until: datetime | None = None
+    """Of `take` and `snooze`: their end; None ends what was said before."""
+    to: By | None = None
+    """Of `assign`: to whom; None: to nobody."""
+    text: str = ""
+    """Of `comment`."""
+
+    @property
+    def slot(self) -> str:
+        """What it replaces: the newest note of a slot holds. Empty: it stands beside the others."""
+        if self.kind == "comment":
+            return ""
+        return f"snooze {person_key(self.by)}" if self.kind == "snooze" else self.kind
+
+    @property
+    def person(self) -> str:
+        """Whom the request belongs to by this note, or from whom it is hidden; empty for nobody."""
+        if self.kind == "assign":
+            return "" if self.to is None else person_key(self.to)
+        return "" if self.until is None else person_key(self.by)
+
+    def to_json(self) -> bytes:
+        """As a store keeps it."""
+        return _adapter().dump_json(self)
+
+
+def note_of(payload: bytes) -> RequestNote:
+    """The note of what a store keeps.
+
+    Raises:
+        ValueError: if it cannot be read.
+
+    """
+    return _adapter().validate_json(payload)
+
+
+@cache
+def _adapter() -> TypeAdapter[RequestNote]:
+    return TypeAdapter(RequestNote)
+
+
+def person_key(by: By) -> str:
+    """What tells a person apart: the name, or issuer and subject of an identity provider.
+
+    No name has the end of a line in it.
+    """
+    if isinstance(by, Login):
+        return f"{by.issuer}\n{by.subject}" if by.issuer else by.name
+    return by
+
+
+def viewer_keys(caller: Caller) -> tuple[str, ...]:
+    """The keys of a person who looks. Whoever assigns a request may know the name alone."""
+    return tuple(dict.fromkeys((person_key(caller.login or caller.name), caller.name)))
+
+
+def _person(by: By) -> dict[str, Any]:
+    """A person as plain data."""
+    known = by if isinstance(by, Login) else Login(name=by)
+    return {"name": known.shown, "issuer": known.issuer, "subject": known.subject}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Somebody looks after the request until a time. It is a courtesy, and refuses nobody."""
+
+    by: By
+    at: datetime
+    until: datetime
+    over: By | None = None
+    """Who had it then, and has it no more."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            **_person(self.by),
+            "at": time_text(self.at),
+            "until": time_text(self.until),
+            "over": None if self.over is None else _person(self.over),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """To whom the request was given, and by whom."""
+
+    to: By
+    by: By
+    at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**_person(self.to), "by": _person(self.by), "at": time_text(self.at)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """What somebody says of the request to the others who look at it."""
+
+    by: By
+    at: datetime
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**_person(self.by), "at": time_text(self.at), "text": self.text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestNotes:
+    """What the notes beside a request add up to at one moment."""
+
+    claim: Claim | None = None
+    """Who looks after it now."""
+    assignment: Assignment | None = None
+    comments: tuple[Comment, ...] = ()
+    """The oldest first. Empty in a list of requests, which says how many there are."""
+    comment_count: int = 0
+    count: int = 0
+    """How many notes there are, also of what holds no more."""
+    snoozes: Mapping[str, datetime] = field(default_factory=dict, repr=False)
+    """Until when somebody has snoozed it, by `person_key`."""
+
+    def snoozed_until(self, keys: Iterable[str]) -> datetime | None:
+        """Until when a person with one of these keys has snoozed it; None if they have not."""
+        return max((self.snoozes[key] for key in keys if key in self.snoozes), default=None)
+
+    def to_dict(self, viewer: Iterable[str] = ()) -> dict[str, Any]:
+        """As JSON, for somebody with these keys: nobody sees the snoozes of others."""
+        keys = set(viewer)
+        claim, assignment = self.claim, self.assignment
+        return {
+            "claim": None if claim is None else claim.to_dict(),
+            "assignment": None if assignment is None else assignment.to_dict(),
+            "comment_count": self.comment_count,
+            "snoozed_until": time_text(self.snoozed_until(keys)),
+            "is_yours": claim is not None and person_key(claim.by) in keys,
+            "was_yours": claim is not None
+            and claim.over is not None
+            and person_key(claim.over) in keys,
+            "is_for_you": assignment is not None and person_key(assignment.to) in keys,
+        }
+
+
+NO_NOTES = RequestNotes()
+
+
+def notes_of(notes: Iterable[RequestNote | None], now: datetime) -> RequestNotes:
+    """What notes add up to.
+
+    Args:
+        notes: the oldest first; None for a comment of which only the number is known.
+        now: what has ended by then holds no more.
+
+    """
+    claim: Claim | None = None
+    assignment: Assignment | None = None
+    comments: list[Comment] = []
+    snoozes: dict[str, datetime] = {}
+    given = list(notes)
+    for note in given:
+        if note is None:
+            continue
+        if note.kind == "comment":
+            comments.append(Comment(by=note.by, at=note.at, text=note.text))
+        elif note.kind == "take":
+            claim = None if note.until is None else _claimed(claim, note, note.until)
+        elif note.kind == "snooze":
+            # Of a snooze that is ended, the end is over.
+            snoozes[person_key(note.by)] = note.until or note.at
+        else:
+            assignment = None
+            if note.to is not None:
+                assignment = Assignment(to=note.to, by=note.by, at=note.at)
+    return RequestNotes(
+        claim=claim if claim is not None and claim.until > now else None,
+        assignment=assignment,
+        comments=tuple(comments),
+        comment_count=len(comments) + given.count(None),
+        count=len(given),
+        snoozes={key: until for key, until in snoozes.items() if until > now},
+    )
+
+
+def _claimed(before: Claim | None, note: RequestNote, until: datetime) -> Claim:
+    over = None
+    if before is not None and before.until > note.at:
+        is_same = person_key(before.by) == person_key(note.by)
+        over = before.over if is_same else before.by
+    return Claim(by=note.by, at=note.at, until=until, over=over)
