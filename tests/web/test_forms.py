@@ -41,7 +41,7 @@ class Inputs(html.parser.HTMLParser):
         self._area: str | None = None
         self._select: str | None = None
         self._error = False
-        start = text.index('<details class="card" id="edit"')
+        start = text.index('<details id="edit"')
         self.feed(text[start : text.index("</details>", start)])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
