@@ -241,6 +241,7 @@ class AgentOfTree(TypedDict):
     outcome: str
     look: str
     waits_for: list[str]
+    waits_inside: bool
     in_doubt: int
 
 

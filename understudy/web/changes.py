@@ -87,7 +87,7 @@ def words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     first, last = _same(before, after)
     middle = before[first : len(before) - last], after[first : len(after) - last]
     same = "".join(before[:first]), "".join(before[len(before) - last :])
-    parts = [(True, *("".join(each) for each in middle))]
+    parts = [(True, "".join(middle[0]), "".join(middle[1]))]
     if len(middle[0]) * len(middle[1]) <= MOST_COMPARED:
         opcodes = SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
         parts = [

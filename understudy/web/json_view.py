@@ -70,8 +70,7 @@ def _part(value: Any, before: Markup, depth: int) -> Markup:
     )
     is_open = depth == 0 or plain_json(value).count("\n") <= OPEN
     return Markup(
-        '<details{}><summary>{}{} <span class="faint">{} {}</span></summary>'
-        "<ul>{}</ul>{}</details>"
+        '<details{}><summary>{}{} <span class="faint">{} {}</span></summary><ul>{}</ul>{}</details>'
     ).format(
         Markup(" open") if is_open else "",
         before,

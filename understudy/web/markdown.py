@@ -134,9 +134,9 @@ def _linked(inner: Markup, address: str, title: str) -> Markup:
         told = Markup('<span class="faint">{}</span>').format(told)
     if not _may_be_followed(address):
         return inner + told
-    return Markup('<a href="{}" rel="noopener noreferrer nofollow" target="_blank">{}</a>{}').format(
-        address, inner or shown, told
-    )
+    return Markup(
+        '<a href="{}" rel="noopener noreferrer nofollow" target="_blank">{}</a>{}'
+    ).format(address, inner or shown, told)
 
 
 def _may_be_followed(address: str) -> bool:

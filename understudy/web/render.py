@@ -50,8 +50,8 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        text=as_text, plainly=plainly, json=coloured, ago=ago, until=until, when=when, minute=minute,
-        markdown=as_markdown, folded=folded, changes=changes, in_zone=in_zone,
+        text=as_text, plainly=plainly, json=coloured, ago=ago, until=until, when=when,
+        minute=minute, markdown=as_markdown, folded=folded, changes=changes, in_zone=in_zone,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
         shares=shares_of,

@@ -36,9 +36,14 @@
   let last = null; // what the last look found: the last row, and whether the reader was at the end
   const fit = (it) => {
     const top = it.getBoundingClientRect().top + window.scrollY;
-    const room = Math.max(window.innerHeight - top - 24, 320);
-    const height = `${Math.round(room)}px`;
+    const below = window.innerHeight - top - 24; // what the window has below the head of the page
+    const height = `${Math.round(below >= 320 ? below : window.innerHeight * 0.65)}px`;
     if (it.style.maxHeight !== height) it.style.maxHeight = height;
+  };
+  // In a small window its end would be below what is seen.
+  const show = (it) => {
+    const beyond = it.getBoundingClientRect().bottom + 12 - window.innerHeight;
+    if (beyond > 0 && window.scrollY === 0) window.scrollBy(0, beyond);
   };
   const look = () => {
     const it = box();
@@ -111,4 +116,5 @@
   refresh();
   const it = box();
   if (it && location.hash === "#here") document.getElementById("here")?.scrollIntoView({ block: "center" });
+  else if (it && !location.hash) show(it);
 })();

@@ -36,8 +36,7 @@ def again_of(state: AgentState) -> dict[str, Any] | None:
 
 
 def left_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
-    """The calls without a result when a run failed, also those of agents inside, each with its
-    agent."""
+    """The calls without a result when a run failed, also of agents inside, each with its agent."""
     run = state.run
     if run is not None and run.left is not None and run.left.turn is not None:
         yield from ((state, c) for c in run.left.turn.calls.values() if c.result is None)

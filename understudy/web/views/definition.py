@@ -126,8 +126,8 @@ def tool_row(given: AgentDefinition, tool: Tool, gates: tuple[Gate, ...]) -> dic
 def gate_row(tool: Tool, gates: tuple[Gate, ...]) -> dict[str, Any] | None:
     """What a person may decide about calls of the tool, and who must agree; None without a gate.
 
-    Each gate that covers it asks. The first one says what may be decided. Where a gate of the agent,
-    or of an agent above, names the tool, what the tool asks for itself does not hold.
+    Each gate that covers it asks. The first one says what may be decided. Where a gate of the
+    agent, or of an agent above, names the tool, what the tool asks for itself does not hold.
     """
     named = [gate for gate in gates if covers(gate, tool) is not None]
     asking = [gate for gate in named if covers(gate, tool)]

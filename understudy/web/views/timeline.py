@@ -326,8 +326,11 @@ def _drawn(
     rows: list[dict[str, Any]] = []
     placed: list[dict[str, Any]] = []
     runs = []
+    roots: list[str] = list(
+        dict.fromkeys([*(bar.root for bar in shown), *(mark.root for mark in marks)])
+    )
     runs_shown = {bar.run_id: bar for bar in shown if bar.kind == "run"}
-    for root in dict.fromkeys(each.root for each in (*shown, *marks)):
+    for root in roots:
         inside = [bar for bar in shown if bar.root == root]
         axis = Axis(inside, now)
         rows += [_row(bar, axis, prices, now, runs_shown) for bar in inside]
@@ -397,9 +400,7 @@ def _run_row(
         "label": "" if run is None else run.label,
         "start": None if run is None else time_text(run.start),
         "end": time_text(ended),
-        "seconds": None
-        if run is None or ended is None
-        else (ended - run.start).total_seconds(),
+        "seconds": None if run is None or ended is None else (ended - run.start).total_seconds(),
         "outcome": "" if run is None else run.outcome,
         "look": "" if run is None else run.look,
         "calls": sum(bar.kind == "call" for bar in known),
@@ -416,6 +417,7 @@ def _run_row(
 def agent_rows(bars: Sequence[Bar]) -> list[dict[str, Any]]:
     """The agents of the tree, each behind the one that runs it, with how its last run stands."""
     runs = [bar for bar in bars if bar.kind == "run"]
+    waiting = {bar.path for bar in bars if bar.kind in ("person", "wait") and not bar.outcome}
     found = []
     for path in _as_tree(dict.fromkeys(bar.path for bar in runs)):
         own = [bar for bar in runs if bar.path == path]
@@ -423,6 +425,7 @@ def agent_rows(bars: Sequence[Bar]) -> list[dict[str, Any]]:
         last = own[-1]
         asks = [bar for bar in inside if bar.kind == "person" and not bar.outcome]
         waits = [bar for bar in inside if bar.kind == "wait" and not bar.outcome]
+        is_open = not last.outcome and not (asks or waits)
         found.append(
             {
                 "name": path[-1],
@@ -434,6 +437,7 @@ def agent_rows(bars: Sequence[Bar]) -> list[dict[str, Any]]:
                 "outcome": last.outcome,
                 "look": last.look,
                 "waits_for": [bar.label for bar in (*asks, *waits)],
+                "waits_inside": is_open and any(path == each[: len(path)] for each in waiting),
                 "in_doubt": sum(bar.is_doubt for bar in inside),
             }
         )
