@@ -29,11 +29,8 @@ from tests.support.web_site import (
     rest,
     site_of,
 )
-from understudy import Agent, AgentState, Observer, Runtime, ScriptedModel, Status, call, tool
+from understudy import Agent, AgentState, Observer, Runtime, ScriptedModel, call, tool
 from understudy.middleware import HumanInTheLoop, SubAgent, TodoList
-from understudy.web import User, ui
-
-PERMITS: frozenset[Any] = frozenset({"read", "decide", "act"})
 
 
 def plain(text: str) -> str:
@@ -211,14 +208,20 @@ async def test_where_a_failure_is_told_it_says_what_again_repeats_and_what_not()
         again = (await client.get("/api/agents/a1")).json()["again"]
         assert again["run_id"] == outcome.run_id
         assert "no call that has a result is repeated" in again["text"]
-        assert "“pay” was cut off, and is not repeated by itself" in again["text"]
+        told = "“pay” and “fail” were cut off, and are not repeated by themselves"
+        assert told in again["text"]
         assert "“look” was cut off, and is repeated" in again["text"]
         for tab in ("", "/timeline"):
             page = (await client.get(f"/agents/a1{tab}")).text
             assert "Again from here:" in page
-            assert "“pay” was cut off, and is not repeated by itself" in html.unescape(page)
+            assert told in html.unescape(page)
             box = page[page.index('class="note again"') :]
             assert f'name="run_id" value="{outcome.run_id}"' in box[: box.index("</form>")]
+        doubt = next(each for each in (await ref.state()).doubts.values() if "pay" in str(each))
+        await soon(ref.settle(doubt.call_key, how="It is paid."))
+        again = (await client.get("/api/agents/a1")).json()["again"]
+        assert "“fail” was cut off, and is not repeated by itself" in again["text"]
+        assert "“pay” was cut off, and somebody has said since what it did" in again["text"]
         async with site_of(runtime, auth=logged_in("eve", frozenset({"read"}))) as reader:
             page = (await reader.get("/agents/a1")).text
             box = page[page.index('class="note again"') :]
@@ -226,8 +229,13 @@ async def test_where_a_failure_is_told_it_says_what_again_repeats_and_what_not()
 
 
 async def test_a_run_in_quarantine_is_released_where_it_is_told() -> None:
-    async with quarantined() as (runtime, ref), site_of(runtime) as client:
-        page = (await client.get(f"/agents/{ref.id}")).text
+    def ill(_: object) -> Any:
+        return SystemExit("bang")
+
+    async with Runtime([Agent("desk", ScriptedModel(ill))]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("desk", id="a1")
+        quarantined(await soon(ref.run("go")))
+        page = (await client.get("/agents/a1")).text
         assert "Release from quarantine:" in page
         assert "The same run goes on from its last record." in page
 
@@ -253,8 +261,8 @@ async def test_what_an_edit_changes_is_shown_before_it_is_sent_and_nothing_is_de
             form = {
                 "digest": request["digest"], "decision": "edit", "v:/count": "7", "n:/lines": "1",
                 "v:/lines/0/sku": "AB-1", "v:/lines/0/count": "2", "v:/to/street": "Short Road 1",
-                "v:/to/zip": "", "n:/tags": "1", "v:/tags/0": "red", "v:/tree": "", "v:/price": "9.5",
-                "is:/tree": "none",
+                "v:/to/zip": "", "n:/tags": "1", "v:/tags/0": "red", "v:/tree": "",
+                "v:/price": "9.5", "is:/tree": "none",
             }  # fmt: skip
             shown = await client.post(page, data={**form, "do": "changes"})
             assert shown.status_code == 200
@@ -309,10 +317,11 @@ async def test_what_is_hidden_is_in_no_change() -> None:
         edited = {"order_id": "secret-18", "amount": 5.0}
         await soon(ref.resume({request.id: {"type": "edit", "arguments": edited, "by": "bob"}}))
         async with site_of(runtime, redact=hides_iban) as client:
-            for path in ("", "/decisions", f"/requests/{request.id}", "/timeline"):
+            for path in ("", "/decisions", f"/requests/{request.id}"):
                 text = (await client.get(f"/agents/a1{path}")).text
-                assert "secret" not in text, path
-            assert "<ins>5.0</ins>" in (await client.get("/agents/a1/decisions")).text
+                (table,) = re.findall('<table class="changes".*?</table>', text, re.DOTALL)
+                assert "secret" not in table, path
+                assert "<ins>5.0</ins>" in table, path
 
 
 async def test_hostile_changes_are_text() -> None:
@@ -361,22 +370,21 @@ async def test_the_definition_tells_the_prompt_the_tools_with_their_gates_and_th
     inner = Agent("inner", ScriptedModel([]), a_greeting, description="Ships.", tools=[ship])
     agent = Agent(
         "desk",
-        ScriptedModel([]),
-        f"You help {{customer}}. {HOSTILE.replace('{', '').replace('}', '')}",
+        ScriptedModel(["ok"]),
+        f"You help {{customer?}}. {HOSTILE.replace('{', '').replace('}', '')}",
         tools=[look, refund, mail],
         middleware=[TodoList(), SubAgent([inner]), HumanInTheLoop({"mail": False, "ship": True})],
         max_runs=7,
         version=3,
     )
     async with Runtime([agent]) as runtime, site_of(runtime) as client:
-        runtime.spawn("desk", id="a1")
-        await rest(runtime.get("a1"))
+        await soon(runtime.spawn("desk", id="a1").run("go"))
         found = (await client.get("/api/agents/a1/definition")).json()
         assert found["why_unknown"] is None
         of = {each["name"]: each for each in found["agents"]}
         own = of["desk"]
         assert (own["max_runs"], own["version"], own["model"]) == (7, 3, "scripted")
-        assert own["instructions"][0]["text"].startswith("You help {customer}.")
+        assert own["instructions"][0]["text"].startswith("You help {customer?}.")
         tools = {each["name"]: each for each in own["tools"]}
         assert tools["look"]["effect"] == "read_only"
         assert tools["look"]["parameters"]["properties"]["order"]["type"] == "string"
@@ -414,14 +422,13 @@ async def test_what_is_not_known_of_a_definition_is_said(tmp_path: Path) -> None
 
 
 async def test_a_definition_is_redacted() -> None:
-    agent = Agent("desk", ScriptedModel([]), "The password is 1234.", tools=[note])
+    agent = Agent("desk", ScriptedModel(["ok"]), "The password is 1234.", tools=[note])
 
     def hide(path: tuple[str | int, ...], value: Any) -> Any:
-        return "•••" if path[-1] == "text" else value
+        return "•••" if path[-1:] == ("text",) else value
 
     async with Runtime([agent]) as runtime, site_of(runtime, redact=hide) as client:
-        runtime.spawn("desk", id="a1")
-        await rest(runtime.get("a1"))
+        await soon(runtime.spawn("desk", id="a1").run("go"))
         page = (await client.get("/agents/a1/definition")).text
         assert "1234" not in page
         assert "•••" in page

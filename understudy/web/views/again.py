@@ -55,6 +55,7 @@ def state_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
 def _said_of(calls: Iterable[tuple[AgentState, Call]]) -> str:
     """What becomes of these calls, and what happens first."""
     doubtful: list[str] = []
+    settled: list[str] = []
     repeated: list[str] = []
     started: list[str] = []
     inside: list[str] = []
@@ -65,12 +66,15 @@ def _said_of(calls: Iterable[tuple[AgentState, Call]]) -> str:
         elif not call.entered:
             started.append(name)
         elif call.effect == "effects":
-            doubtful.append(name)
+            is_open = call.key in state.doubts or state.run is None or not state.run.has_failed
+            (doubtful if is_open else settled).append(name)
         else:
             repeated.append(name)
     said = [
         (doubtful, "was cut off, and is not repeated by itself: what it did is in doubt",
          "were cut off, and are not repeated by themselves: what they did is in doubt"),
+        (settled, "was cut off, and somebody has said since what it did: it is not repeated",
+         "were cut off, and somebody has said since what they did: they are not repeated"),
         (repeated, "was cut off, and is repeated: it is declared so that this does no harm",
          "were cut off, and are repeated: they are declared so that this does no harm"),
         (started, "did not begin: it is asked about again where a person must agree, and runs",
