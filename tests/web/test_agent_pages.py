@@ -272,7 +272,7 @@ async def test_what_an_edit_changes_is_shown_before_it_is_sent_and_nothing_is_de
             assert rows == ["to › street", "count"]
             assert "<del>3</del>" in changes
             assert "<ins>7</ins>" in changes
-            assert "<del>Long </del>" in changes
+            assert "<del>Long</del>" in changes
             assert '<details id="edit" open>' in shown.text
             assert 'value="7"' in shown.text
             wrong = await client.post(page, data={**form, "v:/count": "99", "do": "changes"})

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.web.json_view import MOST_COLOURED, MOST_FOLDED, coloured, folded
+from understudy.web.json_view import MOST_COLOURED, MOST_FOLDED, coloured, folded, unpacked
 
 seen = st.text('ab "\\:{}[],0-9<&\n', max_size=8)
 values: Any = st.recursive(
@@ -84,3 +84,19 @@ def test_what_is_very_large_or_deep_is_one_text() -> None:
     large = ["x" * MOST_COLOURED]
     assert "<span" not in coloured(large)
     assert text_of(coloured(large)) == json.dumps(large, indent=2)
+
+
+def test_a_text_that_is_json_is_folded_where_nothing_of_it_changes_by_that() -> None:
+    value = {"a": [1, "\u00e4"], "b": {}}
+    for text in (
+        json.dumps(value),
+        json.dumps(value, separators=(",", ":")),
+        json.dumps(value, indent=2, ensure_ascii=False),
+    ):
+        assert unpacked(text) == value
+    for text in (
+        '{"a": 1, "a": 2}', "[1e5]", '{"a": 1} ', "[1, 2", "{}x", "1", '"a"', "[NaN", "[1,  2]",
+        "[" * 100_000,
+    ):  # fmt: skip
+        assert unpacked(text) == text
+    assert unpacked({"a": 1}) == {"a": 1}

@@ -98,6 +98,7 @@ def words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     kept += sum(len(text) for is_changed, text, _ in parts if not is_changed)
     if 2 * kept < ALIKE * (len(old) + len(new)):
         return _pieces([(True, old)]), _pieces([(True, new)])
+    parts = [piece for each in parts for piece in _without_end(*each)]
     ends = (False, same[0]), (False, same[1])
     left = [(is_changed, text) for is_changed, text, _ in parts]
     right = [(is_changed, text) for is_changed, _, text in parts]
@@ -111,6 +112,15 @@ def _same(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     most -= first
     last = next((n for n in range(most) if before[-n - 1] != after[-n - 1]), most)
     return first, last
+
+
+def _without_end(is_changed: bool, old: str, new: str) -> list[tuple[bool, str, str]]:
+    """A part, and by itself the white space that both of its texts end with: that is the same."""
+    length = min(len(old) - len(old.rstrip()), len(new) - len(new.rstrip()))
+    if not is_changed or not length or old[-length:] != new[-length:]:
+        return [(is_changed, old, new)]
+    end = old[-length:]
+    return [(True, old[:-length], new[:-length]), (False, end, end)]
 
 
 def _pieces(parts: Sequence[tuple[bool, str]]) -> tuple[Piece, ...]:

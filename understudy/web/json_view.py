@@ -46,6 +46,26 @@ def coloured(value: Any) -> Markup:
     return Markup("").join(parts)
 
 
+def unpacked(value: Any) -> Any:
+    """The object or list whose JSON a text is; the value as it is where it is no such text.
+
+    It is where JSON of it is the same text again: so a name that comes twice, or a number that is
+    written in an unusual way, stays as it was written.
+    """
+    if not isinstance(value, str) or value[:1] not in ("{", "[") or len(value) > MOST_COLOURED:
+        return value
+    try:
+        found = json.loads(value)
+        forms = [
+            json.dumps(found, ensure_ascii=ascii, separators=separators)
+            for ascii in (False, True)
+            for separators in ((",", ":"), (", ", ": "))
+        ]
+    except (ValueError, RecursionError):
+        return value
+    return found if value in (*forms, plain_json(found)) else value
+
+
 def folded(value: Any) -> Markup:
     """A value with parts that fold. It needs no script; a large or deep one is only coloured."""
     if not isinstance(value, (Mapping, list, tuple)) or not value or _count(value) > MOST_FOLDED:

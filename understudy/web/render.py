@@ -22,7 +22,7 @@ from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.interrupts import decision_word
 from understudy.web.changes import changes
 from understudy.web.decide import told
-from understudy.web.json_view import coloured, folded, plain_json
+from understudy.web.json_view import coloured, folded, plain_json, unpacked
 from understudy.web.markdown import as_markdown
 from understudy.web.marks import marked, plainly
 
@@ -51,7 +51,8 @@ def _templates() -> Environment:
     )
     environment.filters.update(
         text=as_text, plainly=plainly, json=coloured, ago=ago, until=until, when=when,
-        minute=minute, markdown=as_markdown, folded=folded, changes=changes, in_zone=in_zone,
+        minute=minute, markdown=as_markdown, folded=folded, unpacked=unpacked, changes=changes,
+        in_zone=in_zone,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
         shares=shares_of,

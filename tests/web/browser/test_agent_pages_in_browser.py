@@ -110,7 +110,8 @@ def test_an_entry_of_the_timeline_leads_to_its_row(page: Page) -> None:
     turns = [call("question"), "Thanks.", *["ok"] * 12]
     with Runtime([desk(Done(), *turns)], feed=True) as runtime:
         ref = runtime.spawn("desk", id="a1")
-        (request,) = ref.run("go").get(timeout=60).requests
+        ref.run("go").get(timeout=60)
+        (request,) = ref.state().get(timeout=60).requests
         ref.resume({request.id: {"type": "respond", "value": "A"}}).get(timeout=60)
         for number in range(12):
             ref.run(f"{TEXT}{number}").get(timeout=60)
