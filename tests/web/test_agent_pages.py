@@ -222,6 +222,14 @@ async def test_where_a_failure_is_told_it_says_what_again_repeats_and_what_not()
         again = (await client.get("/api/agents/a1")).json()["again"]
         assert "“fail” was cut off, and is not repeated by itself" in again["text"]
         assert "“pay” was cut off, and somebody has said since what it did" in again["text"]
+
+        def hide(path: tuple[str | int, ...], value: Any) -> Any:
+            return "•••" if path[-1:] == ("tool_name",) else value
+
+        async with site_of(runtime, redact=hide) as reader:
+            again = (await reader.get("/api/agents/a1")).json()["again"]
+            assert "“•••” was cut off" in again["text"]
+            assert "pay" not in again["text"]
         async with site_of(runtime, auth=logged_in("eve", frozenset({"read"}))) as reader:
             page = (await reader.get("/agents/a1")).text
             box = page[page.index('class="note again"') :]

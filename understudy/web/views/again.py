@@ -7,15 +7,16 @@ from typing import Any
 
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import Call, is_child_of
+from understudy.web.visit import Visit
 
 NAMED = 5
 """Tools that the sentence names; of the others it says how many they are."""
 
 
-def again_of(state: AgentState) -> dict[str, Any] | None:
+def again_of(visit: Visit, state: AgentState) -> dict[str, Any] | None:
     """The run that may be continued, and what is then repeated and what is not; None if none may.
 
-    The tools are named as the model named them.
+    The tools are named as the model named them, where the user may see that.
     """
     run = state.run
     if run is None:
@@ -23,14 +24,14 @@ def again_of(state: AgentState) -> dict[str, Any] | None:
     if run.is_held:
         text = (
             "The same run goes on from its last record. Calls that have a result are not repeated. "
-            + _said_of(state_calls(state))
+            + _said_of(visit, state_calls(state))
         )
         return {"run_id": run.run_id, "label": "Release from quarantine", "text": text.strip()}
     if not run.has_failed:
         return None
     text = (
         "A new run goes on where this one failed. What has finished is kept: no call that has a "
-        "result is repeated. " + _said_of(left_calls(state))
+        "result is repeated. " + _said_of(visit, left_calls(state))
     )
     return {"run_id": run.run_id, "label": "Again from here", "text": text.strip()}
 
@@ -52,7 +53,7 @@ def state_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
         yield from state_calls(child)
 
 
-def _said_of(calls: Iterable[tuple[AgentState, Call]]) -> str:
+def _said_of(visit: Visit, calls: Iterable[tuple[AgentState, Call]]) -> str:
     """What becomes of these calls, and what happens first."""
     doubtful: list[str] = []
     settled: list[str] = []
@@ -60,7 +61,8 @@ def _said_of(calls: Iterable[tuple[AgentState, Call]]) -> str:
     started: list[str] = []
     inside: list[str] = []
     for state, call in calls:
-        name = call.part.tool_name
+        # Hidden before it is in a sentence.
+        name = str(visit.redacted({"tool_name": call.part.tool_name}, "again")["tool_name"])
         if any(is_child_of(key, call.key) for key in (*state.children, *state.left)):
             inside.append(name)
         elif not call.entered:

@@ -88,7 +88,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "files": len(listed(state.files)),
         "cost": _recorded(state.total_cost),
         "reserved": await _reserved(visit),
-        "again": again_of(state),
+        "again": again_of(visit, state),
         "actions": [action.to_dict() for action in actions_of(visit, state)],
     }
 
