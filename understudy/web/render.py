@@ -52,7 +52,7 @@ def _templates() -> Environment:
     environment.filters.update(
         text=as_text, plainly=plainly, json=coloured, ago=ago, until=until, when=when,
         minute=minute, markdown=as_markdown, folded=folded, unpacked=unpacked, changes=changes,
-        in_zone=in_zone,
+        in_zone=in_zone, grouped=grouped,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
         shares=shares_of,
@@ -292,6 +292,14 @@ def shares_of(row: Mapping[str, Any]) -> Shares:
         )
     except (ArithmeticError, TypeError, ValueError):  # some of it is hidden
         return Shares(0, 0, 0, 100, is_full=False)
+
+
+def grouped(rows: Iterable[Mapping[str, Any]], name: str) -> dict[Any, list[Mapping[str, Any]]]:
+    """The rows by what they have under this name, each in its order."""
+    found: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row[name], []).append(row)
+    return found
 
 
 def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:
