@@ -94,6 +94,8 @@ from understudy import Runtime
 from understudy.web import loopback_only, ui
 with Runtime([]) as runtime:
     assert callable(ui(runtime, auth=loopback_only))
+from understudy.web.markdown import as_markdown
+assert "<strong>" in as_markdown("**bold**")
 """,
     "oidc": """
 from understudy.login.oidc import oidc

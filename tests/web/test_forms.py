@@ -41,7 +41,7 @@ class Inputs(html.parser.HTMLParser):
         self._area: str | None = None
         self._select: str | None = None
         self._error = False
-        start = text.index('<details class="card" id="edit"')
+        start = text.index('<details id="edit"')
         self.feed(text[start : text.index("</details>", start)])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -192,7 +192,7 @@ async def test_a_mistake_is_told_at_its_field_and_what_was_typed_stays(
             if field != "v:/gift":
                 assert again.values[field] == typed
             assert again.values["v:/to/street"] == "Kept Road"
-            assert '<details class="card" id="edit" open>' in answer.text
+            assert '<details id="edit" open>' in answer.text
         assert ref.status() is Status.INTERRUPTED
     assert done.calls == []
 
@@ -274,7 +274,7 @@ def sent(form: EditForm) -> dict[str, str]:
     """What a browser sends of the form, as it is drawn."""
     page = template("form.html").module
     drawn = "".join(str(page.input(field)) for field in form.fields)  # type: ignore[attr-defined]
-    return Inputs(f'<details class="card" id="edit">{drawn}</details>').values
+    return Inputs(f'<details id="edit">{drawn}</details>').values
 
 
 @pytest.mark.parametrize("was", ["value", "null", "left out"])

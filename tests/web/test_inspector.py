@@ -124,7 +124,7 @@ async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_wa
             assert bars["call", "long"]["look"] == "failed"
             assert bars["call", "short"]["look"] == ""
             shown = (await client.get("/agents/a1/timeline")).text
-            assert shown.count('class="bar-call look-failed"') == 2  # its bar, and the legend
+            assert shown.count('bar-call look-failed"') == 2  # its bar, and the legend
             assert bars["call", "long"]["from"] < bars["call", "short"]["to"]  # side by side
             assert bars["run", "clerk"]["depth"] == bars["run", "front"]["depth"] + 2
             assert bars["person", "approval: refund"]["outcome"] == "approve by ann"

@@ -86,6 +86,10 @@ class HumanInTheLoop(Middleware, Gate):
         """Whether the tool is gated; None if no rule names it. Applies to the agents below, too."""
         return None if tool_name not in self._gates else self._gates[tool_name] is not None
 
+    def rule_of(self, tool_name: str) -> GateRule | None:
+        """The rule for calls of the tool; None if none names it, or calls of it need nobody."""
+        return self._gates.get(tool_name)
+
     def asks_several(self, tool: Tool) -> bool:
         gates = (self._gates.get(name) for name in tool.names)
         return any(gate is not None and gate.approval is not None for gate in gates)

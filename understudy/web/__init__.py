@@ -3,13 +3,18 @@
 Needs the extra `web`: `pip install 'understudy[web]'`.
 """
 
+from importlib.util import find_spec as _find_spec
+
 try:
     import jinja2 as _jinja2
     import sse_starlette as _sse_starlette
+
+    if _find_spec("markdown_it") is None:  # imported with the first text that it lays out
+        raise ImportError("No module named 'markdown_it'")
 except ImportError as _error:
     raise ImportError("understudy.web needs more: pip install 'understudy[web]'") from _error
 
-del _jinja2, _sse_starlette
+del _find_spec, _jinja2, _sse_starlette
 
 from understudy.login import (  # noqa: E402
     Auth,

@@ -118,6 +118,15 @@ class QueuedShape(TypedDict):
 
 
 @exactly
+class AgainShape(TypedDict):
+    """The run that `retry` would continue, and what is then repeated and what is not."""
+
+    run_id: str
+    label: str
+    text: str
+
+
+@exactly
 class AgentPage(AgentRow):
     """One agent: what it does now, what it asks, and what may be done with it."""
 
@@ -135,6 +144,7 @@ class AgentPage(AgentRow):
     files: int
     cost: CostShape | None
     reserved: dict[str, str]
+    again: AgainShape | None
     actions: list[ActionShape]
 
 
@@ -198,7 +208,11 @@ class AgentNow(TypedDict):
 
 @exactly
 class Conversation(TypedDict):
-    """Rows, oldest first: a page of them, counted from the newest; or what has changed."""
+    """Rows, oldest first: a page of them, counted from the newest; or what has changed.
+
+    `found`: the id of the row that was asked for by `call`, `request`, `run` or `at`; `is_missing`:
+    whether no row is about that.
+    """
 
     id: str
     rows: list[RowShape]
@@ -207,6 +221,9 @@ class Conversation(TypedDict):
     more: bool
     earlier: NotRequired[int | None]
     later: NotRequired[int | None]
+    page: NotRequired[int]
+    found: NotRequired[str | None]
+    is_missing: NotRequired[bool]
 
 
 @exactly
@@ -223,6 +240,12 @@ Bar = TypedDict(
         "kind": Literal["run", "reply", "call", "person", "wait"],
         "label": str,
         "depth": int,
+        "seq": int,
+        "run_id": str,
+        "inside": str | None,
+        "root": str,
+        "call_key": str | None,
+        "request_id": str | None,
         "start": Time,
         "end": Time | None,
         "seconds": float | None,
@@ -235,22 +258,154 @@ Bar = TypedDict(
         "to": float,
     },
 )
-Mark = TypedDict("Mark", {"kind": str, "label": str, "at": Time, "from": float})
+Mark = TypedDict(
+    "Mark", {"kind": str, "label": str, "at": Time, "seq": int, "root": str, "from": float}
+)
+
+
+@exactly
+class RunRow(TypedDict):
+    """A run of the outermost agent. Its numbers are those of the run, and of all inside it.
+
+    `is_whole`: whether all of it was read; else its numbers are of what was.
+    """
+
+    run_id: str
+    label: str
+    start: Time | None
+    end: Time | None
+    seconds: float | None
+    outcome: str
+    look: str
+    calls: int
+    replies: int
+    in_doubt: int
+    cost: str
+    is_whole: bool
+    began_before: bool
+    breaks: list[float]
+
+
+@exactly
+class AgentOfTree(TypedDict):
+    """An agent that runs inside, or the outermost one, and how its last run stands."""
+
+    name: str
+    agent_path: list[str]
+    depth: int
+    runs: int
+    calls: int
+    run_id: str
+    outcome: str
+    look: str
+    waits_for: list[str]
+    waits_inside: bool
+    in_doubt: int
 
 
 @exactly
 class Timeline(TypedDict):
     """A page of bars, with what happened between them. `from`, `to` and `breaks`: 0 to 100.
 
-    `earlier` is the `before` of the page of earlier records.
+    They are places in the outermost run, whose id is `root`. `inside` is the run around a bar, as
+    far as the page has it. `earlier` is the `before` of the page of earlier records.
     """
 
     id: str
+    runs: list[RunRow]
     bars: list[Bar]
     marks: list[Mark]
-    breaks: list[float]
+    agents: list[AgentOfTree]
     earlier: int | None
     is_newest: bool
+
+
+@exactly
+class InstructionsShape(TypedDict):
+    """A text, in which `{key}` stands for a value of the agent; or the name of a function."""
+
+    text: str | None
+    function: str | None
+
+
+@exactly
+class GateShape(TypedDict):
+    """What a person may decide about calls of a tool. `when`: the function that says which calls.
+
+    `must_agree`: which persons, where several must.
+    """
+
+    allowed: list[str]
+    when: str | None
+    display: str | None
+    must_agree: str
+
+
+@exactly
+class ToolShape(TypedDict):
+    """A tool. `effect`: `effects`, `idempotent` or `read_only`; `is_declared`: by the tool."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effect: str
+    is_declared: bool
+    has_key: bool
+    has_check: bool
+    on_unknown: str | None
+    timeout: float | None
+    sequential: bool
+    aliases: list[str]
+    version: str
+    gate: GateShape | None
+
+
+@exactly
+class MiddlewareShape(TypedDict):
+    """A middleware: its class, the first paragraph of what that says of itself, and its hooks."""
+
+    name: str
+    class_name: str
+    about: str
+    hooks: list[str]
+
+
+@exactly
+class DefinitionShape(TypedDict):
+    """The definition of an agent, or of an agent inside it."""
+
+    agent_path: list[str]
+    name: str
+    description: str
+    version: int
+    model: str | None
+    fallback_models: list[str]
+    model_settings: dict[str, Any]
+    instructions: list[InstructionsShape]
+    tools: list[ToolShape]
+    native_tools: list[str]
+    middleware: list[MiddlewareShape]
+    mode: str
+    steps: list[str]
+    max_runs: int
+    early_stopping: str
+    output_key: str | None
+    needs: list[str]
+    on_version: str
+
+
+@exactly
+class DefinitionPage(TypedDict):
+    """The definition that this server has of the name; `why_unknown`: why it has none.
+
+    `has_rules`: whether the rules of the store may ask a person as well.
+    """
+
+    id: str
+    name: str
+    why_unknown: str | None
+    has_rules: bool
+    agents: list[DefinitionShape]
 
 
 @exactly
@@ -283,6 +438,7 @@ class DecisionRow(TypedDict):
     agent_path: list[str]
     decision: dict[str, Any]
     tool_name: str | None
+    proposed: dict[str, Any] | None
     imported_by: str | None
     votes: list[dict[str, Any]]
 

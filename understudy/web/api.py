@@ -22,6 +22,7 @@ from understudy.web.views import (
     asks,
     budgets,
     conversation,
+    definition,
     files,
     freezing,
     notifications,
@@ -92,7 +93,15 @@ SEARCH = {
     "where": "Only in `requests`, or only in `conversations`.",
     **PAGE,
 }
-ROWS = {"after": "Only rows that are new or changed since this number.", **LIMIT}
+ROWS = {
+    "after": "Only rows that are new or changed since this number.",
+    **LIMIT,
+    "page": "Without `after`: a page of rows, counted from the newest, which is 0.",
+    "call": "Without `after`: the page with the row of the call of this key.",
+    "request": "Or with that of this request.",
+    "run": "Or with the first row of this run.",
+    "at": "Or with the first row of this record, or after it.",
+}
 BACK = {"before": "The `earlier` of the page of later records; by default the newest are shown."}
 FILE = {"path": "Of the file."}
 WAIT = {"wait": "Seconds to wait until the run is at rest, at most 60."}
@@ -153,6 +162,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ("/conversation/events", streams.conversation_events, None, LIVE_ROWS),
             ("/messages", agents.messages, of.Messages, {}),
             ("/timeline", timeline.timeline, of.Timeline, BACK),
+            ("/definition", definition.definition, of.DefinitionPage, {}),
             ("/state", agents.agent_state, of.StatePage, {}),
             ("/decisions", agents.decisions, of.Decisions, BACK),
             ("/history", agents.history, of.History, PAGE),

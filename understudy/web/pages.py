@@ -28,6 +28,7 @@ from understudy.web.views import (
     asks,
     budgets,
     conversation,
+    definition,
     files,
     freezing,
     notifications,
@@ -67,6 +68,7 @@ TABS: dict[str, tuple[str, str, View]] = {
     "schedules": ("/schedules", "Schedules", schedules.schedules),
     "usage": ("/usage", "Usage", agents.usage),
     "files": ("/files", "Files", files.files_tab),
+    "definition": ("/definition", "Definition", definition.definition),
     "state": ("/state", "State", agents.agent_state),
     "history": ("/history", "Records", agents.history),
 }

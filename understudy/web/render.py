@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -10,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
 from jinja2.runtime import Context
@@ -19,7 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 from understudy._base.grant_terms import GrantTerms
 from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.interrupts import decision_word
+from understudy.web.changes import changes
 from understudy.web.decide import told
+from understudy.web.json_view import coloured, folded, plain_json, unpacked
+from understudy.web.markdown import as_markdown
 from understudy.web.marks import hexed, marked, plainly
 from understudy.web.views.queue import WITHIN
 from understudy.web.views.together import TIMES
@@ -48,7 +51,9 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        text=as_text, plainly=plainly, json=as_json, ago=ago, until=until, when=when, minute=minute,
+        text=as_text, plainly=plainly, json=coloured, ago=ago, until=until, when=when,
+        minute=minute, markdown=as_markdown, folded=folded, unpacked=unpacked, changes=changes,
+        in_zone=in_zone, grouped=grouped,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
         shares=shares_of, urgency=urgency,
@@ -68,17 +73,7 @@ def _templates() -> Environment:
 
 def as_text(value: Any) -> Markup:
     """A value of somebody else, where people read it."""
-    return marked(value if isinstance(value, str) else as_plain_json(value))
-
-
-def as_plain_json(value: Any) -> str:
-    """A value as JSON on several lines."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
-
-
-def as_json(value: Any) -> Markup:
-    """A value as marked JSON."""
-    return marked(as_plain_json(value))
+    return marked(value if isinstance(value, str) else plain_json(value))
 
 
 def is_short_list(value: Any) -> bool:
@@ -114,9 +109,21 @@ def when(value: Any) -> Markup:
     if time is None:
         return Markup('<span class="faint">unknown</span>')
     utc = time.astimezone(timezone.utc)
-    return Markup('<time datetime="{}">{}</time>').format(
+    return Markup('<time datetime="{}" data-as="full">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC"
     )
+
+
+def in_zone(value: Any, zone: Any) -> str:
+    """A time by the clocks of a time zone, such as `Mon 2026-05-04 09:00`; empty if it is unknown.
+
+    The zone is one of the machine, or of the package `tzdata`.
+    """
+    try:
+        time = _time(value)
+        return "" if time is None else f"{time.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M}"
+    except (ValueError, TypeError, OSError, ZoneInfoNotFoundError):  # or some of it is hidden
+        return ""
 
 
 @pass_context
@@ -127,7 +134,8 @@ def minute(context: Context, value: Any) -> Markup:
         return Markup("")
     utc = time.astimezone(timezone.utc)
     is_today = utc.date() == context["now"].astimezone(timezone.utc).date()
-    return _relative(time, f"{utc:%H:%M} UTC" if is_today else f"{utc:%Y-%m-%d %H:%M} UTC")
+    said = f"{utc:%H:%M} UTC" if is_today else f"{utc:%Y-%m-%d %H:%M} UTC"
+    return _relative(time, said, "minute")
 
 
 @pass_context
@@ -152,10 +160,18 @@ def until(context: Context, value: Any) -> Markup:
     return _relative(time, text or f"in {_coarse(seconds)}")
 
 
-def _relative(time: datetime, text: str) -> Markup:
+def _relative(time: datetime, text: str, form: str = "relative") -> Markup:
+    """A time that says in full what it is where one points at it.
+
+    Args:
+        time: which it is.
+        text: of it.
+        form: by which a browser with scripts says it by the clock of who reads it.
+
+    """
     utc = time.astimezone(timezone.utc)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        utc.isoformat(timespec="milliseconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC", text
+    return Markup('<time datetime="{}" data-as="{}" title="{}">{}</time>').format(
+        utc.isoformat(timespec="milliseconds"), form, f"{utc:%Y-%m-%d %H:%M:%S} UTC", text
     )
 
 
@@ -190,7 +206,7 @@ def terms_text(terms: Any) -> str:
     try:
         return _terms_adapter().validate_python(terms).text
     except ValidationError:  # some of it is hidden
-        return as_plain_json(terms)
+        return plain_json(terms)
 
 
 def same_names(data: Any) -> dict[str, set[tuple[str, str]]]:
@@ -279,6 +295,14 @@ def shares_of(row: Mapping[str, Any]) -> Shares:
         )
     except (ArithmeticError, TypeError, ValueError):  # some of it is hidden
         return Shares(0, 0, 0, 100, is_full=False)
+
+
+def grouped(rows: Iterable[Mapping[str, Any]], name: str) -> dict[Any, list[Mapping[str, Any]]]:
+    """The rows by what they have under this name, each in its order."""
+    found: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row[name], []).append(row)
+    return found
 
 
 def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:

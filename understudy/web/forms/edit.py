@@ -128,6 +128,8 @@ class EditForm:
         self._typed = typed
         self.errors: list[str] = []
         """The errors of the form as a whole."""
+        self.taken: dict[str, Any] = {}
+        """The arguments that were read from the fields, if they were."""
         if _has_fields(schema, arguments):
             self.fields: list[Field] = self._properties(schema, "", dict(arguments), (), 0)
         else:

@@ -48,6 +48,7 @@ def form_values(
         "answer": answer,
         "offer": _offer(request, typed or Form([])),
         "is_editing": typed is not None and typed.get("decision") == "edit",
+        "edited": None,
         "typed": typed or Form([]),
         "error": error,
         "hidden": HIDDEN if _hides_arguments(visit) else "",
@@ -115,6 +116,8 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     form = await visit.form()
     visit.need("decide")
     request_id = visit.request_id
+    if form.get("do") == "changes":  # of what is typed so far
+        return await _again(visit, form, 200, edit=await _edited(visit, form))
     if form.get("do") == "nothing":  # Enter in a field
         return await _again(visit, form, 422, error=NOTHING)
     if form.has("do"):  # one more item, or one less
@@ -132,16 +135,10 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             return await _again(visit, form, 422, answer=answer)
         decision = Decision(type="respond", value=value, **_who(visit, form))
     elif given == "edit":
-        data = await _shown(visit, form, Decision(type="edit", arguments={}))
-        if _hides_arguments(visit):
-            raise refused(403, "NotAllowed", HIDDEN)
-        edit = EditForm(data["tool_parameters"] or ANY_OBJECT, data["request"]["arguments"], form)
-        arguments = edit.values()
-        if not edit.has_errors:
-            _validate(visit, edit, arguments)
+        edit = await _edited(visit, form)
         if edit.has_errors:
             return await _again(visit, form, 422, edit=edit)
-        decision = Decision(type="edit", arguments=arguments, **_who(visit, form))
+        decision = Decision(type="edit", arguments=edit.taken, **_who(visit, form))
     else:
         try:
             decision = _plain_decision(visit, form, given)
@@ -191,6 +188,18 @@ def seen_in(form: Form) -> Seen | None:
     if given is not None and given not in get_args(Seen):
         raise refused(400, "NotAForm", "The form cannot be read.")
     return cast("Seen | None", given)
+
+
+async def _edited(visit: Visit, form: Form) -> EditForm:
+    """The form of an edit with what was typed, and each mistake in it at its field."""
+    data = await _shown(visit, form, Decision(type="edit", arguments={}))
+    if _hides_arguments(visit):
+        raise refused(403, "NotAllowed", HIDDEN)
+    edit = EditForm(data["tool_parameters"] or ANY_OBJECT, data["request"]["arguments"], form)
+    edit.taken = edit.values()
+    if not edit.has_errors:
+        _validate(visit, edit, edit.taken)
+    return edit
 
 
 async def _unused(visit: Visit, form: Form, given: str) -> str:
@@ -323,7 +332,7 @@ async def _again(
         raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
     values = await request_values(visit, data, form, error)
     if edit is not None:
-        values["edit"] = edit
+        values["edit"], values["edited"] = edit, edit.taken
     if answer is not None:
         values["answer"] = answer
     return status, "pages/request.html", {

@@ -25,6 +25,7 @@ from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.now import now_of
 from understudy.state.why import queue_of, why
+from understudy.web.views.again import again_of
 from understudy.web.views.asks import review_rows
 from understudy.web.views.freezing import frozen_by, frozen_rows
 from understudy.web.views.newest_first import (
@@ -88,6 +89,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "files": len(listed(state.files)),
         "cost": _recorded(state.total_cost),
         "reserved": await _reserved(visit),
+        "again": again_of(visit, state),
         "actions": [action.to_dict() for action in actions_of(visit, state)],
     }
 
@@ -200,6 +202,7 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     tools: dict[str, str | None] = {}
     votes: dict[str, list[dict[str, Any]]] = {}
+    proposed: dict[str, Any] = {}
     first = asked_before(visit)
     imported_by = None if is_newest(visit) else await _imported_by(visit, first)
     before: int | None = first
@@ -216,17 +219,24 @@ async def decisions(visit: Visit) -> dict[str, Any]:
             elif entry.what == "compacted":
                 compacted = entry
         tools |= _tools_asked_about(page)
+        proposed |= _proposed(page)
         _add_votes(page, votes)
     if before is not None and any(row["request_id"] not in tools for row in found):
         page = await page_before(visit, before)
         tools |= _tools_asked_about(page)
+        proposed |= _proposed(page)
         _add_votes(page, votes)
     if compacted is not None:
         audit = (await visit.state()).decisions
         tools |= {each.request.id: each.request.tool_name or None for each in audit}
+        proposed |= {each.request.id: each.request.arguments for each in audit}
         found += _from_before(compacted, audit, imported_by)
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])
+        is_edit = row["decision"].get("type") == "edit"
+        # Below the name by which an application hides them.
+        is_known = is_edit and row["request_id"] in proposed
+        row["proposed"] = {"arguments": proposed[row["request_id"]]} if is_known else None
         row["votes"] = row["votes"] or votes.get(row["request_id"], [])
     newest = is_newest(visit)
     return {"id": visit.agent_id, "decisions": found, "earlier": before, "is_newest": newest}
@@ -255,6 +265,7 @@ def _decided(entry: HistoryEntry, imported_by: str | None) -> dict[str, Any]:
         "agent_path": list(entry.agent_path),
         "decision": {k: v for k, v in detail.items() if k not in ("request_id", "logins")},
         "tool_name": None,
+        "proposed": None,
         "imported_by": imported_by,
         "votes": [],
     }
@@ -276,6 +287,7 @@ def _from_before(
                 "agent_path": list(request.agent_path),
                 "decision": decision.to_dict(),
                 "tool_name": None,
+                "proposed": None,
                 "imported_by": imported_by,
                 "votes": [vote.to_dict() for vote in each.votes],
             }
@@ -285,6 +297,12 @@ def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
     """By request id."""
     asked = (entry for entry in page.entries if entry.what == "request")
     return {entry.detail["request_id"]: entry.tool_name or entry.who for entry in asked}
+
+
+def _proposed(page: HistoryPage) -> dict[str, Any]:
+    """The arguments as they were asked about, by request id: what an edit has changed."""
+    asked = (entry for entry in page.entries if entry.what == "request")
+    return {entry.detail["request_id"]: entry.detail.get("arguments") for entry in asked}
 
 
 def _add_votes(page: HistoryPage, votes: dict[str, list[dict[str, Any]]]) -> None:

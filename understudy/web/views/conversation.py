@@ -8,6 +8,7 @@ from typing import Any
 from understudy._base.lookout import Hints
 from understudy.display import Row
 from understudy.display.rows import merged
+from understudy.display.table import request_id
 from understudy.web.visit import Visit
 
 PAGE = 200
@@ -38,8 +39,13 @@ async def follow(visit: Visit, hints: Hints) -> None:
 
 
 def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:
-    """A page of rows, counted from the newest."""
-    page = visit.number("page", 0)
+    """A page of rows, counted from the newest; or the page with the row that is looked for."""
+    page, found = visit.number("page", 0), None
+    looks_for = any(visit.asked(name) for name in ("call", "request", "run", "at"))
+    if looks_for:
+        place = place_of(visit, rows)
+        if place is not None:
+            page, found = (len(rows) - 1 - place) // PAGE, rows[place].id
     stop = max(len(rows) - page * PAGE, 0)
     shown = rows[max(stop - PAGE, 0) : stop]
     return {
@@ -47,7 +53,32 @@ def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:
         "rows": [row.to_dict() for row in shown],
         "earlier": page + 1 if stop > PAGE else None,
         "later": page - 1 if page else None,
+        "page": page,
+        "found": found,
+        "is_missing": looks_for and found is None,
     }
+
+
+def place_of(visit: Visit, rows: Sequence[Row]) -> int | None:
+    """Where the row stands that the address asks for; None where no row is about it.
+
+    It is asked for by the key of a call, the id of a request, the id of a run, whose first row it
+    is, or the number of a record, of which or after which it is the first row.
+    """
+    call, request = visit.asked("call"), visit.asked("request")
+    run, at = visit.asked("run"), visit.number("at", 0)
+    for place, row in enumerate(rows):
+        if call is not None:
+            is_it = row.detail.get("call_key") == call
+        elif request is not None:
+            is_it = row.id == request_id(request)
+        elif run is not None:
+            is_it = row.run_id == run
+        else:
+            is_it = row.position[0] >= at
+        if is_it:
+            return place
+    return None
 
 
 async def last_rows(visit: Visit, count: int = 6) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -15,7 +15,7 @@ from understudy.costs import cost_of
 from understudy.history import HistoryEntry
 from understudy.interrupts import decision_word
 from understudy.models.prices import Prices
-from understudy.state.costs import Cost
+from understudy.state.costs import NO_COST, Cost
 from understudy.web.views.agents import info_of, prices_of
 from understudy.web.views.newest_first import asked_before, is_newest, page_before
 from understudy.web.visit import Visit
@@ -58,6 +58,16 @@ class Bar:
     entry: HistoryEntry | None = None
     """Of a reply: what says what it cost."""
     call_key: str | None = None
+    request_id: str | None = None
+    """Of what a person was asked."""
+    path: tuple[str, ...] = ()
+    """The names of the agents down to the one that it is of."""
+    run_id: str = ""
+    """Of the run that it is in; of a run, its own."""
+    around: str | None = None
+    """The id of the run around it, of a run; None for a run of the outermost agent."""
+    root: str = ""
+    """The id of the outermost run that it is in; empty where that began long before."""
 
     @property
     def look(self) -> Look:
@@ -73,6 +83,8 @@ class Mark:
     label: str
     at: datetime
     seq: int
+    root: str = ""
+    """The id of the outermost run in which it happened, or after which."""
 
 
 @dataclass(slots=True)
@@ -90,6 +102,8 @@ class _Reader:
     """By call key and name."""
     host: str | None = None
     """Who has made the last attempt, where several hosts share the store."""
+    root: str = ""
+    """The id of the last run of the outermost agent."""
 
     def read(self, entry: HistoryEntry) -> None:
         at, path, detail = entry.at, entry.agent_path, entry.detail
@@ -99,7 +113,9 @@ class _Reader:
         depth = 2 * (len(path) - 1)
         match entry.what:
             case "run_started":
+                self.root = run if len(path) == 1 else self.root
                 bar = self._open("run", path[-1], depth, entry, at)
+                bar.around = self._run_around(run, path)
                 self.open_runs[run] = bar
             case "run_ended":
                 if run in self.open_runs:
@@ -124,10 +140,10 @@ class _Reader:
                     return  # denied, or answered by a person: it has no body that ran
                 self._end_call(entry, at, detail["outcome"], doubt=bool(detail["in_doubt"]))
             case "request":
-                label = f"{detail['kind']}: {entry.tool_name}"
-                self.open_asks[detail["request_id"]] = self._open(
-                    "person", label, depth + 1, entry, at
-                )
+                label = f"{detail['kind']}: {entry.tool_name or entry.who}"
+                bar = self._open("person", label, depth + 1, entry, at)
+                bar.request_id = detail["request_id"]
+                self.open_asks[bar.request_id] = bar
                 if detail["kind"] == "doubt":
                     self._end_call(entry, at, "in doubt", doubt=True)
             case "decision":
@@ -152,22 +168,19 @@ class _Reader:
                 if key in self.open_waits:
                     self._close(self.open_waits.pop(key), at, detail["how"])
             case "quarantined":
-                self.marks.append(Mark("quarantined", "quarantined", at, entry.seq))
+                self._mark("quarantined", "quarantined", entry, at)
                 self._stop_in_quarantine(at)
             case "released":
-                self.marks.append(Mark("released", "released", at, entry.seq))
+                self._mark("released", "released", entry, at)
                 for bar in self.open_runs.values():
                     bar.end, bar.outcome = None, ""
             case "paused" | "unpaused" | "stop_requested":
-                self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at, entry.seq))
+                self._mark(entry.what, entry.what.replace("_", " "), entry, at)
             case "model_asked":
-                self.marks.append(
-                    Mark(entry.what, f"asked a model: {detail['key']}", at, entry.seq)
-                )
+                self._mark(entry.what, f"asked a model: {detail['key']}", entry, at)
             case "imported":
                 who = "" if entry.who is None else f" by {entry.who}"
-                label = f"imported from elsewhere{who}"
-                self.marks.append(Mark("imported", label, at, entry.seq))
+                self._mark("imported", f"imported from elsewhere{who}", entry, at)
             case "attempt_started":
                 self._begin_attempt(entry, at)
             case _:
@@ -192,21 +205,36 @@ class _Reader:
             return
         if detail.get("reply_lost") or self.open_calls:
             word = "cut off, and continued from the records"
-            self.marks.append(Mark("crash", f"attempt {number}: {word}", at, entry.seq))
+            self._mark("crash", f"attempt {number}: {word}", entry, at)
             for bar in self.open_calls.values():
                 self._close(bar, at, "cut off")
             self.open_calls.clear()
         if before not in (None, self.host):
             word = f"continued by {self.host}; before, by {before}"
-            self.marks.append(Mark("takeover", f"attempt {number}: {word}", at, entry.seq))
+            self._mark("takeover", f"attempt {number}: {word}", entry, at)
 
     def _open(
         self, kind: Kind, label: str, depth: int, entry: HistoryEntry, start: datetime
     ) -> Bar:
         bar = Bar(kind=kind, label=label, depth=depth, start=start, end=None, seq=entry.seq)
-        bar.call_key = entry.call_key
+        bar.call_key, bar.path = entry.call_key, entry.agent_path
+        bar.run_id, bar.root = entry.run_id or self.root, self.root
         self.bars.append(bar)
         return bar
+
+    def _mark(self, kind: str, label: str, entry: HistoryEntry, at: datetime) -> None:
+        self.marks.append(Mark(kind, label, at, entry.seq, self.root))
+
+    def _run_around(self, run: str, path: tuple[str, ...]) -> str | None:
+        """The run of the call that runs this one; of an agent of a workflow, the open run above."""
+        if len(path) == 1:
+            return None
+        call, _, _ = run.partition("+")
+        of_call = call.rpartition(".")[0].rpartition(".")[0]
+        if of_call in self.open_runs:
+            return of_call
+        above = (id for id, bar in self.open_runs.items() if bar.path == path[:-1])
+        return next(above, self.root)
 
     def _close(self, bar: Bar, at: datetime, outcome: str) -> None:
         bar.end, bar.outcome = max(at, bar.start), outcome
@@ -270,7 +298,7 @@ def _drawn(
     now: datetime,
     is_whole: bool,
 ) -> dict[str, Any]:
-    """The bars and marks of the records of a page.
+    """The runs, and the bars and marks in them, of the records of a page.
 
     Args:
         entries: of these records, and of some before and behind them.
@@ -294,37 +322,137 @@ def _drawn(
     )
     if not is_whole:
         now = max((entry.at for entry in entries if entry.at is not None), default=now)
-    axis = Axis(shown, now)
-    rows = []
-    for bar in shown:
-        start, end = axis.at(bar.start), axis.at(bar.end or now)
-        rows.append(
-            {
-                "kind": bar.kind,
-                "label": bar.label,
-                "depth": bar.depth,
-                "start": time_text(bar.start),
-                "end": time_text(bar.end),
-                "seconds": None if bar.end is None else (bar.end - bar.start).total_seconds(),
-                "outcome": bar.outcome,
-                "in_doubt": bar.is_doubt,
-                "look": bar.look,
-                "detail": bar.detail,
-                "cost": "" if bar.entry is None else _cost_text(cost_of(bar.entry, prices)),
-                "from": round(start, 3),
-                "to": round(max(end, start), 3),
-            }
-        )
-    marks = [
-        {"kind": m.kind, "label": m.label, "at": time_text(m.at), "from": round(axis.at(m.at), 3)}
-        for m in reader.marks
-        if m.seq in page
-    ]
+    marks = [mark for mark in reader.marks if mark.seq in page]
+    rows: list[dict[str, Any]] = []
+    placed: list[dict[str, Any]] = []
+    runs = []
+    roots: list[str] = list(
+        dict.fromkeys([*(bar.root for bar in shown), *(mark.root for mark in marks)])
+    )
+    runs_shown = {bar.run_id: bar for bar in shown if bar.kind == "run"}
+    for root in roots:
+        inside = [bar for bar in shown if bar.root == root]
+        axis = Axis(inside, now)
+        rows += [_row(bar, axis, prices, now, runs_shown) for bar in inside]
+        placed += [_mark_row(mark, axis) for mark in marks if mark.root == root]
+        known = [bar for bar in reader.bars if bar.root == root]
+        runs.append(_run_row(root, known, axis, prices, is_here=root in runs_shown))
     return {
+        "runs": runs,
         "bars": rows,
-        "marks": marks,
+        "marks": placed,
+        "agents": agent_rows(reader.bars),
+    }
+
+
+def _row(
+    bar: Bar, axis: Axis, prices: Prices, now: datetime, runs: Mapping[str, Bar]
+) -> dict[str, Any]:
+    start, end = axis.at(bar.start), axis.at(bar.end or now)
+    # The nearest run that the page has: one that began long before is not on it.
+    inside = bar.around if bar.kind == "run" else bar.run_id
+    if bar.root != bar.run_id and inside not in runs:
+        inside = bar.root
+    return {
+        "kind": bar.kind,
+        "label": bar.label,
+        "depth": bar.depth,
+        "seq": bar.seq,
+        "run_id": bar.run_id,
+        "inside": inside,
+        "root": bar.root,
+        "call_key": bar.call_key,
+        "request_id": bar.request_id,
+        "start": time_text(bar.start),
+        "end": time_text(bar.end),
+        "seconds": None if bar.end is None else (bar.end - bar.start).total_seconds(),
+        "outcome": bar.outcome,
+        "in_doubt": bar.is_doubt,
+        "look": bar.look,
+        "detail": bar.detail,
+        "cost": "" if bar.entry is None else _cost_text(cost_of(bar.entry, prices)),
+        "from": round(start, 3),
+        "to": round(max(end, start), 3),
+    }
+
+
+def _mark_row(mark: Mark, axis: Axis) -> dict[str, Any]:
+    return {
+        "kind": mark.kind,
+        "label": mark.label,
+        "at": time_text(mark.at),
+        "seq": mark.seq,
+        "root": mark.root,
+        "from": round(axis.at(mark.at), 3),
+    }
+
+
+def _run_row(
+    root: str, known: Sequence[Bar], axis: Axis, prices: Prices, *, is_here: bool
+) -> dict[str, Any]:
+    """A run of the outermost agent, with what all that is known of it adds up to."""
+    run = next((bar for bar in known if bar.kind == "run" and bar.run_id == root), None)
+    replies = [bar for bar in known if bar.entry is not None]
+    cost = sum((cost_of(bar.entry, prices) for bar in replies if bar.entry is not None), NO_COST)
+    ended = None if run is None or run.end is None else run.end
+    return {
+        "run_id": root,
+        "label": "" if run is None else run.label,
+        "start": None if run is None else time_text(run.start),
+        "end": time_text(ended),
+        "seconds": None if run is None or ended is None else (ended - run.start).total_seconds(),
+        "outcome": "" if run is None else run.outcome,
+        "look": "" if run is None else run.look,
+        "calls": sum(bar.kind == "call" for bar in known),
+        "replies": len(replies),
+        "in_doubt": sum(bar.is_doubt for bar in known),
+        "cost": _cost_text(cost),
+        # Otherwise its calls and its cost are those of the records that were read.
+        "is_whole": run is not None and run.outcome != "ends later",
+        "began_before": not is_here,
         "breaks": [round(place, 3) for place in axis.breaks],
     }
+
+
+def agent_rows(bars: Sequence[Bar]) -> list[dict[str, Any]]:
+    """The agents of the tree, each behind the one that runs it, with how its last run stands."""
+    runs = [bar for bar in bars if bar.kind == "run"]
+    waiting = {bar.path for bar in bars if bar.kind in ("person", "wait") and not bar.outcome}
+    found = []
+    for path in _as_tree(dict.fromkeys(bar.path for bar in runs)):
+        own = [bar for bar in runs if bar.path == path]
+        inside = [bar for bar in bars if bar.path == path]
+        last = own[-1]
+        asks = [bar for bar in inside if bar.kind == "person" and not bar.outcome]
+        waits = [bar for bar in inside if bar.kind == "wait" and not bar.outcome]
+        is_open = not last.outcome and not (asks or waits)
+        found.append(
+            {
+                "name": path[-1],
+                "agent_path": list(path),
+                "depth": len(path) - 1,
+                "runs": len(own),
+                "calls": sum(bar.kind == "call" for bar in inside),
+                "run_id": last.run_id,
+                "outcome": last.outcome,
+                "look": last.look,
+                "waits_for": [bar.label for bar in (*asks, *waits)],
+                "waits_inside": is_open and any(path == each[: len(path)] for each in waiting),
+                "in_doubt": sum(bar.is_doubt for bar in inside),
+            }
+        )
+    return found
+
+
+def _as_tree(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The paths, each behind the one above it, beside each other in the order given."""
+    given = list(paths)
+    order = {path: n for n, path in enumerate(given)}
+
+    def place(path: tuple[str, ...]) -> list[int]:
+        return [order.get(path[:length], -1) for length in range(1, len(path) + 1)]
+
+    return sorted(given, key=place)
 
 
 def _cost_text(cost: Cost) -> str:
