@@ -54,6 +54,7 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
+from understudy.journal.decided import DecidedRequest
 from understudy.state.doubts import Doubt
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait
@@ -485,6 +486,10 @@ class Cluster(_RuntimeCalls):
     def doubts(self, **options: Any) -> Listing[Doubt]:
         """As `Runtime.doubts`."""
         return self._listing("doubts", options)
+
+    def decided(self, **options: Any) -> Listing[DecidedRequest]:
+        """As `Runtime.decided`."""
+        return self._listing("decided", options)
 
     def reviews(self, **options: Any) -> Listing[Review]:
         """As `Runtime.reviews`."""

@@ -22,6 +22,7 @@ from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer, Job
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.database_threads import DatabaseThreads
+from understudy.journal.decided import MAY_DECIDE, decided_in
 from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.loaded import Loaded
@@ -139,7 +140,7 @@ class AgentJournal(OwnedJournal, Job):
             self._appended += 1
             buffer.at = self._at = record.at
             if type(record) in _NOTED:  # no record of a step but its results
-                self._note_told(buffer, record, kept)
+                self._note_told(buffer, record, kept, records)
 
     def _new_buffer(self) -> Batch:
         self.loop.call_soon(self.push)
@@ -175,13 +176,21 @@ class AgentJournal(OwnedJournal, Job):
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         return await self._environment.threads.load_blobs(self._owned.agent_id, hashes)
 
-    def _note_told(self, buffer: Batch, record: Record, kept: EncodedRecord) -> None:
+    def _note_told(
+        self, buffer: Batch, record: Record, kept: EncodedRecord, appended: Sequence[Record]
+    ) -> None:
         """Note a record that the feed may tell, or that an index needs."""
         if type(record) is StatusNoted:
             buffer.status_noted = True
         elif type(record) is MessagesArchived:
             buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
             return
+        elif (
+            type(record) in MAY_DECIDE
+            and self._agent.notes_decided
+            and "decided" in self._environment.threads.keeps
+        ):
+            buffer.decided += decided_in(record, appended, self._agent.ledger_state())
         if self._environment.threads.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:

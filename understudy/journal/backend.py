@@ -29,12 +29,13 @@ from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
     from understudy.journal.spending import CounterSums
     from understudy.journal.spending_books import Decision, KeptSpending
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "feed", "files", "keys", "messages", "spending", "trust"]
+Kept = Literal["checkpoints", "decided", "feed", "files", "keys", "messages", "spending", "trust"]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -408,6 +409,21 @@ class Backend(ABC):
     def delete_old_keys(self, before: datetime) -> None:
         """The writer's: delete those keys."""
         self._refuse("keys")
+
+    # ------------------------------------------------------------------- "decided"
+    # What was decided on requests, for an audit. `append` adds those of `Batch.decided`, in the
+    # same transaction. `compact` keeps all. `delete` keeps of each who decided what, when and about
+    # which tool, and forgets what was shown and written: see `journal.decided`.
+
+    def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> list[StoredDecided]:
+        """The reader's: up to `limit` decisions behind a key, the newest first."""
+        self._refuse("decided")
+
+    def count_decided(self, query: DecidedQuery) -> int:
+        """The reader's: how many decisions there are of these."""
+        self._refuse("decided")
 
     # ------------------------------------------------------------------- "feed"
     # What happened to all agents, in the order of the commits: see `journal.feed`. `append` adds

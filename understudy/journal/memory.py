@@ -21,8 +21,16 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
+from understudy.journal.decided import (
+    MAY_DECIDE,
+    DecidedKey,
+    DecidedQuery,
+    StoredDecided,
+    decided_in,
+)
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.loaded import Loaded
+from understudy.journal.memory_decided import MemoryDecided
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
@@ -114,6 +122,7 @@ class MemoryStore(Store):
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
+        self.decided: MemoryDecided = MemoryDecided()
         self._trust: list[TrustFact] = []
         self._spending: MemorySpending | None = None
         self._changed: set[str] = set()
@@ -256,6 +265,7 @@ class MemoryStore(Store):
             incarnation, epoch, _ = self._deleted.pop(next(iter(self._deleted)))
             self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
+        self.decided.leave(agent_id)
         if self._spending is not None:
             self._spending.books.leave(agent_id)
         self._changed.discard(agent_id)
@@ -278,6 +288,14 @@ class MemoryStore(Store):
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return question(self._up_to_date())
+
+    async def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> Sequence[StoredDecided]:
+        return self.decided.list(query, after, limit)
+
+    async def count_decided(self, query: DecidedQuery) -> int:
+        return self.decided.count(query)
 
     @property
     def keeps_feed(self) -> bool:
@@ -380,6 +398,9 @@ class MemoryAgentJournal(OwnedJournal):
                 self._kept.status_at = record.at
             elif type(record) is MessagesArchived:
                 self._kept.message_runs.update(record.runs)
+            elif type(record) in MAY_DECIDE and self._agent.notes_decided:
+                for decided in decided_in(record, records, self._agent.ledger_state()):
+                    self._store.decided.add(self._owned, decided)
 
     @property
     def call_keys(self) -> CallKeys:

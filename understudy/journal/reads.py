@@ -25,6 +25,7 @@ from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
     from understudy.journal.spending import CounterSums
 
 T = TypeVar("T")
@@ -163,6 +164,23 @@ class StoreReads(ABC):
                     index.put_loaded(loaded)
         return question(index)
 
+    # ------------------------------------------------------------------- what was decided
+
+    async def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> Sequence[StoredDecided]:
+        """Up to `limit` decisions behind a key, the newest first.
+
+        Raises:
+            UsageError: if no decisions are kept.
+
+        """
+        raise _keeps_none_decided(self)
+
+    async def count_decided(self, query: DecidedQuery) -> int:
+        """How many decisions there are of these; as `list_decided`."""
+        raise _keeps_none_decided(self)
+
     # ------------------------------------------------------------------- the feed
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
@@ -297,6 +315,18 @@ class DatabaseReads(StoreReads):
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return await self.read(lambda: question(self.backend))
 
+    async def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> Sequence[StoredDecided]:
+        if "decided" not in self.keeps:
+            raise _keeps_none_decided(self.backend)
+        return await self.read(partial(self.backend.list_decided, query, after, limit))
+
+    async def count_decided(self, query: DecidedQuery) -> int:
+        if "decided" not in self.keeps:
+            raise _keeps_none_decided(self.backend)
+        return await self.read(partial(self.backend.count_decided, query))
+
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.read(partial(self.backend.read_feed, after, limit))
 
@@ -342,6 +372,13 @@ class DatabaseReads(StoreReads):
             return await attempt()
 
         return await retry(attempted)
+
+
+def _keeps_none_decided(store: object) -> UsageError:
+    return UsageError(
+        f"{store!r} keeps no decisions, of which to list those of all agents: 'decided' is not in "
+        "its `keeps`. Those of one agent are `ref.decisions()`"
+    )
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

@@ -33,6 +33,19 @@ from understudy.journal.contracts import (
     time_number,
     time_of,
 )
+from understudy.journal.decided import (
+    ADD_DECIDED,
+    ADD_DECIDER,
+    EMPTY_DECIDED,
+    DecidedKey,
+    DecidedQuery,
+    StoredDecided,
+    count_query,
+    decided_columns,
+    decided_query,
+    listed_decided,
+    persons_of,
+)
 from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import (
     NEVER,
@@ -299,6 +312,19 @@ class SqlBackend(Backend):
             in_order=True,
         )
 
+    def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> list[StoredDecided]:
+        return self._look(
+            lambda rows: [listed_decided(row) for row in rows],
+            decided_query(query, after, limit),
+            is_list=True,
+            in_order=True,
+        )
+
+    def count_decided(self, query: DecidedQuery) -> int:
+        return self._look(lambda rows: int(rows[0][0]), count_query(query))
+
     def count_agents(self) -> dict[str, int]:
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return self._look(dict, (query, ()))
@@ -376,8 +402,17 @@ class SqlBackend(Backend):
     def add_deletion(self, agent_id: str, at: datetime) -> None:
         self._fetch(_ADD_DELETION_TO_FEED, [time_number(at), DELETED, b"", agent_id])
 
+    def _add_decided(self, key: int, batch: Batch) -> None:
+        """Add what is decided by a batch of the agent with this key of its row."""
+        for record in batch.decided:
+            columns = decided_columns(key, batch.incarnation, record)
+            for (no,) in self._fetch(ADD_DECIDED, columns):
+                for person in persons_of(record):
+                    self._fetch(ADD_DECIDER, [person, time_number(record.at), no])
+
     def _forget(self, key: int) -> None:
-        """Delete what is kept of an agent beside its row."""
+        """Delete what is kept of an agent beside its row; but of decisions, what was shown."""
+        self._fetch(EMPTY_DECIDED, [b"", key])
         self._fetch(self.delete_records, {"key": key, "below": NEWEST})
         for table in ("asks", "blobs", "message_runs"):
             self._fetch(f"DELETE FROM {table} WHERE agent = %s", [key])  # noqa: S608

@@ -59,6 +59,38 @@ TABLES_OF_AGENTS = (
     "CREATE INDEX asks_by_expiry ON asks (kind, expires_at, no)",
     "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
     "CREATE INDEX asks_by_definition ON asks (kind, definition, asked_at, no)",
+    # What was decided on requests. A row stays when its agent is compacted or deleted; `payload`,
+    # what was shown and written, is empty then. `request` is the request's id, and `login` is JSON.
+    """CREATE TABLE decided (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent bigint NOT NULL,
+        definition text COLLATE "C" NOT NULL,
+        incarnation bigint NOT NULL,
+        request text NOT NULL,
+        kind text NOT NULL,
+        tool text COLLATE "C" NOT NULL,
+        type text NOT NULL,
+        origin text NOT NULL,
+        decided_by text,
+        login bytea NOT NULL,
+        asked_at bigint NOT NULL,
+        at bigint NOT NULL,
+        version integer NOT NULL,
+        payload bytea NOT NULL
+    )""",
+    "CREATE INDEX decided_by_time ON decided (at, no)",
+    "CREATE INDEX decided_by_agent ON decided (agent, at, no)",
+    "CREATE INDEX decided_by_tool ON decided (tool, at, no)",
+    "CREATE INDEX decided_by_definition ON decided (definition, at, no)",
+    "CREATE INDEX decided_by_type ON decided (type, at, no)",
+    "CREATE INDEX decided_by_origin ON decided (origin, at, no)",
+    # Who decided, or voted, or gave the grant.
+    """CREATE TABLE deciders (
+        person text COLLATE "C" NOT NULL,
+        at bigint NOT NULL,
+        no bigint NOT NULL,
+        PRIMARY KEY (person, at, no)
+    )""",
     # One of each agent. No column is text: one that is damaged must not keep a row from being read.
     """CREATE TABLE checkpoints (
         agent bigint PRIMARY KEY,

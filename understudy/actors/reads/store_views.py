@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -38,10 +38,11 @@ from understudy.actors.reads.listing import (
 )
 from understudy.agent.decisions import why_impossible
 from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable, UsageError
-from understudy.interrupts import Request
+from understudy.interrupts import DecisionType, Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.decided import DecidedBy, DecidedQuery, DecidedRequest
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
 from understudy.loop_actors.future import Future, refuse, settle_in_task
@@ -227,6 +228,80 @@ class StoreViews(ABC):
         """
         query = AskQuery(tool, agent, order, "review")
         return self._asks("reviews", query, StoredAsk.review, after, limit)
+
+    def decided(
+        self,
+        *,
+        person: str | None = None,
+        tool: str | None = None,
+        agent: str | None = None,
+        agent_id: str | None = None,
+        type: DecisionType | None = None,
+        origin: DecidedBy | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[DecidedRequest]:
+        """What was decided on the requests of all agents, the newest decision first.
+
+        A list in pages, as `pending`. It activates and loads no agent. It has what was decided in
+        this store, also of agents that were compacted. Of an agent that was deleted it has who
+        decided what, when and about which tool, and neither arguments nor notes. An agent that was
+        imported brings nothing with it.
+
+        Args:
+            person: only what somebody of this name decided, voted on, or gave the grant for.
+            tool: only about a tool of this name.
+            agent: only of agents with a definition of this name.
+            agent_id: only of the agent with this id.
+            type: only these: `"approve"`, `"edit"`, `"reject"`, `"respond"` or `"dismiss"`.
+            origin: only what one `"person"` decided, or several by `"votes"`; what a `"grant"`
+                let through or denied; what nobody answered in time (`"expiry"`); or calls that
+                the program that executes them has given up (`"executor"`).
+            since: only from this time on.
+            until: only before this time.
+            after: the `after` of the page before, with the same filters.
+            limit: how many, at most 10,000; None = all that there are.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument. If the store keeps no
+                decisions, the list raises it.
+
+        """
+        for name, given in (("person", person), ("tool", tool), ("agent", agent)):
+            checked_name(f"`{name}`", given)
+        checked_name("`agent_id`", agent_id)
+        for name, given, known in (
+            ("type", type, get_args(DecisionType)),
+            ("origin", origin, get_args(DecidedBy)),
+        ):
+            if given is not None and given not in known:
+                words = ", ".join(map(repr, known))
+                raise UsageError(f"`{name}` must be one of {words}, got {shown(given)}")
+        first = None if since is None else checked_time(since, what="`since`")
+        last = None if until is None else checked_time(until, what="`until`")
+        query = DecidedQuery(person, tool, agent, agent_id, type, origin, first, last)
+        cursors = Cursors("decided", query)
+
+        async def read(after: str | None, limit: int) -> Page[DecidedRequest]:
+            await self._ready()
+            key = cursors.key(after, int, int)
+            found = await self._store.list_decided(
+                query, None if key is None else (key[0], key[1]), limit + 1
+            )
+            page = Page[DecidedRequest]()
+            for stored in found[:limit]:
+                try:
+                    page.append(stored.decided())
+                except (SchemaVersionError, StoreDamaged) as error:
+                    logger.error("a decision is left out: %s", text_of(error))
+            behind = found[limit - 1].key if len(found) > limit else None
+            page.after = None if behind is None else cursors.cursor(behind)
+            return page
+
+        cursors.key(after, int, int)
+        return self._listed(read, after, limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""

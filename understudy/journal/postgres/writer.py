@@ -238,6 +238,8 @@ class PostgresWriter(PostgresHosts):
                     continue
                 if batch.key_ends:
                     self._end_keys(key, batch)
+                if batch.decided:
+                    self._add_decided(key, batch)
                 if batch.settlements:
                     settled.append(batch)
         if settled:

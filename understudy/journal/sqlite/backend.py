@@ -272,6 +272,8 @@ class SqliteBackend(SqliteReader):
         key = self._run(writer.append, batch, self._mark)
         if batch.key_ends:
             self._end_keys(key, batch)
+        if batch.decided:
+            self._add_decided(key, batch)
         if batch.settlements:
             from understudy.journal.sqlite import spending  # who has no budget does without it
 
