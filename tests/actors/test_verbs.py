@@ -52,6 +52,7 @@ API = {
     "pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
     "reviews": ("GET", "/reviews"),
+    "decided": ("GET", "/decisions"),
     "delegate": ("POST", "/delegations"),
     "delegations": ("GET", "/delegations"),
     "end_delegation": ("POST", "/delegations/end"),
@@ -85,6 +86,7 @@ API = {
 CLI = {
     "decide": "approve",
     "agents": "ls",
+    "decided": "decisions",
     "info": "show",
     "state": "show",
     "display": "show",

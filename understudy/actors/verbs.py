@@ -163,7 +163,7 @@ _TABLE = (
     *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
     Verb("queue", "read", None, {**_READS, "api": "the page of its agent has it",
          "cli": "`show` has it"}),
-    Verb("decisions", "read", None, {**_READS, "cli": "`history` has them"}),
+    Verb("decisions", "read", None, _READS),
     Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
     Verb("history", "read", None, _without("row", "ag_ui")),
     Verb("load_blobs", "read", None, _without("row", "mcp", "ag_ui", cli="an export has them")),

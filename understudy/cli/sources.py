@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Self
 
+from understudy._base.points_in_time import read_time
 from understudy._base.usd import usd_text
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
@@ -56,6 +57,8 @@ class Source(ABC):
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
+    def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
     @abstractmethod
@@ -168,6 +171,17 @@ class StoreSource(Source):
         page = self._observer.reviews(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
 
+    def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        first, last = filters.pop("from", None), filters.pop("to", None)
+        page = self._observer.decided(
+            **filters,
+            since=None if first is None else read_time(first, what="--from"),
+            until=None if last is None else read_time(last, what="--to", is_end=True),
+            after=after,
+            limit=limit,
+        ).get()
+        return Found([found.to_dict() for found in page], page.after)
+
     def agent(self, id: str) -> dict[str, Any]:
         return self._observer.info(id).get().to_dict()
 
@@ -261,6 +275,10 @@ class ApiSource(Source):
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/reviews", after=after, limit=limit, **filters)
         return Found(data["reviews"], data["next"])
+
+    def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        data = self.api.get("/decisions", after=after, limit=limit, **filters)
+        return Found(data["decisions"], data["next"])
 
     def agent(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id))

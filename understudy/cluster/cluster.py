@@ -47,6 +47,7 @@ from understudy.cluster.refs import ClusterRef, ClusterSchedules
 from understudy.cluster.status import ClusterStatus, status_of, tree_of
 from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
+from understudy.journal.decided import DecidedRequest
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
@@ -54,7 +55,6 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
-from understudy.journal.decided import DecidedRequest
 from understudy.state.doubts import Doubt
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait

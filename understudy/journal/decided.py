@@ -207,7 +207,7 @@ def origin_of(record: DecisionRecord) -> DecidedBy:
 
 def persons_of(record: DecisionRecord) -> tuple[str, ...]:
     """The names of those who decided it: by them a list of one person's decisions finds it."""
-    names = [vote.name for vote in record.votes] or [record.decision.by]
+    names: list[str | None] = [vote.name for vote in record.votes] or [record.decision.by]
     if record.login is not None:
         names.append(record.login.name)
     return tuple(dict.fromkeys(_column(name) for name in names if name))
@@ -289,7 +289,8 @@ def count_query(query: DecidedQuery) -> tuple[str, list[Any]]:
 def _where(query: DecidedQuery) -> tuple[list[str], list[Any], str, str]:
     """Conditions, values, tables, and the table along whose times a page goes."""
     # SQLite takes the tables of a CROSS JOIN in this order.
-    tables, place, where, values = "decided d CROSS JOIN agents a", "d", ["a.key = d.agent"], []
+    tables, place, where = "decided d CROSS JOIN agents a", "d", ["a.key = d.agent"]
+    values: list[Any] = []
     if query.person is not None:
         tables, place = f"deciders p CROSS JOIN {tables}", "p"
         where += ["d.no = p.no", "p.person = %s"]

@@ -517,6 +517,71 @@ class Budgets(TypedDict):
     left_off: int
 
 
+@exactly
+class AuthorShape(TypedDict):
+    """The login of a person who decided."""
+
+    name: str
+    issuer: str
+    subject: str
+    acting_for: str
+    assurance: Literal["host", "login", "idp"]
+
+
+@exactly
+class DecidedRow(TypedDict):
+    """A decision. `waited` is in seconds.
+
+    Where the agent was deleted since, `request` and `decision` are null, and `votes` and `summary`
+    are empty.
+    """
+
+    no: int
+    agent_id: str
+    agent: str
+    incarnation: int
+    agent_path: list[str]
+    request_id: str
+    kind: str
+    tool_name: str
+    type: Literal["approve", "edit", "reject", "respond", "dismiss"]
+    origin: Literal["person", "votes", "grant", "expiry", "executor"]
+    by: str | None
+    login: AuthorShape | None
+    asked_at: Time
+    at: Time
+    waited: float
+    request: RequestShape | None
+    decision: dict[str, Any] | None
+    votes: list[VoteShape]
+    summary: str
+
+
+# `from` is no name of a field.
+DecidedFilters = TypedDict(
+    "DecidedFilters",
+    {
+        "person": str | None,
+        "tool": str | None,
+        "agent": str | None,
+        "agent_id": str | None,
+        "type": str | None,
+        "origin": str | None,
+        "from": str | None,
+        "to": str | None,
+    },
+)
+
+
+@exactly
+class Decided(TypedDict):
+    """What was decided on the requests of all agents, and the `after` of the next page."""
+
+    decisions: list[DecidedRow]
+    next: str | None
+    filters: DecidedFilters
+
+
 class ReviewFilters(TypedDict):
     """How the list of reviews was asked for."""
 
