@@ -1248,6 +1248,9 @@ class Runtime(Opened):
         if any(each is services for each, _ in running_agents.get()):
             raise WouldDeadlock(what=what, remedy=remedy)
 
+    async def _frozen(self) -> Collection[Freeze]:
+        return self.trust.state.freezes.values()
+
     def _has_ended(self) -> bool:
         return self._agent_host.lifetime.is_set()
 

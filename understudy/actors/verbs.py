@@ -193,7 +193,8 @@ _TABLE = (
     Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
     *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
     Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
-    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui")) for name in ("reviews", "decided")),
+    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui"))
+      for name in ("reviews", "decided", "attention")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))

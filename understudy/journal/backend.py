@@ -26,6 +26,7 @@ from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -302,22 +303,41 @@ class Backend(ABC):
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
-        index = MemoryIndex()
-        for agent in self._all_agents():
-            with unreadable_is_logged(agent):
-                stored = self.load(agent.agent_id, 0)
-                if stored is not None:
-                    index.put_loaded(decoded(stored))
-        return index.list_asks(query, after, limit)
+        return self._index_of_all().list_asks(query, after, limit)
 
     def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""
         return self._index_of_rows().count_agents()
 
+    def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        """How much needs a person: see `journal.troubles`.
+
+        Args:
+            failed_since: runs that failed before are not counted.
+            expires_by: requests that expire by then are counted as overdue.
+
+        """
+        return self._index_of_all().count_troubles(failed_since, expires_by)
+
+    def gone_hosts(self, limit: int) -> list[GoneHost]:
+        """The hosts whose leases have ended, and that have left open runs behind."""
+        return []
+
     def _index_of_rows(self) -> MemoryIndex:
         index = MemoryIndex()
         for agent in self._all_agents():
             index.put(agent, ())
+        return index
+
+    def _index_of_all(self) -> MemoryIndex:
+        """The agents, with what they ask."""
+        index = MemoryIndex()
+        for agent in self._all_agents():
+            index.put(agent, ())
+            with unreadable_is_logged(agent):
+                stored = self.load(agent.agent_id, 0)
+                if stored is not None:
+                    index.put_loaded(decoded(stored))
         return index
 
     def _all_agents(self) -> Iterator[StoredAgent]:

@@ -56,6 +56,8 @@ class AskQuery(NamedTuple):
     """The name of the definition of the agent that asks."""
     order: AskOrder = "oldest"
     kind: AskKind = "request"
+    late_by: datetime | None = None
+    """Only asks of which people were told again, or that expire by this time."""
 
 
 AgentKey: TypeAlias = tuple[int, str]
@@ -125,6 +127,9 @@ def asks_where(query: AskQuery, after: AskKey | None, limit: int) -> tuple[str, 
         if value is not None:
             where.append(f"k.{column} = %s")
             values.append(value)
+    if query.late_by is not None:
+        where.append("(k.reminders > 0 OR k.escalations > 0 OR k.expires_at <= %s)")
+        values.append(time_number(query.late_by))
     order = "k.asked_at, k.no" if query.order == "oldest" else "k.expires_at, k.no"
     where.append(f"({order}) > (%s, %s)")
     values += [*(after or (NO_TIME, 0)), limit]

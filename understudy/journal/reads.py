@@ -22,6 +22,7 @@ from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -147,6 +148,14 @@ class StoreReads(ABC):
     async def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""
         return await self.ask_index(lambda index: index.count_agents())
+
+    async def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        """As `Backend.count_troubles`."""
+        return await self.ask_index(lambda index: index.count_troubles(failed_since, expires_by))
+
+    async def gone_hosts(self, limit: int) -> Sequence[GoneHost]:
+        """As `Backend.gone_hosts`."""
+        return ()
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         """Ask an index of all agents. Where none is kept, every agent is loaded for it.
@@ -314,6 +323,9 @@ class DatabaseReads(StoreReads):
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return await self.read(lambda: question(self.backend))
+
+    async def gone_hosts(self, limit: int) -> Sequence[GoneHost]:
+        return await self.read(partial(self.backend.gone_hosts, limit))
 
     async def list_decided(
         self, query: DecidedQuery, after: DecidedKey | None, limit: int

@@ -58,6 +58,7 @@ from understudy.journal.lists import (
     listed_ask,
 )
 from understudy.journal.loaded import NEWEST
+from understudy.journal.troubles import COUNT_TROUBLES, Troubles
 from understudy.state.trust_log import TrustFact
 
 T = TypeVar("T")
@@ -328,6 +329,10 @@ class SqlBackend(Backend):
     def count_agents(self) -> dict[str, int]:
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return self._look(dict, (query, ()))
+
+    def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        values = [time_number(failed_since), time_number(expires_by)]
+        return self._look(lambda rows: Troubles(*rows[0]), (COUNT_TROUBLES, values))
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         columns = f"SELECT {self.feed_xid}, no, agent_id, definition, seq, at, kind, version"

@@ -20,6 +20,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    attention,
     budgets,
     conversation,
     decided,
@@ -110,6 +111,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    Endpoint("GET", "/attention", attention.attention, of.AttentionPage),
     Endpoint("GET", "/decisions", decided.decided, s.Decided, query={**DECIDED, **PAGE}),
     Endpoint(
         "GET",

@@ -25,6 +25,7 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    attention,
     budgets,
     conversation,
     decided,
@@ -70,6 +71,7 @@ PAGES: tuple[Page, ...] = (
     Page(path="/", name="inbox", view=asks.inbox),
     Page(path="/doubts", name="doubts", view=asks.doubts),
     Page(path="/reviews", name="reviews", view=asks.reviews),
+    Page(path="/attention", name="attention", view=attention.attention),
     Page(path="/decisions", name="decided", view=decided.decided),
     Page(path="/administration", name="administration", view=administration.page),
     Page(path="/budgets", name="budgets", view=budgets.budgets),
@@ -121,6 +123,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
+        Route("/attention/recover", _answered(site, recover), methods=["POST"]),
         Route("/freezes/freeze", _answered(site, freeze), methods=["POST"]),
         Route("/freezes/thaw", _answered(site, thaw), methods=["POST"]),
         Route("/freezes/of/{freeze_id}", _answered(site, freeze_page), methods=["GET"]),
@@ -139,6 +142,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         data = visit.redacted(await page.view(visit))
         await visit.time()
         await visit.look_at_freezes()
+        visit.attention = await attention.count_attention(visit)
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
@@ -196,6 +200,7 @@ def _answered(
             return found
         await visit.time()
         await visit.look_at_freezes()
+        visit.attention = await attention.count_attention(visit)
         status, template, values = found
         if "part" in values:  # the name of its template
             values["part"] = render(visit, values["part"], data=values["data"])
@@ -212,7 +217,7 @@ async def do(visit: Visit) -> Response:
     target = visit.agent_link(visit.agent_id, "/schedules" if action == "schedules" else "")
     if action == "delete":
         target = visit.link("/agents")
-    elif form.get("back") in ("doubts", "reviews"):  # the form of a row of that list
+    elif form.get("back") in ("doubts", "reviews", "attention"):  # the form of a row of that list
         target = visit.link(f"/{form.get('back')}")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
@@ -230,6 +235,14 @@ async def raise_budget(visit: Visit) -> Response:
     said = await budgets.by_form(visit, await visit.form())
     target = visit.link("/budgets")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def recover(visit: Visit) -> Response:
+    """What hosts that are gone have left is continued."""
+    await visit.form()
+    await attention.recover(visit)
+    target = visit.link("/attention")
+    return RedirectResponse(str(URL(target).include_query_params(said="recover")), 303)
 
 
 async def freeze(visit: Visit) -> Response:
@@ -290,4 +303,4 @@ async def problem_page(
 
 def _page_of(path: str) -> str:
     """The path of the page that a form is on, by the path that the form is sent to."""
-    return re.sub(r"/(do/\w+|raise|freeze|thaw|cancel)$", "", path)
+    return re.sub(r"/(do/\w+|raise|recover|freeze|thaw|cancel)$", "", path)

@@ -61,6 +61,8 @@ class Site:
     log_out: Callable[[Request], Response] | None = None
     """Ends the session of a request; None where the pages do not know how."""
     streams: StreamBound = field(default_factory=StreamBound)
+    attention: tuple[float, int] | None = None
+    """How much needs a person, and when that was counted last; None where it is not known."""
 
     def source(self) -> Source:
         """The runtime, or the observer.
@@ -100,6 +102,8 @@ class Visit:
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, if it is known."""
         self._freezes: Collection[Freeze] = ()
+        self.attention: int | None = None
+        """How much needs a person; None where that is not known."""
 
     @property
     def has_people(self) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypeVar, get_args
@@ -25,10 +25,12 @@ from understudy.actors.agent.stored_agents import (
     pending_request,
     spawned_agent,
 )
+from understudy.actors.reads.attention import DAY, FIRST, SOON, WEEK, Attention, Trouble
 from understudy.actors.reads.export import export
 from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.listing import (
     MAX_LIMIT,
+    PAGE,
     Cursors,
     Listing,
     Page,
@@ -41,7 +43,7 @@ from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable
 from understudy.interrupts import DecisionType, Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk
-from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.contracts import IndexStatus, StoredAgent, time_number
 from understudy.journal.decided import DecidedBy, DecidedQuery, DecidedRequest
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
@@ -50,6 +52,7 @@ from understudy.state.doubts import Doubt
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
+from understudy.trust.freezes import Freeze
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
@@ -303,6 +306,85 @@ class StoreViews(ABC):
         cursors.key(after, int, int)
         return self._listed(read, after, limit)
 
+    def attention(self, limit: int = FIRST) -> Future[Attention]:
+        """What needs a person: how many of each kind there are, and the first of them.
+
+        It activates and loads no agent.
+
+        Args:
+            limit: how many rows of each kind, at most 10,000; 0 for the counts alone.
+
+        Raises:
+            UsageError: if `limit` is neither 0 nor the size of a page.
+
+        """
+        if limit != 0:
+            checked_limit(limit)
+        return self._call(lambda: self._attention(limit))
+
+    async def _attention(self, limit: int) -> Attention:
+        await self._ready()
+        store, now = self._store, self._clock.now()
+        day, soon = now - DAY, now + SOON
+        counts = await store.count_troubles(day, soon)
+        quarantined: list[AgentInfo] = []
+        failed: list[AgentInfo] = []
+        if counts.quarantined and limit:
+            async for stored in store.agents({IndexStatus.QUARANTINED}):
+                if len(quarantined) < limit:
+                    quarantined.append(self._info(stored))
+        if counts.failed and limit:
+            failed = await self._failed(day, min(limit, counts.failed))
+        doubts = await self.doubts(limit=limit) if counts.doubts and limit else []
+        overdue: Sequence[PendingRequest] = ()
+        if counts.overdue and limit:
+            late = AskQuery(order="expiring", late_by=soon)
+            overdue = await self._asks("overdue", late, self._pending_request, None, limit)
+        expired, of_day, of_week = await self._expired(now, limit)
+        hosts = await store.gone_hosts(MAX_LIMIT)
+        frozen = [each for each in await self._frozen() if each.what == "store"]
+        return Attention(
+            at=now,
+            frozen=Trouble(len(frozen), tuple(frozen[:limit])),
+            quarantined=Trouble(counts.quarantined, tuple(quarantined)),
+            doubts=Trouble(counts.doubts, tuple(doubts)),
+            overdue=Trouble(counts.overdue, tuple(overdue)),
+            failed=Trouble(counts.failed, tuple(failed)),
+            expired=Trouble(of_day, tuple(expired)),
+            expired_in_week=of_week,
+            hosts=Trouble(len(hosts), tuple(hosts[:limit])),
+        )
+
+    async def _failed(self, since: datetime, limit: int) -> list[AgentInfo]:
+        """The agents whose runs have failed since, without those in quarantine."""
+        query, after = AgentQuery(status="failed", updated_since=since), None
+        found: list[AgentInfo] = []
+        while len(found) < limit:
+            page = await self._store.list_agents(query, after, PAGE)
+            found += [
+                self._info(stored)
+                for stored in page
+                if stored.index_status is not IndexStatus.QUARANTINED
+            ]
+            if len(page) < PAGE or page[-1].status_at is None:
+                break
+            after = time_number(page[-1].status_at), page[-1].agent_id
+        return found[:limit]
+
+    async def _expired(
+        self, now: datetime, limit: int
+    ) -> tuple[Sequence[DecidedRequest], int, int]:
+        """What nobody answered in time within a day; how much that is, and within a week."""
+        if "decided" not in self._store.keeps:
+            return (), 0, 0
+        week = DecidedQuery(origin="expiry", since=now - WEEK)
+        of_week = await self._store.count_decided(week)
+        of_day = await self._store.count_decided(week._replace(since=now - DAY)) if of_week else 0
+        if not of_day or not limit:
+            return (), of_day, of_week
+        found = await self.decided(origin="expiry", since=now - DAY, limit=limit)
+        return found, of_day, of_week
+
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
 
@@ -493,6 +575,10 @@ class StoreViews(ABC):
             after = (0, found[-1].agent_id)
 
     # -------------------------------------------------------------------- inside
+
+    @abstractmethod
+    async def _frozen(self) -> Collection[Freeze]:
+        """What is frozen."""
 
     @abstractmethod
     def _running_loop(self) -> asyncio.AbstractEventLoop:
