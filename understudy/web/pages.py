@@ -29,6 +29,7 @@ from understudy.web.views import (
     budgets,
     conversation,
     decided,
+    doubts,
     files,
     freezing,
     schedules,
@@ -69,7 +70,7 @@ TABS: dict[str, tuple[str, str, View]] = {
 }
 PAGES: tuple[Page, ...] = (
     Page(path="/", name="inbox", view=asks.inbox),
-    Page(path="/doubts", name="doubts", view=asks.doubts),
+    Page(path="/doubts", name="doubts", view=doubts.doubts_page),
     Page(path="/reviews", name="reviews", view=asks.reviews),
     Page(path="/attention", name="attention", view=attention.attention),
     Page(path="/decisions", name="decided", view=decided.decided),

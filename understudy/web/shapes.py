@@ -647,8 +647,41 @@ class RowShape(TypedDict):
 
 
 @exactly
+class EqualCall(TypedDict):
+    """A call with the same arguments, made before or after a call in doubt, and what came of it."""
+
+    when: Literal["before", "after"]
+    outcome: str
+    content: str
+    at: Time | None
+
+
+@exactly
+class EvidenceShape(TypedDict):
+    """What is known of a call in doubt, as far as the records say.
+
+    `host` is that on which it was started, and `attempt` how often it was started. `last_sign_at`
+    is the last record before somebody else went on, at `went_on_at`. Its check was asked at each
+    time of `checks`, and could not tell.
+    """
+
+    started_at: Time | None
+    attempt: int | None
+    host: str | None
+    last_sign_at: Time | None
+    went_on_at: Time | None
+    went_on_host: str | None
+    checks: list[Time]
+    equal: list[EqualCall]
+
+
+@exactly
 class RequestPage(StandingShape):
     """One request, whether it waits or not. Null where it is not known any more.
+
+    Of a request of the kind `doubt`, `evidence` has what is known of the call. Of each of `doubts`,
+    `is_equal` says whether it equals the call that is asked about, and `is_open` whether nobody has
+    settled it.
 
     `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list.
     """
@@ -663,6 +696,7 @@ class RequestPage(StandingShape):
     tool_parameters: dict[str, Any] | None
     impossible: str | None
     doubts: list[dict[str, Any]]
+    evidence: EvidenceShape | None
     last_rows: list[RowShape]
     reply: Reply
     rule: str

@@ -18,6 +18,7 @@ from understudy.tools.result import InvalidArguments
 from understudy.web.decide import take
 from understudy.web.forms.edit import ANSWER, AnswerForm, EditForm, changed
 from understudy.web.views.asks import request_page
+from understudy.web.views.evidence import despite_of
 from understudy.web.visit import Form, Visit
 
 NOTHING = "Nothing is decided yet: press the button of a decision."
@@ -130,6 +131,10 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             decision = _plain_decision(visit, form, given)
         except ValueError as error:
             return await _again(visit, form, 422, error=str(error))
+    if given == "approve":
+        despite = await _despite(visit, form)
+        if despite is not None:
+            return despite
     try:
         await take(visit, visit.agent_id, {request_id: decision}, {request_id: form.get("digest")})
     except Refused as refusal:
@@ -137,7 +142,24 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             raise
         detail = refusal.problem.detail
         return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
+    if form.get("back") == "doubts":  # the form of a row of that list
+        return RedirectResponse(visit.link("/doubts?said=decided"), 303)
     return RedirectResponse(visit.request_link(visit.agent_id, request_id), 303)
+
+
+async def _despite(visit: Visit, form: Form) -> tuple[int, str, dict[str, Any]] | None:
+    """The page that asks once more about an approval beside an equal call in doubt.
+
+    None where there is none, or the person has said that they know of all of them.
+    """
+    data = await request_page(visit)
+    despite = despite_of(data)
+    request = data["request"]
+    if not despite or form.get("despite") == despite or request["digest"] != form.get("digest"):
+        return None  # an old digest is refused by the agent
+    again = [pair for pair in form.pairs if pair[0] not in ("decision", "despite", "do")]
+    values = {"data": visit.redacted(data), "despite": despite, "again": again, "page": None}
+    return 409, "pages/despite.html", values
 
 
 async def _unused(visit: Visit, form: Form, given: str) -> str:
