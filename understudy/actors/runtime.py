@@ -128,6 +128,7 @@ class RuntimeOptions(TypedDict, total=False):
     stop_timeout: float | None
     cancel_timeout: float
     feed: FeedOptions | bool | None
+    usage: bool
     lease: float | None
     labels: Collection[str]
     any_host: bool
@@ -184,6 +185,9 @@ class Runtime(Opened):
             a deadline, `delete`, or the end of the runtime. Then it is abandoned, with a warning in
             the log.
         max_threads: the size of the pool in which plain tools and hooks run.
+        usage: whether to count what requests to models use, by day, definition and model, for
+            `usage()` and the page. It is a row more in the commits that have replies. What is
+            counted stays when it is off.
         feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
             long as they say; it stays on for all runtimes of the store, until one of them is given
             False, which empties it. None: leave it as it is.
@@ -269,6 +273,7 @@ class Runtime(Opened):
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        usage: bool = False,
         lease: float | None = None,
         host: str | None = None,
         labels: Collection[str] = frozenset(),
@@ -360,6 +365,16 @@ class Runtime(Opened):
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
+        if usage not in (True, False):
+            raise UsageError(f"`usage` must be True or False, got {shown(usage)}")
+        if usage and "usage" not in opened.keeps:
+            raise UsageError(f"`usage` cannot be used with {opened!r}: it keeps no usage")
+        opened.counts_usage = usage
+
+    @property
+    def counts_usage(self) -> bool:
+        """Whether it counts what requests to models use."""
+        return self._store.counts_usage
 
     @property
     def people(self) -> People | None:

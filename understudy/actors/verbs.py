@@ -194,7 +194,7 @@ _TABLE = (
     *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
     Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui"))
-      for name in ("reviews", "decided", "attention")),
+      for name in ("reviews", "decided", "attention", "usage")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))

@@ -12,6 +12,7 @@ from understudy.actors.verbs import VERBS
 from understudy.cli import (
     acting,
     administering,
+    attention,
     budgets,
     decided,
     deciding,
@@ -24,6 +25,7 @@ from understudy.cli import (
     requiring,
     rules,
     serve,
+    usage,
 )
 from understudy.cli.exits import told
 from understudy.cli.options import spread
@@ -74,6 +76,8 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     inspect.doubts,
     inspect.reviews,
     decided.decisions,
+    attention.attention,
+    usage.usage,
     deciding.approve,
     deciding.edit,
     deciding.reject,

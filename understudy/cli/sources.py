@@ -58,6 +58,10 @@ class Source(ABC):
     @abstractmethod
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
+    def attention(self) -> dict[str, Any]: ...
+    @abstractmethod
+    def usage(self, first: str | None, last: str | None) -> list[dict[str, Any]]: ...
+    @abstractmethod
     def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
@@ -171,6 +175,16 @@ class StoreSource(Source):
         page = self._observer.reviews(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
 
+    def attention(self) -> dict[str, Any]:
+        return self._observer.attention().get().to_dict()
+
+    def usage(self, first: str | None, last: str | None) -> list[dict[str, Any]]:
+        found = self._observer.usage(
+            since=None if first is None else read_time(first, what="--from"),
+            until=None if last is None else read_time(last, what="--to", is_end=True),
+        ).get()
+        return [each.to_dict() for each in found]
+
     def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         first, last = filters.pop("from", None), filters.pop("to", None)
         page = self._observer.decided(
@@ -275,6 +289,17 @@ class ApiSource(Source):
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/reviews", after=after, limit=limit, **filters)
         return Found(data["reviews"], data["next"])
+
+    def attention(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get("/attention")
+        return found
+
+    def usage(self, first: str | None, last: str | None) -> list[dict[str, Any]]:
+        given = {"from": first, "to": last}
+        data = self.api.get("/usage", **{name: each for name, each in given.items() if each})
+        return [
+            {"day": day["day"], **line} for day in reversed(data["days"]) for line in day["lines"]
+        ]
 
     def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/decisions", after=after, limit=limit, **filters)

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
     from understudy.journal.spending import CounterSums
     from understudy.journal.spending_books import Decision, KeptSpending
+    from understudy.journal.usage import Used
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal["checkpoints", "decided", "feed", "files", "keys", "messages", "spending", "trust"]
+Kept = Literal[
+    "checkpoints", "decided", "feed", "files", "keys", "messages", "spending", "trust", "usage"
+]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
@@ -444,6 +447,14 @@ class Backend(ABC):
     def count_decided(self, query: DecidedQuery) -> int:
         """The reader's: how many decisions there are of these."""
         self._refuse("decided")
+
+    # ------------------------------------------------------------------- "usage"
+    # What requests to models use, by day, definition and model: see `journal.usage`. `append` adds
+    # those of `Batch.used` to the sums, in the same transaction. `compact` and `delete` keep all.
+
+    def read_usage(self, first: int, end: int) -> list[Used]:
+        """The reader's: the sums of the days from `first` on, before `end`; in order."""
+        self._refuse("usage")
 
     # ------------------------------------------------------------------- "feed"
     # What happened to all agents, in the order of the commits: see `journal.feed`. `append` adds

@@ -19,6 +19,7 @@ from understudy.state.records import Record
 
 if TYPE_CHECKING:
     from understudy.journal.spending import Settlement
+    from understudy.journal.usage import Used
 
 Durability = Literal["full", "normal", "off"]
 """What a commit survives; each backend says what that means for its database."""
@@ -327,6 +328,8 @@ class Batch:
     """What calls have spent by its records, where the backend keeps spending."""
     decided: tuple[DecisionRecord, ...] = ()
     """What is decided by its records, where the backend keeps decisions."""
+    used: tuple[Used, ...] = ()
+    """What requests to models have used by its records, where a runtime counts it."""
     blobs_in_use: Collection[str] = ()
     """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
 
@@ -339,6 +342,7 @@ class Batch:
         self.key_ends += later.key_ends
         self.settlements += later.settlements
         self.decided += later.decided
+        self.used += later.used
         if later.blobs is not None:
             self.blobs = {**(self.blobs or {}), **later.blobs}
         if later.message_runs is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -36,6 +36,7 @@ from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
+from understudy.journal.usage import Used, summed, used_by
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
@@ -125,6 +126,7 @@ class MemoryStore(Store):
         self.decided: MemoryDecided = MemoryDecided()
         self._trust: list[TrustFact] = []
         self._spending: MemorySpending | None = None
+        self._used: list[Used] = []
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -297,6 +299,14 @@ class MemoryStore(Store):
     async def count_decided(self, query: DecidedQuery) -> int:
         return self.decided.count(query)
 
+    def use(self, used: Iterable[Used]) -> None:
+        """Add to the sums what requests to models have used."""
+        for each in used:
+            self._used = summed([*self._used, each])
+
+    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
+        return [each for each in self._used if first <= each.day < end]
+
     @property
     def keeps_feed(self) -> bool:
         return self._feed is not None
@@ -393,12 +403,16 @@ class MemoryAgentJournal(OwnedJournal):
             self._note_keys()  # of the records before: these are not folded yet
         self._store.appended(self._owned, self._kept.last_seq + 1, records)
         self._kept.records.extend(records)
+        if self._store.counts_usage and self._agent.is_noted:
+            state = self._agent.ledger_state()
+            for record in records:
+                self._store.use(used_by(record, self._owned.agent, state))
         for record in records:
             if type(record) is StatusNoted:
                 self._kept.status_at = record.at
             elif type(record) is MessagesArchived:
                 self._kept.message_runs.update(record.runs)
-            elif type(record) in MAY_DECIDE and self._agent.notes_decided:
+            elif type(record) in MAY_DECIDE and self._agent.is_noted:
                 for decided in decided_in(record, records, self._agent.ledger_state()):
                     self._store.decided.add(self._owned, decided)
 

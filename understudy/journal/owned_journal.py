@@ -26,8 +26,8 @@ class JournalledAgent(ABC):
     # One object: three bound methods in its place take 192 bytes more of each agent.
     __slots__ = ()
 
-    notes_decided: ClassVar[bool] = True
-    """Whether what its records decide is kept with the decisions of the store."""
+    is_noted: ClassVar[bool] = True
+    """Whether the store notes what its records decide and use, for its lists."""
 
     @abstractmethod
     def ledger_state(self) -> AgentState:
@@ -47,7 +47,7 @@ class FoldedAgent(JournalledAgent):
 
     # Who has written an export says who decided: no audit of another store has it
     # (test_an_imported_agent_brings_no_decisions_with_it).
-    notes_decided: ClassVar[bool] = False
+    is_noted: ClassVar[bool] = False
 
     def __init__(self, state: AgentState) -> None:
         self._state = state

@@ -28,6 +28,7 @@ from understudy.state.trust_log import TrustFact
 if TYPE_CHECKING:
     from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
     from understudy.journal.spending import CounterSums
+    from understudy.journal.usage import Used
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ class StoreReads(ABC):
     keeps: Collection[Kept] = ()
     """What is kept besides records and their index: as of `Backend`."""
 
+    counts_usage: bool = False
+    """Whether this host counts what requests to models use. It is set before the store opens."""
     patience: float | None = None
     """Seconds for which reads are retried during an outage; None where there are none."""
 
@@ -189,6 +192,15 @@ class StoreReads(ABC):
     async def count_decided(self, query: DecidedQuery) -> int:
         """How many decisions there are of these; as `list_decided`."""
         raise _keeps_none_decided(self)
+
+    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
+        """As `Backend.read_usage`.
+
+        Raises:
+            UsageError: if no usage is kept.
+
+        """
+        raise _keeps_no_usage(self)
 
     # ------------------------------------------------------------------- the feed
 
@@ -339,6 +351,11 @@ class DatabaseReads(StoreReads):
             raise _keeps_none_decided(self.backend)
         return await self.read(partial(self.backend.count_decided, query))
 
+    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
+        if "usage" not in self.keeps:
+            raise _keeps_no_usage(self.backend)
+        return await self.read(partial(self.backend.read_usage, first, end))
+
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.read(partial(self.backend.read_feed, after, limit))
 
@@ -391,6 +408,10 @@ def _keeps_none_decided(store: object) -> UsageError:
         f"{store!r} keeps no decisions, of which to list those of all agents: 'decided' is not in "
         "its `keeps`. Those of one agent are `ref.decisions()`"
     )
+
+
+def _keeps_no_usage(store: object) -> UsageError:
+    return UsageError(f"{store!r} keeps no usage: 'usage' is not in its `keeps`")
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

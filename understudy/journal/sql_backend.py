@@ -59,6 +59,7 @@ from understudy.journal.lists import (
 )
 from understudy.journal.loaded import NEWEST
 from understudy.journal.troubles import COUNT_TROUBLES, Troubles
+from understudy.journal.usage import ADD_USED, USED, Used, summed, used_columns, used_of_rows
 from understudy.state.trust_log import TrustFact
 
 T = TypeVar("T")
@@ -326,6 +327,9 @@ class SqlBackend(Backend):
     def count_decided(self, query: DecidedQuery) -> int:
         return self._look(lambda rows: int(rows[0][0]), count_query(query))
 
+    def read_usage(self, first: int, end: int) -> list[Used]:
+        return self._look(used_of_rows, (USED, [first, end]), what="the usage of a day")
+
     def count_agents(self) -> dict[str, int]:
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return self._look(dict, (query, ()))
@@ -414,6 +418,11 @@ class SqlBackend(Backend):
             for (no,) in self._fetch(ADD_DECIDED, columns):
                 for person in persons_of(record):
                     self._fetch(ADD_DECIDER, [person, time_number(record.at), no])
+
+    def _add_used(self, used: Iterable[Used], host: int) -> None:
+        """Add to the sums of this host what requests to models have used."""
+        for each in summed(used):
+            self._fetch(ADD_USED, used_columns(each, host))
 
     def _forget(self, key: int) -> None:
         """Delete what is kept of an agent beside its row; but of decisions, what was shown."""

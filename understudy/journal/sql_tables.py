@@ -91,6 +91,21 @@ TABLES_OF_AGENTS = (
         no bigint NOT NULL,
         PRIMARY KEY (person, at, no)
     )""",
+    # What requests to models used on a day, where a runtime counts it; `cost` is in 10 ** -12 USD.
+    # Each host has rows of its own.
+    """CREATE TABLE usage_sums (
+        day bigint NOT NULL,
+        definition text COLLATE "C" NOT NULL,
+        model text COLLATE "C" NOT NULL,
+        host bigint NOT NULL,
+        requests bigint NOT NULL,
+        unknown bigint NOT NULL,
+        input_tokens bigint NOT NULL,
+        output_tokens bigint NOT NULL,
+        cached_tokens bigint NOT NULL,
+        cost bigint NOT NULL,
+        PRIMARY KEY (day, definition, model, host)
+    )""",
     # One of each agent. No column is text: one that is damaged must not keep a row from being read.
     """CREATE TABLE checkpoints (
         agent bigint PRIMARY KEY,

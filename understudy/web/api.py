@@ -30,6 +30,7 @@ from understudy.web.views import (
     requiring,
     schedules,
     timeline,
+    usage,
 )
 from understudy.web.visit import Site, Visit
 
@@ -85,6 +86,12 @@ DECIDED = {
     "from": "Only from this day (in UTC) or time on.",
     "to": "Only to the end of this day, or before this time.",
 }
+USAGE = {
+    "from": "The first day, in UTC; by default the last seven days are told.",
+    "to": "The last day, in UTC; by default today.",
+    "agent": "Only agents with this definition.",
+    "model": "Only requests to this model.",
+}
 AGENTS = {
     "status": "Only those with this status.",
     "agent": "Only those with this definition.",
@@ -111,6 +118,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    Endpoint("GET", "/usage", usage.usage, s.UsageOfAll, query=USAGE),
     Endpoint("GET", "/attention", attention.attention, of.AttentionPage),
     Endpoint("GET", "/decisions", decided.decided, s.Decided, query={**DECIDED, **PAGE}),
     Endpoint(

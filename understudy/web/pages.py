@@ -34,6 +34,7 @@ from understudy.web.views import (
     freezing,
     schedules,
     timeline,
+    usage,
 )
 from understudy.web.visit import Site, Visit, escaped_id, link_to
 
@@ -74,6 +75,7 @@ PAGES: tuple[Page, ...] = (
     Page(path="/reviews", name="reviews", view=asks.reviews),
     Page(path="/attention", name="attention", view=attention.attention),
     Page(path="/decisions", name="decided", view=decided.decided),
+    Page(path="/usage", name="usage_of_all", view=usage.usage),
     Page(path="/administration", name="administration", view=administration.page),
     Page(path="/budgets", name="budgets", view=budgets.budgets),
     Page(path="/freezes", name="freezes", view=freezing.freezes),

@@ -582,6 +582,77 @@ class Decided(TypedDict):
     filters: DecidedFilters
 
 
+class UsageSums(TypedDict):
+    """What requests to models used. `cost` is in USD, and `text` is the cost as people read it.
+
+    `unknown` is how many requests have a cost that nobody knows. `cached_tokens` are among
+    `input_tokens`.
+    """
+
+    requests: int
+    unknown: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    tokens: int
+    cost: str
+    text: str
+
+
+@exactly
+class UsageSum(UsageSums):
+    """All of it."""
+
+
+@exactly
+class UsageUnder(UsageSums):
+    """That of a definition, or of a model."""
+
+    name: str
+
+
+@exactly
+class UsageLine(UsageSums):
+    """That of a definition and a model on a day."""
+
+    agent: str
+    model: str
+
+
+@exactly
+class UsageDay(UsageSums):
+    """That of a day, in UTC."""
+
+    day: str
+    lines: list[UsageLine]
+
+
+@exactly
+class UsageFilters(TypedDict):
+    """What was asked for."""
+
+    agent: str | None
+    model: str | None
+
+
+# `from` is no name of a field.
+UsageOfAll = with_config(ConfigDict(extra="forbid"))(
+    TypedDict(
+        "UsageOfAll",
+        {
+            "days": list[UsageDay],
+            "by_agent": list[UsageUnder],
+            "by_model": list[UsageUnder],
+            "total": UsageSum,
+            "from": str,
+            "to": str,
+            "is_counted": bool | None,
+            "filters": UsageFilters,
+        },
+    )
+)
+
+
 class ReviewFilters(TypedDict):
     """How the list of reviews was asked for."""
 

@@ -125,6 +125,11 @@ class Visit:
         return isinstance(self.source, Runtime) and self.source.has_budgets
 
     @property
+    def has_usage(self) -> bool:
+        """Whether what models use may be counted. Beside the runtimes nothing says so."""
+        return not isinstance(self.source, Runtime) or self.source.counts_usage
+
+    @property
     def low_budgets(self) -> int:
         """How many budgets end soon, as far as this host knows without a look into the store."""
         return self.source.low_budgets if isinstance(self.source, Runtime) else 0

@@ -7,7 +7,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -47,6 +47,7 @@ from understudy.journal.contracts import IndexStatus, StoredAgent, time_number
 from understudy.journal.decided import DecidedBy, DecidedQuery, DecidedRequest
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
+from understudy.journal.usage import DayUsage, day_usage, days
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
 from understudy.state.reviews import Review
@@ -62,6 +63,8 @@ OTHER = "other"
 LATE = 5.0
 """Seconds that a page of a list may take beyond the patience of its store. That is for outages that
 are known at once: a database that hangs, or the commits of many agents, would hold it longer."""
+DAYS = timedelta(days=29)
+"""Before today, of which `usage` tells by default."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -305,6 +308,33 @@ class StoreViews(ABC):
 
         cursors.key(after, int, int)
         return self._listed(read, after, limit)
+
+    def usage(
+        self, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Future[list[DayUsage]]:
+        """What requests to models have used, by day, definition and model, in this order.
+
+        It has what runtimes with `usage=True` have counted, of all agents, also of agents that are
+        deleted since. Days are in UTC.
+
+        Args:
+            since: the first day; by default 30 days are told.
+            until: the days before this time, the day of the time included; by default today.
+
+        Raises:
+            UsageError: if a time has no time zone. If the store keeps no usage, the future.
+
+        """
+        first = None if since is None else checked_time(since, what="`since`")
+        last = None if until is None else checked_time(until, what="`until`")
+
+        async def read() -> list[DayUsage]:
+            await self._ready()
+            end = self._clock.now() if last is None else last
+            begin = end - DAYS if first is None else first
+            return [day_usage(each) for each in await self._store.read_usage(*days(begin, end))]
+
+        return self._call(read)
 
     def attention(self, limit: int = FIRST) -> Future[Attention]:
         """What needs a person: how many of each kind there are, and the first of them.

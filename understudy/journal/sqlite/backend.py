@@ -274,6 +274,8 @@ class SqliteBackend(SqliteReader):
             self._end_keys(key, batch)
         if batch.decided:
             self._add_decided(key, batch)
+        if batch.used:
+            self._add_used(batch.used, 0)
         if batch.settlements:
             from understudy.journal.sqlite import spending  # who has no budget does without it
 
