@@ -635,22 +635,22 @@ class UsageFilters(TypedDict):
     model: str | None
 
 
-# `from` is no name of a field.
-UsageOfAll = with_config(ConfigDict(extra="forbid"))(
-    TypedDict(
-        "UsageOfAll",
-        {
-            "days": list[UsageDay],
-            "by_agent": list[UsageUnder],
-            "by_model": list[UsageUnder],
-            "total": UsageSum,
-            "from": str,
-            "to": str,
-            "is_counted": bool | None,
-            "filters": UsageFilters,
-        },
-    )
-)
+@exactly
+class UsageOfAll(TypedDict):
+    """What requests to models used over all agents, from the day `first` to the day `last`.
+
+    The newest day comes first. `is_counted` says whether this runtime counts; null where the pages
+    look beside the runtimes.
+    """
+
+    days: list[UsageDay]
+    by_agent: list[UsageUnder]
+    by_model: list[UsageUnder]
+    total: UsageSum
+    first: str
+    last: str
+    is_counted: bool | None
+    filters: UsageFilters
 
 
 class ReviewFilters(TypedDict):

@@ -45,8 +45,8 @@ async def usage(visit: Visit) -> dict[str, Any]:
         "by_agent": _by(lines, lambda each: each.agent),
         "by_model": _by(lines, lambda each: each.model),
         "total": _sum(lines),
-        "from": since.date().isoformat(),
-        "to": (until - timedelta(microseconds=1)).date().isoformat(),
+        "first": since.date().isoformat(),
+        "last": (until - timedelta(microseconds=1)).date().isoformat(),
         # Beside the runtimes nothing says whether one counts.
         "is_counted": source.counts_usage if isinstance(source, Runtime) else None,
         "filters": {"agent": agent, "model": model},
