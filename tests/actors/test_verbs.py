@@ -53,6 +53,8 @@ API = {
     "doubts": ("GET", "/doubts"),
     "reviews": ("GET", "/reviews"),
     "decided": ("GET", "/decisions"),
+    "attention": ("GET", "/attention"),
+    "usage": ("GET", "/usage"),
     "delegate": ("POST", "/delegations"),
     "delegations": ("GET", "/delegations"),
     "end_delegation": ("POST", "/delegations/end"),

@@ -141,6 +141,7 @@ class Cluster(_RuntimeCalls):
             hang_timeout=checked_limit_seconds(hang_timeout, what="`hang_timeout`"),
             drain_timeout=self._drain_timeout,
         )
+        self._counts_usage = any({**options, **pool.options}.get("usage", False) for pool in pools)
         self._codecs = ContextCodecs(context)
         self._lifetime = Lifetime()
         self._thread: LoopThread | None = None
@@ -407,6 +408,11 @@ class Cluster(_RuntimeCalls):
 
         """
         raise UsageError(NO_FREEZES)
+
+    @property
+    def counts_usage(self) -> bool:
+        """Whether some of its hosts count what requests to models use."""
+        return self._counts_usage
 
     @property
     def has_budgets(self) -> bool:

@@ -242,6 +242,7 @@ async def raise_budget(visit: Visit) -> Response:
 
 async def recover(visit: Visit) -> Response:
     """What hosts that are gone have left is continued."""
+    visit.need("admin")
     await visit.form()
     await attention.recover(visit)
     target = visit.link("/attention")
