@@ -42,7 +42,7 @@ async def decide(runtime: Runtime, id: str, *decisions: Any) -> None:
 async def test_each_decision_is_listed_with_who_what_when_and_how_long_it_waited(
     store: str,
 ) -> None:
-    """L1: the record and the row of a decision are one commit."""
+    """J36: the record and the row of a decision are one commit."""
     clock = SimulatedClock()
     async with Runtime([desk([], TWO)], store=store, clock=clock) as runtime:
         outcome = interrupted(await soon(runtime.spawn("desk", "a").run("go")))
@@ -129,7 +129,7 @@ async def test_what_an_agent_inside_asks_is_listed_with_its_path(store: str) -> 
 async def test_a_compaction_keeps_what_was_decided_and_a_deletion_who_decided(
     store: str,
 ) -> None:
-    """L2: an audit outlives its agents, and what they were about does not."""
+    """J36: an audit outlives its agents, and what they were about does not."""
     async with Runtime([desk([], ONE)], store=store) as runtime:
         await decide(runtime, "a", approve(by="ann", note="secret"))
         before = await listed(runtime)
@@ -148,7 +148,7 @@ async def test_a_compaction_keeps_what_was_decided_and_a_deletion_who_decided(
 
 
 async def test_an_imported_agent_brings_no_decisions_with_it(store: str) -> None:
-    """L3: who writes an export would say who has decided here."""
+    """J36: who writes an export would say who has decided here."""
     async with Runtime([desk([], ONE)], store=store) as runtime:
         await decide(runtime, "a", approve(by="ann"))
         exported = await soon(runtime.export("a"))

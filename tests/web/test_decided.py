@@ -41,6 +41,7 @@ async def listed(client: httpx.AsyncClient, **query: Any) -> list[dict[str, Any]
 
 
 async def test_the_page_and_the_api_list_the_decisions_of_all_agents_with_filters() -> None:
+    """J36: what the list has, who may look finds by person, tool, kind of decision and day."""
     agent = desk(Done(), refund(amount=5), "Done.")
     async with Runtime([agent]) as runtime, site_of(runtime) as client:
         await decided(runtime, "a", approve(by="ann", note="checked"))
@@ -143,6 +144,7 @@ async def test_of_a_deleted_agent_the_page_says_who_decided_and_links_nowhere() 
 
 
 async def test_what_needs_a_person_is_on_one_page_with_its_next_action() -> None:
+    """J38: the counts of the page are those of the index."""
     clock = SimulatedClock()
 
     @tool
@@ -264,7 +266,7 @@ def speaking(name: str = "desk") -> Agent:
 
 
 async def test_requests_are_counted_by_day_definition_and_model(store: str) -> None:
-    """U1: in the commit of the reply, once, also of agents that are deleted since."""
+    """J37: in the commit of the reply, once, also of agents that are deleted since."""
     clock = SimulatedClock()
     async with Runtime(
         [speaking(), speaking("other")], store=store, clock=clock, usage=True

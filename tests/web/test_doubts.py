@@ -483,7 +483,7 @@ async def test_who_may_not_decide_sees_the_evidence_and_no_choices() -> None:
 
 
 async def test_an_approval_beside_an_equal_call_in_doubt_is_asked_once_more() -> None:
-    """D1: nothing is decided before the person has said that they know of the doubt."""
+    """I29: nothing is decided before the person has said that they know of the doubt."""
     runs: list[int] = []
 
     @tool
