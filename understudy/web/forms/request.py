@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy._base.grant_terms import GrantTerms, checked_terms
 from understudy._base.request_timing import span_text
-from understudy.errors import DecisionError, UsageError
+from understudy.errors import DecisionError, UnknownAgent, UsageError
 from understudy.interrupts import Decision
 from understudy.login.problems import Refused, refused
 from understudy.login.redaction import HIDDEN
@@ -152,6 +152,12 @@ async def _despite(visit: Visit, form: Form) -> tuple[int, str, dict[str, Any]] 
 
     None where there is none, or the person has said that they know of all of them.
     """
+    try:
+        asked = (await visit.state()).requests
+    except UnknownAgent:
+        return None  # who takes the decision says so
+    if visit.request_id not in {each.id for each in asked}:
+        return None  # as above
     data = await request_page(visit)
     despite = despite_of(data)
     request = data["request"]
