@@ -51,7 +51,7 @@ def rows_of(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "what": what,
-            "about": row.get("agent_id") or row.get("id") or row.get("name") or "the store",
+            "about": about_of(row),
             "tool": row.get("tool_name"),
             "age": ago(_time(row), now),
             "next": way_on,
@@ -59,6 +59,13 @@ def rows_of(found: dict[str, Any]) -> list[dict[str, Any]]:
         for name, (what, way_on) in KINDS.items()
         for row in found[name]["rows"]
     ]
+
+
+def about_of(row: dict[str, Any]) -> str:
+    """The agent, or the host, that a row is about."""
+    if "why" in row:  # a freeze of the whole store
+        return "the whole store"
+    return str(row.get("agent_id") or row.get("id") or row.get("name"))
 
 
 def _time(row: dict[str, Any]) -> str | None:

@@ -84,6 +84,7 @@ def span(seconds: float) -> str:
     return "0 s"
 
 
-def some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def some(names: list[str], *, of: int | None = None) -> str:
+    """The first of them, and how many more there are, of so many (by default of these)."""
+    more = (len(names) if of is None else of) - len(names[:5])
+    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
