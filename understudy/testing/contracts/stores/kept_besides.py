@@ -7,12 +7,22 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.usage import RequestUsage
+
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
 from understudy.journal import Store
 from understudy.journal.call_keys import KeyTaking
 from understudy.journal.decided import DecidedQuery
-from understudy.state.records import Decided, InterruptsChecked, MessagesArchived, StatusNoted
+from understudy.journal.usage import Used
+from understudy.state.records import (
+    Decided,
+    InterruptsChecked,
+    MessagesArchived,
+    Reply,
+    StatusNoted,
+)
 from understudy.state.trust_log import TrustFact
 from understudy.testing.contracts.backends.purses import Purse, line
 from understudy.testing.contracts.contract import on_a_loop, raised
@@ -158,6 +168,27 @@ class KeptBesides(StoreTests):
             now, before = found
             assert now.request is not None
             assert (before.request, before.decision, before.votes) == (None, None, ())
+
+    @on_a_loop
+    async def test_usage_is_summed_by_day_definition_and_model(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "usage")
+            store.counts_usage = True
+            for id, days in (("a", 0), ("b", 0), ("c", 1)):
+                usage = RequestUsage(input_tokens=7, output_tokens=3, cache_read_tokens=2)
+                reply = ModelResponse([TextPart("Hi.")], usage=usage, model_name="m")
+                journal = await begin(store, id)
+                journal.append([Reply(turn=0, response=reply, at=NOON + timedelta(days=days))])
+                await journal.durable()
+            assert await store.delete("a")
+        async with self._opened() as store:
+            first = NOON.date().toordinal()
+            found = list(await store.read_usage(first, first + 2))
+            assert found == [
+                Used(first, "desk", "m", 2, 2, 14, 6, 4, 0),
+                Used(first + 1, "desk", "m", 1, 1, 7, 3, 2, 0),
+            ]
+            assert list(await store.read_usage(first + 1, first + 2)) == found[1:]
 
     @on_a_loop
     async def test_a_key_is_one_calls_alone(self) -> None:
