@@ -53,6 +53,9 @@ API = {
     "count_pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
     "reviews": ("GET", "/reviews"),
+    "decided": ("GET", "/decisions"),
+    "attention": ("GET", "/attention"),
+    "usage": ("GET", "/usage"),
     "search": ("GET", "/search"),
     "delegate": ("POST", "/delegations"),
     "delegations": ("GET", "/delegations"),
@@ -94,6 +97,7 @@ API = {
 CLI = {
     "decide": "approve",
     "agents": "ls",
+    "decided": "decisions",
     "info": "show",
     "state": "show",
     "display": "show",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.agents import by_turn
-from understudy import Agent, Runtime, ToolContext, call, tool
+from understudy import Agent, Runtime, ToolContext, approve, call, tool
 from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.backend import Backend
@@ -34,7 +34,12 @@ def _agents() -> list[Agent]:
 
     return [
         Agent("desk", by_turn(*turns()), tools=[pay]),
-        Agent("gate", by_turn(*turns()), tools=[pay], interrupt_on={"pay": True}),
+        Agent(
+            "gate",
+            by_turn(call("pay", {"amount": 6}), *turns()),
+            tools=[pay],
+            interrupt_on={"pay": True},
+        ),
         Agent("depot", by_turn(call("ship"), "done"), tools=[ship]),
     ]
 
@@ -52,9 +57,18 @@ def fill(backend: Backend) -> None:
         budgets = [Budget("pays", calls("pay", 50))]
         notify = Notify(on_request=lambda notice: None)
         with Runtime(
-            _agents(), store=store, feed=True, rules=rules, budgets=budgets, notify=notify
+            _agents(),
+            store=store,
+            feed=True,
+            rules=rules,
+            budgets=budgets,
+            notify=notify,
+            usage=True,
         ) as runtime:
-            runtime.spawn("gate", "asks").run("pay").get(timeout=60)
+            asks = runtime.spawn("gate", "asks")
+            asks.run("pay").get(timeout=60)
+            (first,) = runtime.pending().get(timeout=60)
+            asks.resume({first.request.id: approve(by="ann")}).get(timeout=60)
             runtime.spawn("desk", "rests").run("pay", message_id="m1").get(timeout=60)
             runtime.get("rests").run("more", message_id="m2").get(timeout=60)
             runtime.spawn("depot", "waits").run("ship").get(timeout=60)

@@ -32,7 +32,7 @@ from understudy.middleware import HumanInTheLoop
 from understudy.tools import Unknown
 
 WEEK = 7 * 24 * 3600.0
-SETTLE = "Settle the doubt"
+SETTLE = "Settle: it happened"
 
 
 @tool
@@ -132,7 +132,7 @@ async def test_the_page_lists_them_and_says_who_settles_which() -> None:
         assert "2 calls are in doubt." in text
         assert f'href="/agents/c/requests/{request_id}"' in text
         assert text.count("only the model knows") == text.count("a person is asked") == 1
-        assert text.count(f"<button>{SETTLE}</button>") == 1
+        assert text.count(f">{SETTLE}</button>") == 1
         only = (await client.get("/doubts", params={"agent": "gated"})).text
         assert "1 call is in doubt." in only
         none = (await client.get("/doubts", params={"tool": "play"})).text
@@ -155,7 +155,7 @@ async def test_a_call_whose_check_is_asked_is_listed_with_the_time_of_the_next_q
         assert datetime.fromisoformat(row["checks_at"]) - clock.now() == timedelta(minutes=1)
         text = (await client.get("/doubts")).text
         assert "its check is asked" in text
-        assert f"<button>{SETTLE}</button>" in text
+        assert f">{SETTLE}</button>" in text
         await clock.advance(60)
         await until_status(ref, Status.WAITING)
         (later,) = (await listed(client))["doubts"]
@@ -169,7 +169,7 @@ async def test_a_doubt_is_settled_as_not_happened_so_that_an_equal_call_may_run(
         async with site_of(runtime) as client:
             row = (await listed(client))["doubts"][0]
             assert (
-                '<option value="false">it has not happened</option>'
+                '<button name="happened" value="false">Settle: it did not happen</button>'
                 in (await client.get("/doubts")).text
             )
             form = {"call_key": row["call_key"], "how": "not paid", "happened": "false"}
@@ -420,10 +420,141 @@ async def test_whether_a_call_happened_is_said_by_who_settles_its_doubt() -> Non
     async with Runtime([payer()]) as runtime, site_of(runtime) as client:
         await told(runtime, "a")
         (doubt,) = await soon(runtime.doubts())
-        for page in ("/agents/a", "/doubts"):
-            assert '<option value="">— choose —</option>' in (await client.get(page)).text
+        assert '<option value="">— choose —</option>' in (await client.get("/agents/a")).text
         form = {"call_key": doubt.call_key, "how": "I looked."}
         refused = await client.post("/agents/a/do/settle", data=form)
         assert (refused.status_code, len(await soon(runtime.doubts()))) == (422, 1)
         done = await client.post("/agents/a/do/settle", data={**form, "happened": "false"})
         assert (done.status_code, await soon(runtime.doubts())) == (303, [])
+
+
+# --------------------------------------------- the evidence, and the choices in the list
+
+
+async def test_the_list_shows_what_was_sent_and_when_and_what_came_of_equal_calls() -> None:
+    sent: list[int] = []
+
+    @tool
+    def send(amount: int) -> str:
+        sent.append(amount)
+        if len(sent) == 2:
+            raise ConnectionError("the line is dead")
+        return f"sent {amount} {HOSTILE}"
+
+    model = by_turn(*[call("send", {"amount": 5})] * 2, "I do not know.")
+    async with Runtime([Agent("sender", model, tools=[send])]) as runtime:
+        await soon(runtime.spawn("sender", "a").run("Send."))
+        async with site_of(runtime) as client:
+            text = (await client.get("/doubts")).text
+    assert "<dt>Started</dt>" in text
+    assert "<dt>Equal, before</dt>" in text
+    assert "sent 5" in text
+    assert "<script>alert" not in text
+    assert '<th scope="row">amount</th>' in text
+
+
+async def test_a_doubt_is_answered_in_its_row_and_the_list_comes_again() -> None:
+    async with Runtime([payer("gated", gated=True)]) as runtime, site_of(runtime) as client:
+        request_id = await asked(runtime, "c")
+        text = (await client.get("/doubts")).text
+        for choice in ("Record this result", "Run it", "Leave it"):
+            assert f">{choice}</button>" in text
+        (row,) = (await client.get("/api/pending")).json()["requests"]
+        assert f'name="digest" value="{row["digest"]}"' in text
+        page = f"/agents/c/requests/{request_id}"
+        form = {"back": "doubts", "decision": "respond", "value": "it was paid"}
+        old = await client.post(page, data={**form, "digest": "another"})
+        assert old.status_code == 409
+        done = await client.post(page, data={**form, "digest": row["digest"]})
+        assert (done.status_code, done.headers["location"]) == (303, "/doubts?said=decided")
+        assert "The decision is recorded." in (await client.get("/doubts?said=decided")).text
+        (found,) = await soon(runtime.decided(limit=1))
+        assert (found.kind, found.type, found.by) == ("doubt", "respond", "ann")
+
+
+async def test_who_may_not_decide_sees_the_evidence_and_no_choices() -> None:
+    looks: Any = frozenset({"read"})
+    async with Runtime([payer("gated", gated=True)]) as runtime:
+        await asked(runtime, "c")
+        async with site_of(runtime, auth=logged_in("cy", looks)) as client:
+            text = (await client.get("/doubts")).text
+            assert "<dt>Started</dt>" in text
+            assert "Run it" not in text
+
+
+async def test_an_approval_beside_an_equal_call_in_doubt_is_asked_once_more() -> None:
+    """I29: nothing is decided before the person has said that they know of the doubt."""
+    runs: list[int] = []
+
+    @tool
+    def send(amount: int) -> str:
+        runs.append(amount)
+        if len(runs) == 1:
+            raise ConnectionError("the line is dead")
+        return "sent"
+
+    turns = [call("send", {"amount": 5}), "I do not know.", call("send", {"amount": 5}), "Done."]
+    first = HumanInTheLoop({"send": {"when": lambda arguments, context: len(runs) > 0}})
+    agent = Agent("sender", by_turn(*turns), tools=[send], middleware=[first])
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("sender", "a")
+        await soon(ref.run("Send."))
+        (request,) = interrupted(await soon(ref.run("Again."))).requests
+        page = f"/agents/a/requests/{request.id}"
+        text = (await client.get(page)).text
+        assert "An equal call is in doubt" in text
+        assert text.index("An equal call is in doubt") < text.index('value="approve"')
+        form = {"decision": "approve", "digest": request.digest, "note": "I called them."}
+        asked_again = await client.post(page, data=form)
+        assert asked_again.status_code == 409
+        assert "Nothing is decided yet" in asked_again.text
+        assert 'name="note" value="I called them."' in asked_again.text
+        assert await soon(runtime.decided()) == []
+        found = re.search(r'name="despite" value="(\w+)"', asked_again.text)
+        assert found is not None
+        wrong = await client.post(page, data={**form, "despite": "yes"})
+        assert wrong.status_code == 409
+        done = await client.post(page, data={**form, "despite": found[1]})
+        assert done.status_code == 303
+        await until_status(ref, Status.IDLE)
+        (decided,) = await soon(runtime.decided())
+        assert decided.decision is not None
+        assert decided.decision.note == "I called them."
+    assert runs == [5, 5]
+
+
+async def test_an_approval_beside_a_doubt_about_another_call_is_not_asked_twice() -> None:
+    turns = [call("pay", {"amount": 5}), "I do not know.", call("pay", {"amount": 6}), "Done."]
+    gate = HumanInTheLoop({"pay": {"when": lambda arguments, context: arguments["amount"] == 6}})
+    agent = Agent("sender", by_turn(*turns), tools=[pay], middleware=[gate])
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("sender", "a")
+        await soon(ref.run("Send."))
+        (request,) = interrupted(await soon(ref.run("Again."))).requests
+        page = f"/agents/a/requests/{request.id}"
+        text = (await client.get(page)).text
+        assert "An equal call is in doubt" not in text
+        form = {"decision": "approve", "digest": request.digest}
+        assert (await client.post(page, data=form)).status_code == 303
+
+
+async def test_a_hidden_result_of_an_equal_call_is_hidden_in_the_evidence() -> None:
+    sent: list[int] = []
+
+    @tool
+    def send(amount: int) -> str:
+        sent.append(amount)
+        if len(sent) == 2:
+            raise ConnectionError("the line is dead")
+        return "secret result"
+
+    def redact(path: Any, value: Any) -> Any:
+        return "•••" if path[-1:] == ("content",) else value
+
+    model = by_turn(*[call("send", {"amount": 5})] * 2, "I do not know.")
+    async with Runtime([Agent("sender", model, tools=[send])]) as runtime:
+        await soon(runtime.spawn("sender", "a").run("Send."))
+        async with site_of(runtime, redact=redact) as client:
+            text = (await client.get("/doubts")).text
+    assert "secret" not in text
+    assert "•••" in text

@@ -36,7 +36,7 @@ def checked(endpoint: Endpoint, answer: Any) -> Any:
 async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
     by_route = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}
     left = {route for route, endpoint in by_route.items() if endpoint.answer is not None}
-    options: Any = {"feed": True, "search": True}
+    options: Any = {"feed": True, "search": True, "usage": True}
     async with Runtime(agents(Done()), **options) as runtime, site_of(runtime) as client:
         await filled(runtime, more=2)
         daily = runtime.schedule("ticket-2046", "daily", cron="0 6 * * *", input="go")
@@ -99,6 +99,9 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
         await ask("POST", f"{agent}/decisions", path, decisions=given, expect=expect)
         await ask("GET", f"{agent}/requests/{{request_id}}", f"{about}/requests/{request}")
         await ask("GET", f"{agent}/decisions", f"{about}/decisions")
+        assert len((await ask("GET", "/decisions", "/decisions?limit=2"))["decisions"]) == 2
+        assert (await ask("GET", "/attention"))["doubts"]["count"] == 3
+        assert (await ask("GET", "/usage"))["total"]["requests"] > 0
 
         def doing(name: str, id: str, **body: Any) -> Any:
             return ask("POST", f"{agent}/{name}", f"/agents/{id}/{name}", **body)
@@ -178,7 +181,8 @@ def test_the_document_describes_each_answer() -> None:
             for media, content in operation["responses"]["200"]["content"].items():
                 schema = content["schema"]
                 is_export = path.endswith("/export")
-                assert media == "text/event-stream" or is_export or "$ref" in schema, (method, path)
+                is_stream = media in ("text/event-stream", "application/jsonl")
+                assert is_stream or is_export or "$ref" in schema, (method, path)
     used = str(found)
     for name in found["components"]["schemas"]:
         assert used.count(f"schemas/{name}'") >= 1, name

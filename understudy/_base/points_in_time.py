@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from understudy._base.clock import Clock
 from understudy._base.json_values import shown
@@ -27,6 +27,27 @@ def checked_time(given: object, *, what: str) -> datetime:
         return given.astimezone(timezone.utc)
     except OverflowError as error:
         raise UsageError(f"{what} is outside the calendar in UTC, got {shown(given)}") from error
+
+
+def read_time(given: str, *, what: str, is_end: bool = False) -> datetime:
+    """A day or a time, as a person writes it: `2030-01-31`, `2030-01-31T12:00+01:00`.
+
+    Without a time zone it is meant in UTC. A day is its beginning; as the end of a range it is the
+    beginning of the next day, so that the range has all of it.
+
+    Raises:
+        UsageError: for any other text.
+
+    """
+    try:
+        time = datetime.fromisoformat(given)
+        if is_end and len(given) <= len("2030-01-31"):
+            time += timedelta(days=1)
+        zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
+        return zoned.astimezone(timezone.utc)
+    except (ValueError, OverflowError) as error:
+        text = f"{what} must be a day or a time, such as 2030-01-31, got {shown(given)}"
+        raise UsageError(text) from error
 
 
 def time_text(time: datetime | None) -> str | None:

@@ -43,6 +43,7 @@ from understudy.actors.tree import AgentTree, NestedRun
 from understudy.actors.wait_route import WaitRoute
 from understudy.display import DisplayUpdate, Row
 from understudy.history import HistoryEntry, HistoryPage
+from understudy.journal.decided import DecidedRequest
 from understudy.loop_actors.errors import ActorDied, RuntimeStopped
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
@@ -93,6 +94,7 @@ __all__ = [
     "ChildSpec",
     "ChildStartFailed",
     "ChildStatus",
+    "DecidedRequest",
     "DisplaySubscription",
     "DisplayUpdate",
     "Down",

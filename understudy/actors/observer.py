@@ -117,6 +117,9 @@ class Observer(Opened):
         """What is frozen now, the oldest first."""
         return self._call(self._trust_state).map(lambda state: list(state.freezes.values()))
 
+    async def _frozen(self) -> list[Freeze]:
+        return list((await self._trust_state()).freezes.values())
+
     async def _trust_state(self) -> TrustState:
         state = TrustState()
         for fact in await self._store.trust_after(0):

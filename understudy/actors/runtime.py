@@ -135,6 +135,7 @@ class RuntimeOptions(TypedDict, total=False):
     stop_timeout: float | None
     cancel_timeout: float
     feed: FeedOptions | bool | None
+    usage: bool
     search: bool | None
     lease: float | None
     labels: Collection[str]
@@ -193,6 +194,9 @@ class Runtime(Opened):
             a deadline, `delete`, or the end of the runtime. Then it is abandoned, with a warning in
             the log.
         max_threads: the size of the pool in which plain tools and hooks run.
+        usage: whether to count what requests to models use, by day, definition and model, for
+            `usage()` and the page. It is a row more in the commits that have replies. What is
+            counted stays when it is off.
         feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
             long as they say; it stays on for all runtimes of the store, until one of them is given
             False, which empties it. None: leave it as it is.
@@ -284,6 +288,7 @@ class Runtime(Opened):
         stop_timeout: float | None = None,
         cancel_timeout: float = CANCEL_TIMEOUT,
         feed: FeedOptions | bool | None = None,
+        usage: bool = False,
         search: bool | None = None,
         lease: float | None = None,
         host: str | None = None,
@@ -381,6 +386,12 @@ class Runtime(Opened):
             raise UsageError(f"`notify` cannot be used with {opened!r}: it keeps no notices")
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
+        if usage not in (True, False):
+            raise UsageError(f"`usage` must be True or False, got {shown(usage)}")
+        if usage and "usage" not in opened.keeps:
+            raise UsageError(f"`usage` cannot be used with {opened!r}: it keeps no usage")
+        opened.counts_usage = usage
+
         self._search_on = None if search is None else checked_flag(search, what="`search`")
         if search is not None and "search" not in opened.keeps:
             raise UsageError(f"`search` cannot be used with {opened!r}: it keeps no search")
@@ -1079,6 +1090,11 @@ class Runtime(Opened):
         self._sweep.hint()
 
     @property
+    def counts_usage(self) -> bool:
+        """Whether it counts what requests to models use."""
+        return self._store.counts_usage
+
+    @property
     def has_search(self) -> bool:
         return self._search_on is True
 
@@ -1466,6 +1482,9 @@ class Runtime(Opened):
         services = None if self._loop is None else self._agent_host.services
         if any(each is services for each, _ in running_agents.get()):
             raise WouldDeadlock(what=what, remedy=remedy)
+
+    async def _frozen(self) -> Collection[Freeze]:
+        return self.trust.state.freezes.values()
 
     def _has_ended(self) -> bool:
         return self._agent_host.lifetime.is_set()

@@ -164,7 +164,7 @@ _TABLE = (
     *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
     Verb("queue", "read", None, {**_READS, "api": "the page of its agent has it",
          "cli": "`show` has it"}),
-    Verb("decisions", "read", None, {**_READS, "cli": "`history` has them"}),
+    Verb("decisions", "read", None, _READS),
     Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
     Verb("history", "read", None, _without("row", "ag_ui")),
     Verb("load_blobs", "read", None, _without("row", "mcp", "ag_ui", cli="an export has them")),
@@ -199,7 +199,8 @@ _TABLE = (
     Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
     *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
     Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
-    Verb("reviews", "read", None, _without("row", "mcp", "ag_ui")),
+    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui"))
+      for name in ("reviews", "decided", "attention", "usage")),
     Verb("search", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),

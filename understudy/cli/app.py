@@ -39,6 +39,9 @@ COMMANDS: dict[str, Listed] = {
         "revoke": ("steering", "Revoke a decision that holds for later calls"),
     },
     "Look at agents": {
+        "attention": ("attention", "Show what needs a person, and what to do next about each"),
+        "decisions": ("decided", "List what was decided on the requests of all agents"),
+        "usage": ("usage", "Show what models used by day, definition and model"),
         "search": ("searching", "Look for words in requests and conversations"),
         "ls": ("inspect", "List the agents, and what each of them waits for"),
         "show": ("inspect", "Show one agent: what it does now, and its conversation"),

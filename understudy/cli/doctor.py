@@ -7,12 +7,13 @@ import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from understudy.cli import servers
 from understudy.cli.api import Api
+from understudy.cli.attention import KINDS, about_of
 from understudy.cli.doctor_store import Check, of_store
 from understudy.cli.exits import (
     DONE,
@@ -40,6 +41,13 @@ MOST = 1000
 """Agents with an open run that are read, to see whether they can be."""
 LATE = 60.0
 """Seconds after which what is due counts as overdue: a runtime looks more often."""
+TROUBLES: dict[str, Literal["note", "bad"]] = {
+    "frozen": "note",
+    "quarantined": "bad",
+    "doubts": "note",
+    "failed": "note",
+}
+"""What of `attention` is told, and how bad it is."""
 LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "uvicorn")
 
 
@@ -138,15 +146,12 @@ def _of_agents(source: StoreSource) -> Iterator[Check]:
     overdue: list[str] = []
     at = source.now()
     open_ids: list[str] = []
-    quarantined: list[str] = []
     unread = 0
     for row in every_row(source.agents, None):
         counts[row["status"]] = counts.get(row["status"], 0) + 1
         if row["damage"] is not None:
             damaged.append(row["id"])
             continue
-        if row["waits_for"] == "quarantined":
-            quarantined.append(row["id"])
         if row["waits_for"] != "rest":
             if len(open_ids) < MOST:
                 open_ids.append(row["id"])
@@ -168,11 +173,7 @@ def _of_agents(source: StoreSource) -> Iterator[Check]:
             unreadable.append(id)
     if unreadable:
         yield Check("unreadable", "bad", some(unreadable))
-    if quarantined:
-        yield Check("quarantine", "bad", f"{some(quarantined)}: see `understudy retry`")
-    doubts = [f"{row['agent_id']} ({row['tool_name']})" for row in every_row(source.doubts, None)]
-    if doubts:
-        yield Check("in doubt", "note", f"{some(doubts)}: see `understudy doubts`")
+    yield from _of_attention(source.attention())
     if unread:
         told = f"{unread} agents with an open run, whether they can be read"
         yield Check("not read", "note", told)
@@ -187,6 +188,20 @@ def _of_agents(source: StoreSource) -> Iterator[Check]:
         expired.append(f"{row['agent_id']} ({row['tool_name']})")
     if expired:
         yield Check("expired", "bad", f"{some(expired)}: their time is over, and nobody noted it")
+
+
+def _of_attention(found: dict[str, Any]) -> Iterator[Check]:
+    """What needs a person, as `understudy attention` and the pages tell it."""
+    for name, state in TROUBLES.items():
+        what, way_on = KINDS[name]
+        trouble = found[name]
+        about = [
+            f"{about_of(row)} ({row['tool_name']})" if row.get("tool_name") else about_of(row)
+            for row in trouble["rows"]
+        ]
+        if trouble["count"]:
+            told = some(about, of=trouble["count"])
+            yield Check(what, state, f"{told}: {way_on}")
 
 
 def _seconds_since(time: str, at: datetime) -> float:

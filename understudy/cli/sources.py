@@ -55,6 +55,12 @@ class Source(ABC):
     @abstractmethod
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
+    def attention(self) -> dict[str, Any]: ...
+    @abstractmethod
+    def usage(self, first: str | None, last: str | None) -> list[dict[str, Any]]: ...
+    @abstractmethod
+    def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
     def search(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
@@ -177,6 +183,21 @@ class ApiSource(Source):
     def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/reviews", after=after, limit=limit, **filters)
         return Found(data["reviews"], data["next"])
+
+    def attention(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.get("/attention")
+        return found
+
+    def usage(self, first: str | None, last: str | None) -> list[dict[str, Any]]:
+        given = {"from": first, "to": last}
+        data = self.api.get("/usage", **{name: each for name, each in given.items() if each})
+        return [
+            {"day": day["day"], **line} for day in reversed(data["days"]) for line in day["lines"]
+        ]
+
+    def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        data = self.api.get("/decisions", after=after, limit=limit, **filters)
+        return Found(data["decisions"], data["next"])
 
     def search(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/search", after=after, limit=limit, **filters)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, cast
 
-from understudy._base.points_in_time import time_text
+from understudy._base.points_in_time import read_time, time_text
 from understudy._base.usd import usd_text
 from understudy.actors import Observer
 from understudy.actors.observer import ObservedAgent
@@ -50,6 +50,27 @@ class StoreSource(Source):
 
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         page = self._observer.doubts(after=after, limit=limit, **filters).get()
+        return Found([found.to_dict() for found in page], page.after)
+
+    def attention(self) -> dict[str, Any]:
+        return self._observer.attention().get().to_dict()
+
+    def usage(self, first: str | None, last: str | None) -> list[dict[str, Any]]:
+        found = self._observer.usage(
+            since=None if first is None else read_time(first, what="--from"),
+            until=None if last is None else read_time(last, what="--to", is_end=True),
+        ).get()
+        return [each.to_dict() for each in found]
+
+    def decided(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        first, last = filters.pop("from", None), filters.pop("to", None)
+        page = self._observer.decided(
+            **filters,
+            since=None if first is None else read_time(first, what="--from"),
+            until=None if last is None else read_time(last, what="--to", is_end=True),
+            after=after,
+            limit=limit,
+        ).get()
         return Found([found.to_dict() for found in page], page.after)
 
     def notices(self, *, state: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:

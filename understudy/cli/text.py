@@ -71,14 +71,20 @@ def ago(text: str | None, now: datetime) -> str:
     if text is None:
         return "-"
     seconds = (now - datetime.fromisoformat(text)).total_seconds()
-    before = abs(seconds)
+    if abs(seconds) < 1:
+        return "now"
+    return span(seconds) if seconds >= 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
+    """A number of seconds, in short."""
     for size, name in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        if before >= size:
-            length = f"{int(before // size)} {name}"
-            return length if seconds >= 0 else f"in {length}"
-    return "now"
+        if seconds >= size:
+            return f"{int(seconds // size)} {name}"
+    return "0 s"
 
 
-def some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def some(names: list[str], *, of: int | None = None) -> str:
+    """The first of them, and how many more there are, of so many (by default of these)."""
+    more = (len(names) if of is None else of) - len(names[:5])
+    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")

@@ -48,6 +48,7 @@ from understudy.cluster.refs import ClusterRef, ClusterSchedules
 from understudy.cluster.status import ClusterStatus, status_of, tree_of
 from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
+from understudy.journal.decided import DecidedRequest
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.notices import StoredNotice
 from understudy.loop_actors.future import Future
@@ -147,6 +148,7 @@ class Cluster(_RuntimeCalls):
             hang_timeout=checked_limit_seconds(hang_timeout, what="`hang_timeout`"),
             drain_timeout=self._drain_timeout,
         )
+        self._counts_usage = any({**options, **pool.options}.get("usage", False) for pool in pools)
         self._codecs = ContextCodecs(context)
         self._lifetime = Lifetime()
         self._thread: LoopThread | None = None
@@ -415,6 +417,11 @@ class Cluster(_RuntimeCalls):
         raise UsageError(NO_FREEZES)
 
     @property
+    def counts_usage(self) -> bool:
+        """Whether some of its hosts count what requests to models use."""
+        return self._counts_usage
+
+    @property
     def has_budgets(self) -> bool:
         """False: a cluster has no budgets."""
         return False
@@ -492,6 +499,10 @@ class Cluster(_RuntimeCalls):
     def doubts(self, **options: Any) -> Listing[Doubt]:
         """As `Runtime.doubts`."""
         return self._listing("doubts", options)
+
+    def decided(self, **options: Any) -> Listing[DecidedRequest]:
+        """As `Runtime.decided`."""
+        return self._listing("decided", options)
 
     def reviews(self, **options: Any) -> Listing[Review]:
         """As `Runtime.reviews`."""

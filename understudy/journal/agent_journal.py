@@ -22,11 +22,13 @@ from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer, Job
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.database_threads import DatabaseThreads
+from understudy.journal.decided import MAY_DECIDE, decided_in
 from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.taken_states import TakenState
+from understudy.journal.usage import ASKS, used_by
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 """Seconds before a key is tried again that another host is about to take."""
 _NOTED = MAY_BE_TOLD | {MessagesArchived}
+_NOTED_WITH_USAGE = _NOTED | ASKS
 _AT_REST = IndexEntry(IndexStatus.REST)
 
 
@@ -129,6 +132,7 @@ class AgentJournal(OwnedJournal, Job):
         if self._failure is not None:
             raise self._failure
         limit = self._environment.max_bytes
+        noted = _NOTED_WITH_USAGE if self._environment.threads.counts_usage else _NOTED
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode(record, max_bytes=limit) for record in records]
         buffer = self._buffer or self._new_buffer()
@@ -138,8 +142,8 @@ class AgentJournal(OwnedJournal, Job):
         for record, kept in zip(records, encoded, strict=True):
             self._appended += 1
             buffer.at = self._at = record.at
-            if type(record) in _NOTED:  # no record of a step but its results
-                self._note_told(buffer, record, kept)
+            if type(record) in noted:  # no record of a step but its results
+                self._note_told(buffer, record, kept, records)
 
     def _new_buffer(self) -> Batch:
         self.loop.call_soon(self.push)
@@ -175,13 +179,23 @@ class AgentJournal(OwnedJournal, Job):
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         return await self._environment.threads.load_blobs(self._owned.agent_id, hashes)
 
-    def _note_told(self, buffer: Batch, record: Record, kept: EncodedRecord) -> None:
+    def _note_told(
+        self, buffer: Batch, record: Record, kept: EncodedRecord, appended: Sequence[Record]
+    ) -> None:
         """Note a record that the feed may tell, or that an index needs."""
         if type(record) is StatusNoted:
             buffer.status_noted = True
         elif type(record) is MessagesArchived:
             buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
             return
+        elif (
+            type(record) in MAY_DECIDE
+            and self._agent.is_noted
+            and "decided" in self._environment.threads.keeps
+        ):
+            buffer.decided += decided_in(record, appended, self._agent.ledger_state())
+        if self._environment.threads.counts_usage and self._agent.is_noted:
+            buffer.used += used_by(record, self._owned.agent, self._agent.ledger_state())
         if self._environment.threads.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:

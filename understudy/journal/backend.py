@@ -36,19 +36,23 @@ from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, Outbox, StoredNotice
+from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
     from understudy.journal.search import SearchState, StoredHit, Work
     from understudy.journal.search_words import SearchQuery
     from understudy.journal.spending import CounterSums
     from understudy.journal.spending_books import Decision, KeptSpending
+    from understudy.journal.usage import Used
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
 Kept = Literal[
     "checkpoints",
+    "decided",
     "feed",
     "files",
     "keys",
@@ -58,6 +62,7 @@ Kept = Literal[
     "search",
     "spending",
     "trust",
+    "usage",
 ]
 """What a store may keep besides records and their index."""
 ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
@@ -344,6 +349,7 @@ class Backend(ABC):
     def _index_of_asks(self) -> MemoryIndex:
         index = MemoryIndex()
         for agent in self._all_agents():
+            index.put(agent, ())
             with unreadable_is_logged(agent):
                 stored = self.load(agent.agent_id, 0)
                 if stored is not None:
@@ -357,6 +363,20 @@ class Backend(ABC):
     def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""
         return self._index_of_rows().count_agents()
+
+    def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        """How much needs a person: see `journal.troubles`.
+
+        Args:
+            failed_since: runs that failed before are not counted.
+            expires_by: requests that expire by then are counted as overdue.
+
+        """
+        return self._index_of_asks().count_troubles(failed_since, expires_by)
+
+    def gone_hosts(self, limit: int) -> list[GoneHost]:
+        """The hosts whose leases have ended, and that have left open runs behind."""
+        return []
 
     def _index_of_rows(self) -> MemoryIndex:
         index = MemoryIndex()
@@ -453,6 +473,29 @@ class Backend(ABC):
     def delete_old_keys(self, before: datetime) -> None:
         """The writer's: delete those keys."""
         self._refuse("keys")
+
+    # ------------------------------------------------------------------- "decided"
+    # What was decided on requests, for an audit. `append` adds those of `Batch.decided`, in the
+    # same transaction. `compact` keeps all. `delete` keeps of each who decided what, when and about
+    # which tool, and forgets what was shown and written: see `journal.decided`.
+
+    def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> list[StoredDecided]:
+        """The reader's: up to `limit` decisions behind a key, the newest first."""
+        self._refuse("decided")
+
+    def count_decided(self, query: DecidedQuery) -> int:
+        """The reader's: how many decisions there are of these."""
+        self._refuse("decided")
+
+    # ------------------------------------------------------------------- "usage"
+    # What requests to models use, by day, definition and model: see `journal.usage`. `append` adds
+    # those of `Batch.used` to the sums, in the same transaction. `compact` and `delete` keep all.
+
+    def read_usage(self, first: int, end: int) -> list[Used]:
+        """The reader's: the sums of the days from `first` on, before `end`; in order."""
+        self._refuse("usage")
 
     # ------------------------------------------------------------------- "feed"
     # What happened to all agents, in the order of the commits: see `journal.feed`. `append` adds

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 
 from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
+from understudy.interrupts import DecisionRecord
 from understudy.journal.asks import Ask
 from understudy.journal.call_keys import KeyEnd, KeyUse
 from understudy.journal.codec import EncodedRecord
@@ -18,6 +19,7 @@ from understudy.state.records import Record
 
 if TYPE_CHECKING:
     from understudy.journal.spending import Settlement
+    from understudy.journal.usage import Used
 
 Durability = Literal["full", "normal", "off"]
 """What a commit survives; each backend says what that means for its database."""
@@ -324,6 +326,10 @@ class Batch:
     """What becomes of keys by its records, where the backend keeps keys."""
     settlements: tuple[Settlement, ...] = ()
     """What calls have spent by its records, where the backend keeps spending."""
+    decided: tuple[DecisionRecord, ...] = ()
+    """What is decided by its records, where the backend keeps decisions."""
+    used: tuple[Used, ...] = ()
+    """What requests to models have used by its records, where a runtime counts it."""
     blobs_in_use: Collection[str] = ()
     """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
 
@@ -335,6 +341,8 @@ class Batch:
         self.feed += later.feed
         self.key_ends += later.key_ends
         self.settlements += later.settlements
+        self.decided += later.decided
+        self.used += later.used
         if later.blobs is not None:
             self.blobs = {**(self.blobs or {}), **later.blobs}
         if later.message_runs is not None:

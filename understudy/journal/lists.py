@@ -59,6 +59,8 @@ class AskQuery(NamedTuple):
     """The name of the definition of the agent that asks."""
     order: AskOrder = "oldest"
     kind: AskKind = "request"
+    late_by: datetime | None = None
+    """Only asks of which people were told again, or that expire by this time."""
     notes: NotesQuery | None = None
     """What is written beside them; None: whatever it is."""
     request_kind: str | None = None
@@ -225,6 +227,9 @@ def asks_found_by(query: AskQuery) -> tuple[str, list[Any]]:
         found = " OR ".join(f"{text} LIKE %s ESCAPE {_ESCAPE}" for text in texts)
         where.append(f"({found} OR {_IS_REQUEST.format('k')})")
         values += [like] * len(texts) + _request_values(word)
+    if query.late_by is not None:
+        where.append("(k.reminders > 0 OR k.escalations > 0 OR k.expires_at <= %s)")
+        values.append(time_number(query.late_by))
     for condition, more in notes_where(query.notes):
         where.append(condition)
         values += more

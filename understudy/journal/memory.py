@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -23,9 +23,17 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
+from understudy.journal.decided import (
+    MAY_DECIDE,
+    DecidedKey,
+    DecidedQuery,
+    StoredDecided,
+    decided_in,
+)
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AskedAt, AskGroup, AskKey, AskPlace, AskQuery
 from understudy.journal.loaded import Loaded
+from understudy.journal.memory_decided import MemoryDecided
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
@@ -34,6 +42,7 @@ from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
+from understudy.journal.usage import Used, summed, used_by
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
@@ -127,9 +136,11 @@ class MemoryStore(Store):
         self._outbox: MemoryOutbox | None = None
         self._notes_soon = False
         self.keys: MemoryKeys = MemoryKeys()
+        self.decided: MemoryDecided = MemoryDecided()
         self._trust: list[TrustFact] = []
         self._notes: MemoryNotes | None = None
         self._spending: MemorySpending | None = None
+        self._used: list[Used] = []
         self._search: MemorySearch | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
@@ -274,6 +285,7 @@ class MemoryStore(Store):
             incarnation, epoch, _ = self._deleted.pop(next(iter(self._deleted)))
             self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
+        self.decided.leave(agent_id)
         if self._notes is not None:
             self._notes.forget(agent_id)
         if self._spending is not None:
@@ -298,6 +310,22 @@ class MemoryStore(Store):
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return question(self._up_to_date())
+
+    async def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> Sequence[StoredDecided]:
+        return self.decided.list(query, after, limit)
+
+    async def count_decided(self, query: DecidedQuery) -> int:
+        return self.decided.count(query)
+
+    def use(self, used: Iterable[Used]) -> None:
+        """Add to the sums what requests to models have used."""
+        for each in used:
+            self._used = summed([*self._used, each])
+
+    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
+        return [each for each in self._used if first <= each.day < end]
 
     async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
         if self._outbox is None:  # who tells nobody imports nothing of it
@@ -488,11 +516,18 @@ class MemoryAgentJournal(OwnedJournal):
             self._note_keys()  # of the records before: these are not folded yet
         self._store.appended(self._owned, self._kept.last_seq + 1, records)
         self._kept.records.extend(records)
+        if self._store.counts_usage and self._agent.is_noted:
+            state = self._agent.ledger_state()
+            for record in records:
+                self._store.use(used_by(record, self._owned.agent, state))
         for record in records:
             if type(record) is StatusNoted:
                 self._kept.status_at = record.at
             elif type(record) is MessagesArchived:
                 self._kept.message_runs.update(record.runs)
+            elif type(record) in MAY_DECIDE and self._agent.is_noted:
+                for decided in decided_in(record, records, self._agent.ledger_state()):
+                    self._store.decided.add(self._owned, decided)
 
     @property
     def call_keys(self) -> CallKeys:

@@ -17,7 +17,7 @@ from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.asks import Ask, AskChanges, StoredAsk, changes, request_words
-from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.contracts import IndexStatus, StoredAgent, time_number
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import (
     AgentKey,
@@ -33,6 +33,7 @@ from understudy.journal.lists import (
     request_of,
 )
 from understudy.journal.loaded import Loaded
+from understudy.journal.troubles import Troubles
 from understudy.state.records import Requested
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -176,10 +177,28 @@ class MemoryIndex:
             if ask.kind == query.kind
             and query.agent in (None, ask.agent)
             and query.tool in (None, ask.tool)
+            and (query.late_by is None or _is_late(ask, query.late_by))
             and _is_found(query, ask)
             and (wants is None or wants(ask))
         )
         return list(itertools.islice(wanted, limit))
+
+    def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        """As `Backend.count_troubles`."""
+        agents, asks = self._agents.values(), self._by_no.values()
+        in_quarantine = [each.index_status is IndexStatus.QUARANTINED for each in agents]
+        return Troubles(
+            quarantined=sum(in_quarantine),
+            failed=sum(
+                agent.agent_status == "failed"
+                and not is_quarantined
+                and agent.status_at is not None
+                and agent.status_at >= failed_since
+                for agent, is_quarantined in zip(agents, in_quarantine, strict=True)
+            ),
+            overdue=sum(ask.kind == "request" and _is_late(ask, expires_by) for ask in asks),
+            doubts=sum(ask.kind == "doubt" for ask in asks),
+        )
 
     def find_place(
         self, query: AskQuery, of: AskedAt, wants: Callable[[StoredAsk], bool] | None = None
@@ -234,6 +253,12 @@ class MemoryIndex:
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""
         return Counter(agent.agent_status for agent in self._agents.values())
+
+
+def _is_late(ask: StoredAsk, by: datetime) -> bool:
+    """As of `AskQuery.late_by`."""
+    told = bool(ask.told.reminders or ask.told.escalations)
+    return told or (ask.expires_at is not None and ask.expires_at <= by)
 
 
 def _is_found(query: AskQuery, ask: StoredAsk) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.journal.call_keys import CallKeys, KeyUse
@@ -26,6 +26,9 @@ class JournalledAgent(ABC):
     # One object: three bound methods in its place take 192 bytes more of each agent.
     __slots__ = ()
 
+    is_noted: ClassVar[bool] = True
+    """Whether the store notes what its records decide and use, for its lists."""
+
     @abstractmethod
     def ledger_state(self) -> AgentState:
         """The state that all appended records fold to."""
@@ -41,6 +44,10 @@ class JournalledAgent(ABC):
 
 class FoldedAgent(JournalledAgent):
     """An agent that nothing runs: its records are written, and that is all."""
+
+    # Who has written an export says who decided: no audit of another store has it
+    # (test_an_imported_agent_brings_no_decisions_with_it).
+    is_noted: ClassVar[bool] = False
 
     def __init__(self, state: AgentState) -> None:
         self._state = state

@@ -32,12 +32,15 @@ from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, StoredNotice
+from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
+    from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
     from understudy.journal.search import SearchState, StoredHit
     from understudy.journal.search_words import SearchQuery
     from understudy.journal.spending import CounterSums
+    from understudy.journal.usage import Used
 
 T = TypeVar("T")
 
@@ -52,6 +55,8 @@ class StoreReads(ABC):
     keeps: Collection[Kept] = ()
     """What is kept besides records and their index: as of `Backend`."""
 
+    counts_usage: bool = False
+    """Whether this host counts what requests to models use. It is set before the store opens."""
     patience: float | None = None
     """Seconds for which reads are retried during an outage; None where there are none."""
 
@@ -173,6 +178,14 @@ class StoreReads(ABC):
         """How many agents have each status."""
         return await self.ask_index(lambda index: index.count_agents())
 
+    async def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        """As `Backend.count_troubles`."""
+        return await self.ask_index(lambda index: index.count_troubles(failed_since, expires_by))
+
+    async def gone_hosts(self, limit: int) -> Sequence[GoneHost]:
+        """As `Backend.gone_hosts`."""
+        return ()
+
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         """Ask an index of all agents. Where none is kept, every agent is loaded for it.
 
@@ -188,6 +201,32 @@ class StoreReads(ABC):
                 else:
                     index.put_loaded(loaded)
         return question(index)
+
+    # ------------------------------------------------------------------- what was decided
+
+    async def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> Sequence[StoredDecided]:
+        """Up to `limit` decisions behind a key, the newest first.
+
+        Raises:
+            UsageError: if no decisions are kept.
+
+        """
+        raise _keeps_none_decided(self)
+
+    async def count_decided(self, query: DecidedQuery) -> int:
+        """How many decisions there are of these; as `list_decided`."""
+        raise _keeps_none_decided(self)
+
+    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
+        """As `Backend.read_usage`.
+
+        Raises:
+            UsageError: if no usage is kept.
+
+        """
+        raise _keeps_no_usage(self)
 
     # ------------------------------------------------------------------- the search
 
@@ -349,6 +388,26 @@ class DatabaseReads(StoreReads):
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return await self.read(lambda: question(self.backend))
 
+    async def gone_hosts(self, limit: int) -> Sequence[GoneHost]:
+        return await self.read(partial(self.backend.gone_hosts, limit))
+
+    async def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> Sequence[StoredDecided]:
+        if "decided" not in self.keeps:
+            raise _keeps_none_decided(self.backend)
+        return await self.read(partial(self.backend.list_decided, query, after, limit))
+
+    async def count_decided(self, query: DecidedQuery) -> int:
+        if "decided" not in self.keeps:
+            raise _keeps_none_decided(self.backend)
+        return await self.read(partial(self.backend.count_decided, query))
+
+    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
+        if "usage" not in self.keeps:
+            raise _keeps_no_usage(self.backend)
+        return await self.read(partial(self.backend.read_usage, first, end))
+
     async def search_state(self) -> SearchState:
         return await self.read(self.backend.search_state)
 
@@ -419,6 +478,17 @@ class DatabaseReads(StoreReads):
             return await attempt()
 
         return await retry(attempted)
+
+
+def _keeps_none_decided(store: object) -> UsageError:
+    return UsageError(
+        f"{store!r} keeps no decisions, of which to list those of all agents: 'decided' is not in "
+        "its `keeps`. Those of one agent are `ref.decisions()`"
+    )
+
+
+def _keeps_no_usage(store: object) -> UsageError:
+    return UsageError(f"{store!r} keeps no usage: 'usage' is not in its `keeps`")
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

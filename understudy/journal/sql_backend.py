@@ -33,6 +33,19 @@ from understudy.journal.contracts import (
     time_number,
     time_of,
 )
+from understudy.journal.decided import (
+    ADD_DECIDED,
+    ADD_DECIDER,
+    EMPTY_DECIDED,
+    DecidedKey,
+    DecidedQuery,
+    StoredDecided,
+    count_query,
+    decided_columns,
+    decided_query,
+    listed_decided,
+    persons_of,
+)
 from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import (
     NEVER,
@@ -61,6 +74,8 @@ from understudy.journal.notices import (
     notices_query,
     stored_notice,
 )
+from understudy.journal.troubles import COUNT_TROUBLES, Troubles
+from understudy.journal.usage import ADD_USED, USED, Used, summed, used_columns, used_of_rows
 from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
@@ -330,6 +345,22 @@ class SqlBackend(Backend):
             in_order=True,
         )
 
+    def list_decided(
+        self, query: DecidedQuery, after: DecidedKey | None, limit: int
+    ) -> list[StoredDecided]:
+        return self._look(
+            lambda rows: [listed_decided(row) for row in rows],
+            decided_query(query, after, limit),
+            is_list=True,
+            in_order=True,
+        )
+
+    def count_decided(self, query: DecidedQuery) -> int:
+        return self._look(lambda rows: int(rows[0][0]), count_query(query))
+
+    def read_usage(self, first: int, end: int) -> list[Used]:
+        return self._look(used_of_rows, (USED, [first, end]), what="the usage of a day")
+
     def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
         before, back, behind, values = place_where(query, of)
         tables = "FROM asks k JOIN agents a ON a.key = k.agent WHERE"
@@ -366,6 +397,10 @@ class SqlBackend(Backend):
     def count_agents(self) -> dict[str, int]:
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return self._look(dict, (query, ()))
+
+    def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
+        values = [time_number(failed_since), time_number(expires_by)]
+        return self._look(lambda rows: Troubles(*rows[0]), (COUNT_TROUBLES, values))
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         columns = f"SELECT {self.feed_xid}, no, agent_id, definition, seq, at, kind, version"
@@ -479,8 +514,22 @@ class SqlBackend(Backend):
     def add_deletion(self, agent_id: str, at: datetime) -> None:
         self._fetch(_ADD_DELETION_TO_FEED, [time_number(at), DELETED, b"", agent_id])
 
+    def _add_decided(self, key: int, batch: Batch) -> None:
+        """Add what is decided by a batch of the agent with this key of its row."""
+        for record in batch.decided:
+            columns = decided_columns(key, batch.incarnation, record)
+            for (no,) in self._fetch(ADD_DECIDED, columns):
+                for person in persons_of(record):
+                    self._fetch(ADD_DECIDER, [person, time_number(record.at), no])
+
+    def _add_used(self, used: Iterable[Used], host: int) -> None:
+        """Add to the sums of this host what requests to models have used."""
+        for each in summed(used):
+            self._fetch(ADD_USED, used_columns(each, host))
+
     def _forget(self, key: int) -> None:
-        """Delete what is kept of an agent beside its row."""
+        """Delete what is kept of an agent beside its row; but of decisions, what was shown."""
+        self._fetch(EMPTY_DECIDED, [b"", key])
         self._fetch(self.delete_records, {"key": key, "below": NEWEST})
         for table in ("asks", "blobs", "message_runs", "request_notes"):
             self._fetch(f"DELETE FROM {table} WHERE agent = %s", [key])  # noqa: S608

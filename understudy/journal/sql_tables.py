@@ -64,6 +64,53 @@ TABLES_OF_AGENTS = (
     # Has all columns by which open requests are counted.
     "CREATE INDEX asks_by_group ON asks (kind, request_kind, tool, definition, expires_at)",
     "CREATE INDEX asks_by_definition ON asks (kind, definition, asked_at, no)",
+    # What was decided on requests. A row stays when its agent is compacted or deleted; `payload`,
+    # what was shown and written, is empty then. `request` is the request's id, and `login` is JSON.
+    """CREATE TABLE decided (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent bigint NOT NULL,
+        definition text COLLATE "C" NOT NULL,
+        incarnation bigint NOT NULL,
+        request text NOT NULL,
+        kind text NOT NULL,
+        tool text COLLATE "C" NOT NULL,
+        type text NOT NULL,
+        origin text NOT NULL,
+        decided_by text,
+        login bytea NOT NULL,
+        asked_at bigint NOT NULL,
+        at bigint NOT NULL,
+        version integer NOT NULL,
+        payload bytea NOT NULL
+    )""",
+    "CREATE INDEX decided_by_time ON decided (at, no)",
+    "CREATE INDEX decided_by_agent ON decided (agent, at, no)",
+    "CREATE INDEX decided_by_tool ON decided (tool, at, no)",
+    "CREATE INDEX decided_by_definition ON decided (definition, at, no)",
+    "CREATE INDEX decided_by_type ON decided (type, at, no)",
+    "CREATE INDEX decided_by_origin ON decided (origin, at, no)",
+    # Who decided, or voted, or gave the grant.
+    """CREATE TABLE deciders (
+        person text COLLATE "C" NOT NULL,
+        at bigint NOT NULL,
+        no bigint NOT NULL,
+        PRIMARY KEY (person, at, no)
+    )""",
+    # What requests to models used on a day, where a runtime counts it; `cost` is in 10 ** -12 USD.
+    # Each host has rows of its own.
+    """CREATE TABLE usage_sums (
+        day bigint NOT NULL,
+        definition text COLLATE "C" NOT NULL,
+        model text COLLATE "C" NOT NULL,
+        host bigint NOT NULL,
+        requests bigint NOT NULL,
+        unknown bigint NOT NULL,
+        input_tokens bigint NOT NULL,
+        output_tokens bigint NOT NULL,
+        cached_tokens bigint NOT NULL,
+        cost bigint NOT NULL,
+        PRIMARY KEY (day, definition, model, host)
+    )""",
     # One of each agent. No column is text: one that is damaged must not keep a row from being read.
     """CREATE TABLE checkpoints (
         agent bigint PRIMARY KEY,

@@ -176,6 +176,8 @@ async def begun(future: Future[Any]) -> bool:
 SAID: dict[str, str] = {
     **{verb.name: f"{verb.said[:1].upper()}{verb.said[1:]}." for verb in VERBS.values()},
     "cancel-begun": "The run is being stopped.",
+    "decided": "The decision is recorded.",
+    "recover": "The runs that were cut off are continued.",
     "retire_rules": "The rules are retired.",
     "freeze": "It is frozen, at each living host.",
     "freeze-begun": "It is frozen. Not every host has said yet that it knows.",

@@ -8,7 +8,10 @@ from typing_extensions import TypedDict
 
 from understudy.state.waits import Wait
 from understudy.web.shapes import (
+    DecidedRow,
+    DoubtRow,
     Filters,
+    FreezeShape,
     OfferShape,
     RequestShape,
     ReviewShape,
@@ -44,6 +47,113 @@ class AgentRow(TypedDict):
     damage: str | None
     frozen: str | None
     """What holds the agent, or its open run: by whom and why."""
+
+
+@exactly
+class TroubledAgent(TypedDict):
+    """An agent that needs a person."""
+
+    id: str
+    agent: str
+    status: str
+    status_at: Time | None
+    is_active: bool
+    host: str | None
+    waits_for: str
+    due: Time | None
+    version: str | None
+    damage: str | None
+
+
+@exactly
+class TroubledAgents(TypedDict):
+    """How many there are, and the first of them."""
+
+    count: int
+    rows: list[TroubledAgent]
+
+
+@exactly
+class FrozenStore(TypedDict):
+    """Freezes of the whole store."""
+
+    count: int
+    rows: list[FreezeShape]
+
+
+@exactly
+class TroublingDoubts(TypedDict):
+    """How many calls are in doubt, and the first of them."""
+
+    count: int
+    rows: list[DoubtRow]
+
+
+@exactly
+class OverdueRow(TypedDict):
+    """A request that is overdue."""
+
+    agent_id: str
+    agent: str
+    agent_path: list[str]
+    id: str
+    kind: str
+    tool_name: str
+    source: str
+    created_at: Time
+    expires_at: Time | None
+    reminders: int
+    escalated_to: list[str]
+    summary: str
+
+
+@exactly
+class OverdueRequests(TypedDict):
+    """How many requests are overdue, and the first of them."""
+
+    count: int
+    rows: list[OverdueRow]
+
+
+@exactly
+class ExpiredRequests(TypedDict):
+    """How many requests nobody answered in time, and the newest of them."""
+
+    count: int
+    rows: list[DecidedRow]
+
+
+@exactly
+class GoneHostRow(TypedDict):
+    """A host that has ended, and how many open runs it has left."""
+
+    name: str
+    runs: int
+    since: Time | None
+
+
+@exactly
+class GoneHosts(TypedDict):
+    """The hosts that have left open runs."""
+
+    count: int
+    rows: list[GoneHostRow]
+
+
+@exactly
+class AttentionPage(TypedDict):
+    """What needs a person. Failed and expired are those of the last 24 hours."""
+
+    at: Time
+    count: int
+    frozen: FrozenStore
+    quarantined: TroubledAgents
+    doubts: TroublingDoubts
+    overdue: OverdueRequests
+    failed: TroubledAgents
+    expired: ExpiredRequests
+    expired_in_week: int
+    hosts: GoneHosts
 
 
 @exactly

@@ -20,8 +20,10 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    attention,
     budgets,
     conversation,
+    decided,
     definition,
     files,
     freezing,
@@ -32,6 +34,7 @@ from understudy.web.views import (
     search,
     timeline,
     together,
+    usage,
 )
 from understudy.web.visit import Site, Visit
 
@@ -50,10 +53,12 @@ class Endpoint:
     """The path below `/api`."""
     view: View
     answer: Any
-    """The shape of its answer; None: it is a stream of events."""
+    """The shape of its answer; None: it is a stream."""
     right: Right = "read"
     body: type[BaseModel] | None = None
     query: dict[str, str] = field(default_factory=dict)
+    media: str = "text/event-stream"
+    """The type of a stream."""
 
 
 INBOX = {
@@ -79,6 +84,22 @@ REVIEWS = {
     "tool": "Only calls of this tool.",
     "agent": "Only those of agents with this definition.",
     **PAGE,
+}
+DECIDED = {
+    "person": "Only what somebody of this name decided, voted on, or gave the grant for.",
+    "tool": "Only decisions about this tool.",
+    "agent": "Only those on requests of agents with this definition.",
+    "agent_id": "Only those on requests of this agent.",
+    "type": "Only `approve`, `edit`, `reject`, `respond` or `dismiss`.",
+    "origin": "Only by one `person`, by `votes`, by a `grant`, by `expiry` or by an `executor`.",
+    "from": "Only from this day (in UTC) or time on.",
+    "to": "Only to the end of this day, or before this time.",
+}
+USAGE = {
+    "from": "The first day, in UTC; by default the last seven days are told.",
+    "to": "The last day, in UTC; by default today.",
+    "agent": "Only agents with this definition.",
+    "model": "Only requests to this model.",
 }
 AGENTS = {
     "status": "Only those with this status.",
@@ -120,6 +141,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
+    Endpoint("GET", "/usage", usage.usage, s.UsageOfAll, query=USAGE),
+    Endpoint("GET", "/attention", attention.attention, of.AttentionPage),
+    Endpoint("GET", "/decisions", decided.decided, s.Decided, query={**DECIDED, **PAGE}),
+    Endpoint(
+        "GET",
+        "/decisions.jsonl",
+        decided.decided_lines,
+        None,
+        query=DECIDED,
+        media="application/jsonl",
+    ),
     *(
         Endpoint("POST", f"{REQUEST}/{name}", view, s.NotesPage, "decide", body)
         for name, view, body in together.VERBS
@@ -291,7 +323,7 @@ def document() -> dict[str, Any]:
             for name, text in endpoint.query.items()
         ]
         if endpoint.answer is None:
-            content: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+            content: dict[str, Any] = {endpoint.media: {"schema": {"type": "string"}}}
         else:
             answer = TypeAdapter(endpoint.answer).json_schema(ref_template=REF)
             schemas.update(answer.pop("$defs", {}))

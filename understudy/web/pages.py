@@ -26,9 +26,12 @@ from understudy.web.views import (
     administration,
     agents,
     asks,
+    attention,
     budgets,
     conversation,
+    decided,
     definition,
+    doubts,
     files,
     freezing,
     notifications,
@@ -36,6 +39,7 @@ from understudy.web.views import (
     search,
     timeline,
     together,
+    usage,
 )
 from understudy.web.views.queue import queue_of
 from understudy.web.visit import TYPED, Site, Visit, escaped_id, link_to
@@ -74,8 +78,11 @@ TABS: dict[str, tuple[str, str, View]] = {
 }
 PAGES: tuple[Page, ...] = (
     Page(path="/", name="inbox", view=asks.inbox),
-    Page(path="/doubts", name="doubts", view=asks.doubts),
+    Page(path="/doubts", name="doubts", view=doubts.doubts_page),
     Page(path="/reviews", name="reviews", view=asks.reviews),
+    Page(path="/attention", name="attention", view=attention.attention),
+    Page(path="/decisions", name="decided", view=decided.decided),
+    Page(path="/usage", name="usage_of_all", view=usage.usage),
     Page(path="/administration", name="administration", view=administration.page),
     Page(path="/budgets", name="budgets", view=budgets.budgets),
     Page(path="/freezes", name="freezes", view=freezing.freezes),
@@ -134,6 +141,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
+        Route("/attention/recover", _answered(site, recover), methods=["POST"]),
         Route("/notifications/retry", _answered(site, retry_notice), methods=["POST"]),
         Route("/freezes/freeze", _answered(site, freeze), methods=["POST"]),
         Route("/freezes/thaw", _answered(site, thaw), methods=["POST"]),
@@ -153,6 +161,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         data = visit.redacted(await page.view(visit))
         await visit.time()
         await visit.look_at_freezes()
+        visit.attention = await attention.count_attention(visit)
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
@@ -213,6 +222,7 @@ def _answered(
             return found
         await visit.time()
         await visit.look_at_freezes()
+        visit.attention = await attention.count_attention(visit)
         status, template, values = found
         if "part" in values:  # the name of its template
             values["part"] = render(visit, values["part"], data=values["data"])
@@ -229,7 +239,7 @@ async def do(visit: Visit) -> Response:
     target = visit.agent_link(visit.agent_id, "/schedules" if action == "schedules" else "")
     if action == "delete":
         target = visit.link("/agents")
-    elif form.get("back") in ("doubts", "reviews"):  # the form of a row of that list
+    elif form.get("back") in ("doubts", "reviews", "attention"):  # the form of a row of that list
         target = visit.link(f"/{form.get('back')}")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
@@ -266,6 +276,15 @@ async def retry_notice(visit: Visit) -> Response:
     said = await notifications.by_form(visit, await visit.form())
     target = visit.link("/notifications")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
+
+
+async def recover(visit: Visit) -> Response:
+    """What hosts that are gone have left is continued."""
+    visit.need("admin")
+    await visit.form()
+    await attention.recover(visit)
+    target = visit.link("/attention")
+    return RedirectResponse(str(URL(target).include_query_params(said="recover")), 303)
 
 
 async def freeze(visit: Visit) -> Response:
@@ -342,4 +361,4 @@ async def problem_page(
 
 def _page_of(path: str) -> str:
     """The path of the page that a form is on, by the path that the form is sent to."""
-    return re.sub(r"/(do/\w+|beside/\w+|raise|retry|freeze|thaw|cancel)$", "", path)
+    return re.sub(r"/(do/\w+|beside/\w+|raise|recover|retry|freeze|thaw|cancel)$", "", path)

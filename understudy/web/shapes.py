@@ -676,6 +676,142 @@ class Budgets(TypedDict):
     left_off: int
 
 
+@exactly
+class AuthorShape(TypedDict):
+    """The login of a person who decided."""
+
+    name: str
+    issuer: str
+    subject: str
+    acting_for: str
+    assurance: Literal["host", "login", "idp"]
+
+
+@exactly
+class DecidedRow(TypedDict):
+    """A decision. `waited` is in seconds.
+
+    Where the agent was deleted since, `request` and `decision` are null, and `votes` and `summary`
+    are empty.
+    """
+
+    no: int
+    agent_id: str
+    agent: str
+    incarnation: int
+    agent_path: list[str]
+    request_id: str
+    kind: str
+    tool_name: str
+    type: Literal["approve", "edit", "reject", "respond", "dismiss"]
+    origin: Literal["person", "votes", "grant", "expiry", "executor"]
+    by: str | None
+    login: AuthorShape | None
+    asked_at: Time
+    at: Time
+    waited: float
+    request: RequestShape | None
+    decision: dict[str, Any] | None
+    votes: list[VoteShape]
+    summary: str
+
+
+# `from` is no name of a field.
+DecidedFilters = TypedDict(
+    "DecidedFilters",
+    {
+        "person": str | None,
+        "tool": str | None,
+        "agent": str | None,
+        "agent_id": str | None,
+        "type": str | None,
+        "origin": str | None,
+        "from": str | None,
+        "to": str | None,
+    },
+)
+
+
+@exactly
+class Decided(TypedDict):
+    """What was decided on the requests of all agents, and the `after` of the next page."""
+
+    decisions: list[DecidedRow]
+    next: str | None
+    filters: DecidedFilters
+
+
+class UsageSums(TypedDict):
+    """What requests to models used. `cost` is in USD, and `text` is the cost as people read it.
+
+    `unknown` is how many requests have a cost that nobody knows. `cached_tokens` are among
+    `input_tokens`.
+    """
+
+    requests: int
+    unknown: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    tokens: int
+    cost: str
+    text: str
+
+
+@exactly
+class UsageSum(UsageSums):
+    """All of it."""
+
+
+@exactly
+class UsageUnder(UsageSums):
+    """That of a definition, or of a model."""
+
+    name: str
+
+
+@exactly
+class UsageLine(UsageSums):
+    """That of a definition and a model on a day."""
+
+    agent: str
+    model: str
+
+
+@exactly
+class UsageDay(UsageSums):
+    """That of a day, in UTC."""
+
+    day: str
+    lines: list[UsageLine]
+
+
+@exactly
+class UsageFilters(TypedDict):
+    """What was asked for."""
+
+    agent: str | None
+    model: str | None
+
+
+@exactly
+class UsageOfAll(TypedDict):
+    """What requests to models used over all agents, from the day `first` to the day `last`.
+
+    The newest day comes first. `is_counted` says whether this runtime counts; null where the pages
+    look beside the runtimes.
+    """
+
+    days: list[UsageDay]
+    by_agent: list[UsageUnder]
+    by_model: list[UsageUnder]
+    total: UsageSum
+    first: str
+    last: str
+    is_counted: bool | None
+    filters: UsageFilters
+
+
 class ReviewFilters(TypedDict):
     """How the list of reviews was asked for."""
 
@@ -741,8 +877,41 @@ class RowShape(TypedDict):
 
 
 @exactly
+class EqualCall(TypedDict):
+    """A call with the same arguments, made before or after a call in doubt, and what came of it."""
+
+    when: Literal["before", "after"]
+    outcome: str
+    content: str
+    at: Time | None
+
+
+@exactly
+class EvidenceShape(TypedDict):
+    """What is known of a call in doubt, as far as the records say.
+
+    `host` is that on which it was started, and `attempt` how often it was started. `last_sign_at`
+    is the last record before somebody else went on, at `went_on_at`. Its check was asked at each
+    time of `checks`, and could not tell.
+    """
+
+    started_at: Time | None
+    attempt: int | None
+    host: str | None
+    last_sign_at: Time | None
+    went_on_at: Time | None
+    went_on_host: str | None
+    checks: list[Time]
+    equal: list[EqualCall]
+
+
+@exactly
 class RequestPage(StandingShape):
     """One request, whether it waits or not. Null where it is not known any more.
+
+    Of a request of the kind `doubt`, `evidence` has what is known of the call. Of each of `doubts`,
+    `is_equal` says whether it equals the call that is asked about, and `is_open` whether nobody has
+    settled it.
 
     `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list.
     """
@@ -757,6 +926,7 @@ class RequestPage(StandingShape):
     tool_parameters: dict[str, Any] | None
     impossible: str | None
     doubts: list[dict[str, Any]]
+    evidence: EvidenceShape | None
     last_rows: list[RowShape]
     reply: Reply
     rule: str

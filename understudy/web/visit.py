@@ -63,6 +63,8 @@ class Site:
     log_out: Callable[[Request], Response] | None = None
     """Ends the session of a request; None where the pages do not know how."""
     streams: StreamBound = field(default_factory=StreamBound)
+    attention: tuple[float, int] | None = None
+    """How much needs a person, and when that was counted last; None where it is not known."""
 
     def source(self) -> Source:
         """The runtime, or the observer.
@@ -102,6 +104,8 @@ class Visit:
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, if it is known."""
         self._freezes: Collection[Freeze] = ()
+        self.attention: int | None = None
+        """How much needs a person; None where that is not known."""
 
     @property
     def has_people(self) -> bool:
@@ -121,6 +125,11 @@ class Visit:
     def has_budgets(self) -> bool:
         """Whether there are budgets, of which a page tells."""
         return isinstance(self.source, Runtime) and self.source.has_budgets
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether what models use may be counted. Beside the runtimes nothing says so."""
+        return not isinstance(self.source, Runtime) or self.source.counts_usage
 
     @property
     def has_notify(self) -> bool:

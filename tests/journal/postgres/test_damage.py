@@ -52,9 +52,15 @@ ROWS = {
     "asks": f"agent = {KEY}",
     "feed": "agent_id = 'asks' AND seq = 1",
     "feed_state": "true",
+    "decided": f"agent = {KEY}",
+    "deciders": "true",
+    "usage_sums": "true",
     "checkpoints": f"agent = {KEY}",
     "checkpoint_segments": f"agent = {KEY}",
 }
+
+NAMES = {"feed_state": "the feed", "usage_sums": "the usage of a day"}
+"""How what is no agent's is named."""
 
 
 @contextmanager
@@ -78,6 +84,7 @@ async def raised(observer: Observer) -> list[Exception]:
     feed = observer.events(start="oldest")
     for read in (
         *(observer.agents, observer.pending, observer.waiting, observer.count, feed.position),
+        *(observer.decided, observer.attention, observer.usage),
         lambda: observer.pending(order="expiring"),
         lambda: observer.pending(tool="pay", agent="gate"),
         lambda: observer.agents(status="interrupted"),
@@ -128,7 +135,7 @@ async def test_a_damaged_value_of_any_column_is_told_by_its_agent_and_hides_no_o
                     if (table, column, value) != ("feed_state", "is_on", False):
                         assert odd == [], place
                     damage = [each for each in told if isinstance(each, StoreDamaged)]
-                    name = "the feed" if table == "feed_state" else "'asks'"
+                    name = NAMES.get(str(table), "'asks'")
                     assert all(name in str(each) for each in damage), place
         assert seen == set(LOADED)
         assert await raised(observer) == []

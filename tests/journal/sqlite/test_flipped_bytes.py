@@ -26,6 +26,7 @@ from understudy.journal import DatabaseStore, IndexStatus
 from understudy.journal.checkpoints import read_checkpoint
 from understudy.journal.codec import decode
 from understudy.journal.contracts import Owned
+from understudy.journal.decided import DecidedQuery
 from understudy.journal.lists import AgentQuery, AskQuery
 from understudy.journal.notices import STATES
 from understudy.journal.sqlite.backend import SqliteBackend
@@ -116,6 +117,17 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
         AskQuery(agent="gate"),
     ):
         yield partial(asks, ask)
+
+    def decided(query: DecidedQuery) -> None:
+        for each in looking.list_decided(query, None, 9):
+            with suppress(StoreError, SchemaVersionError):  # one row is left out
+                each.decided().to_dict()
+        looking.count_decided(query)
+
+    for which in (DecidedQuery(), DecidedQuery(person="ann"), DecidedQuery(agent_id="asks")):
+        yield partial(decided, which)
+    yield lambda: looking.count_troubles(NOON, NOON)
+    yield lambda: looking.read_usage(0, 10**6)
     yield looking.count_agents
     yield looking.key_secret
     yield lambda: looking.has_old_keys(NOON)
@@ -201,6 +213,7 @@ async def observed(path: Path) -> AsyncIterator[Exception]:
 
         reads: list[Callable[[], Any]] = [
             *(observer.agents, observer.pending, observer.waiting, observer.count),
+            *(observer.decided, observer.attention, observer.usage),
             lambda: observer.agents(status=Status.IDLE),
             lambda: observer.pending(order="expiring"),
             *(partial(observer.state, agent_id) for agent_id in IDS),

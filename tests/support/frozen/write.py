@@ -37,6 +37,7 @@ from tests.support.frozen.samples import (
 from tests.support.frozen.walk import plain
 from tests.support.postgres import Server
 from understudy.actors import Runtime
+from understudy.interrupts import DecisionRecord
 from understudy.journal import DatabaseStore, Owned, index_entry_of
 from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking
@@ -48,11 +49,13 @@ from understudy.journal.checkpoints import (
 )
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Batch, LostAttempt
+from understudy.journal.decided import decided_in
 from understudy.journal.feed import feed_row
 from understudy.journal.lists import AskQuery
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.shared import HostedDefinition, SharedBackend
 from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.journal.usage import Used, used_by
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import MessagesArchived, Record, StatusNoted
@@ -175,9 +178,14 @@ def _take_keys(backend: Backend, owned: Owned, state: AgentState, last: Record) 
 
 
 def _append(backend: Backend, owned: Owned, state: AgentState, *records: Record) -> Owned:
+    decided: list[DecisionRecord] = []
+    used: list[Used] = []
     for record in records:
+        decided += decided_in(record, [record], state)
+        used += used_by(record, owned.agent, state)
         apply(state, record)
-    backend.append(_batch(owned, state, *records))
+    batch = replace(_batch(owned, state, *records), decided=tuple(decided), used=tuple(used))
+    backend.append(batch)
     return _after(owned, len(records))
 
 

@@ -401,6 +401,8 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
     """Every kind of page of the full desk."""
     found = {"inbox": "/", "agents": "/agents", "runtime": "/runtime", "problem": "/agents/none"}
     found["budgets"] = "/budgets"
+    found |= {"attention": "/attention", "decisions": "/decisions", "usage": "/usage"}
+    found["doubts"] = "/doubts"
     frozen = runtime.freeze(tool="nothing", why="an attack", by="bob").get(timeout=60)
     runtime.freeze(why="a leak of all that there is", by="ann").get(timeout=60)
     found |= {"freezes": "/freezes", "freeze": f"/freezes/of/{frozen.id}"}
@@ -454,7 +456,7 @@ def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width:
         Budget("calls of all", calls("*", 1_000), window=day()),
         Budget("calls of each", calls("*", 100), window=last(hours=24), per=("agent", "tool")),
     ]
-    with Runtime(demo_agents(Done()), feed=True, budgets=budgets) as runtime:
+    with Runtime(demo_agents(Done()), feed=True, budgets=budgets, usage=True) as runtime:
         with ThreadPoolExecutor() as pool:  # Playwright has a loop of its own in this thread
             pool.submit(asyncio.run, filled(runtime, 2)).result(60)
         with served(ui(runtime, auth=logged_in("ann"))) as url:

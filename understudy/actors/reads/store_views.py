@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -30,10 +30,12 @@ from understudy.actors.agent.stored_agents import (
     pending_request,
     spawned_agent,
 )
+from understudy.actors.reads.attention import DAY, FIRST, SOON, WEEK, Attention, Trouble
 from understudy.actors.reads.export import export
 from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.listing import (
     MAX_LIMIT,
+    PAGE,
     Cursors,
     Listing,
     Page,
@@ -50,10 +52,11 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.interrupts import Request
+from understudy.interrupts import DecisionType, Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk, folded
-from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.contracts import IndexStatus, StoredAgent, time_number
+from understudy.journal.decided import DecidedBy, DecidedQuery, DecidedRequest
 from understudy.journal.lists import (
     NEVER,
     AgentKey,
@@ -66,6 +69,7 @@ from understudy.journal.lists import (
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.notes import NotesQuery
 from understudy.journal.notices import STATES, NoticeState, StoredNotice
+from understudy.journal.usage import DayUsage, day_usage, days
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
 from understudy.state.request_notes import RequestNote, RequestNotes, notes_of, viewer_keys
@@ -73,6 +77,7 @@ from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
 from understudy.trust.delegations import checked_party
+from understudy.trust.freezes import Freeze
 
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchHit
@@ -86,6 +91,8 @@ OTHER = "other"
 LATE = 5.0
 """Seconds that a page of a list may take beyond the patience of its store. That is for outages that
 are known at once: a database that hangs, or the commits of many agents, would hold it longer."""
+DAYS = timedelta(days=29)
+"""Before today, of which `usage` tells by default."""
 MOST_WORDS = 20
 """Words of a search."""
 URGENCIES: tuple[int, ...] = (1800, 3600, 4 * 3600)
@@ -453,6 +460,186 @@ class StoreViews(ABC):
         query = AskQuery(tool, agent, order, "review")
         return self._asks("reviews", query, StoredAsk.review, after, limit)
 
+    def decided(
+        self,
+        *,
+        person: str | None = None,
+        tool: str | None = None,
+        agent: str | None = None,
+        agent_id: str | None = None,
+        type: DecisionType | None = None,
+        origin: DecidedBy | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[DecidedRequest]:
+        """What was decided on the requests of all agents, the newest decision first.
+
+        A list in pages, as `pending`. It activates and loads no agent. It has what was decided in
+        this store, also of agents that were compacted. Of an agent that was deleted it has who
+        decided what, when and about which tool, and neither arguments nor notes. An agent that was
+        imported brings nothing with it.
+
+        Args:
+            person: only what somebody of this name decided, voted on, or gave the grant for.
+            tool: only about a tool of this name.
+            agent: only of agents with a definition of this name.
+            agent_id: only of the agent with this id.
+            type: only these: `"approve"`, `"edit"`, `"reject"`, `"respond"` or `"dismiss"`.
+            origin: only what one `"person"` decided, or several by `"votes"`; what a `"grant"`
+                let through or denied; what nobody answered in time (`"expiry"`); or calls that
+                the program that executes them has given up (`"executor"`).
+            since: only from this time on.
+            until: only before this time.
+            after: the `after` of the page before, with the same filters.
+            limit: how many, at most 10,000; None = all that there are.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument. If the store keeps no
+                decisions, the list raises it.
+
+        """
+        for name, given in (("person", person), ("tool", tool), ("agent", agent)):
+            checked_name(f"`{name}`", given)
+        checked_name("`agent_id`", agent_id)
+        for name, given, known in (
+            ("type", type, get_args(DecisionType)),
+            ("origin", origin, get_args(DecidedBy)),
+        ):
+            if given is not None and given not in known:
+                words = ", ".join(map(repr, known))
+                raise UsageError(f"`{name}` must be one of {words}, got {shown(given)}")
+        first = None if since is None else checked_time(since, what="`since`")
+        last = None if until is None else checked_time(until, what="`until`")
+        query = DecidedQuery(person, tool, agent, agent_id, type, origin, first, last)
+        cursors = Cursors("decided", query)
+
+        async def read(after: str | None, limit: int) -> Page[DecidedRequest]:
+            await self._ready()
+            key = cursors.key(after, int, int)
+            found = await self._store.list_decided(
+                query, None if key is None else (key[0], key[1]), limit + 1
+            )
+            page = Page[DecidedRequest]()
+            for stored in found[:limit]:
+                try:
+                    page.append(stored.decided())
+                except (SchemaVersionError, StoreDamaged) as error:
+                    logger.error("a decision is left out: %s", text_of(error))
+            behind = found[limit - 1].key if len(found) > limit else None
+            page.after = None if behind is None else cursors.cursor(behind)
+            return page
+
+        cursors.key(after, int, int)
+        return self._listed(read, after, limit)
+
+    def usage(
+        self, *, since: datetime | None = None, until: datetime | None = None
+    ) -> Future[list[DayUsage]]:
+        """What requests to models have used, by day, definition and model, in this order.
+
+        It has what runtimes with `usage=True` have counted, of all agents, also of agents that are
+        deleted since. Days are in UTC.
+
+        Args:
+            since: the first day; by default 30 days are told.
+            until: the days before this time, the day of the time included; by default today.
+
+        Raises:
+            UsageError: if a time has no time zone. If the store keeps no usage, the future.
+
+        """
+        first = None if since is None else checked_time(since, what="`since`")
+        last = None if until is None else checked_time(until, what="`until`")
+
+        async def read() -> list[DayUsage]:
+            await self._ready()
+            end = self._clock.now() if last is None else last
+            begin = end - DAYS if first is None else first
+            return [day_usage(each) for each in await self._store.read_usage(*days(begin, end))]
+
+        return self._call(read)
+
+    def attention(self, limit: int = FIRST) -> Future[Attention]:
+        """What needs a person: how many of each kind there are, and the first of them.
+
+        It activates and loads no agent.
+
+        Args:
+            limit: how many rows of each kind, at most 10,000; 0 for the counts alone.
+
+        Raises:
+            UsageError: if `limit` is neither 0 nor the size of a page.
+
+        """
+        if limit != 0:
+            checked_limit(limit)
+        return self._call(lambda: self._attention(limit))
+
+    async def _attention(self, limit: int) -> Attention:
+        await self._ready()
+        store, now = self._store, self._clock.now()
+        day, soon = now - DAY, now + SOON
+        counts = await store.count_troubles(day, soon)
+        quarantined: list[AgentInfo] = []
+        failed: list[AgentInfo] = []
+        if counts.quarantined and limit:
+            async for stored in store.agents({IndexStatus.QUARANTINED}):
+                if len(quarantined) < limit:
+                    quarantined.append(self._info(stored))
+        if counts.failed and limit:
+            failed = await self._failed(day, min(limit, counts.failed))
+        doubts = await self.doubts(limit=limit) if counts.doubts and limit else []
+        overdue: Sequence[PendingRequest] = ()
+        if counts.overdue and limit:
+            late = AskQuery(order="expiring", late_by=soon)
+            overdue = await self._asks("overdue", late, self._pending_request, None, limit)
+        expired, of_day, of_week = await self._expired(now, limit)
+        hosts = await store.gone_hosts(MAX_LIMIT)
+        frozen = [each for each in await self._frozen() if each.what == "store"]
+        return Attention(
+            at=now,
+            frozen=Trouble(len(frozen), tuple(frozen[:limit])),
+            quarantined=Trouble(counts.quarantined, tuple(quarantined)),
+            doubts=Trouble(counts.doubts, tuple(doubts)),
+            overdue=Trouble(counts.overdue, tuple(overdue)),
+            failed=Trouble(counts.failed, tuple(failed)),
+            expired=Trouble(of_day, tuple(expired)),
+            expired_in_week=of_week,
+            hosts=Trouble(len(hosts), tuple(hosts[:limit])),
+        )
+
+    async def _failed(self, since: datetime, limit: int) -> list[AgentInfo]:
+        """The agents whose runs have failed since, without those in quarantine."""
+        query, after = AgentQuery(status="failed", updated_since=since), None
+        found: list[AgentInfo] = []
+        while len(found) < limit:
+            page = await self._store.list_agents(query, after, PAGE)
+            found += [
+                self._info(stored)
+                for stored in page
+                if stored.index_status is not IndexStatus.QUARANTINED
+            ]
+            if len(page) < PAGE or page[-1].status_at is None:
+                break
+            after = time_number(page[-1].status_at), page[-1].agent_id
+        return found[:limit]
+
+    async def _expired(
+        self, now: datetime, limit: int
+    ) -> tuple[Sequence[DecidedRequest], int, int]:
+        """What nobody answered in time within a day; how much that is, and within a week."""
+        if "decided" not in self._store.keeps:
+            return (), 0, 0
+        week = DecidedQuery(origin="expiry", since=now - WEEK)
+        of_week = await self._store.count_decided(week)
+        of_day = await self._store.count_decided(week._replace(since=now - DAY)) if of_week else 0
+        if not of_day or not limit:
+            return (), of_day, of_week
+        found = await self.decided(origin="expiry", since=now - DAY, limit=limit)
+        return found, of_day, of_week
+
     def search(
         self,
         text: str,
@@ -785,6 +972,10 @@ class StoreViews(ABC):
             after = (0, found[-1].agent_id)
 
     # -------------------------------------------------------------------- inside
+
+    @abstractmethod
+    async def _frozen(self) -> Collection[Freeze]:
+        """What is frozen."""
 
     @abstractmethod
     def _running_loop(self) -> asyncio.AbstractEventLoop:

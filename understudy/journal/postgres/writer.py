@@ -38,6 +38,7 @@ from understudy.journal.sql_backend import Rows, Values
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
+    from understudy.journal.usage import Used
 
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
@@ -231,6 +232,7 @@ class PostgresWriter(PostgresHosts):
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         answers: list[Refusal | None] = [None] * len(batches)
         settled: list[Batch] = []
+        used: list[Used] = []
         see_trust = self._see_trust if self.follows_trust else None
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
@@ -243,8 +245,13 @@ class PostgresWriter(PostgresHosts):
                     continue
                 if batch.key_ends:
                     self._end_keys(key, batch)
+                if batch.decided:
+                    self._add_decided(key, batch)
+                used += batch.used
                 if batch.settlements:
                     settled.append(batch)
+        if used:
+            self._add_used(used, self._own_id)
         if settled:
             from understudy.journal.postgres.spending import give_back  # few stores have budgets
 

@@ -284,6 +284,10 @@ class SqliteBackend(SqliteReader):
         key = self._run(writer.append, batch, self._mark)
         if batch.key_ends:
             self._end_keys(key, batch)
+        if batch.decided:
+            self._add_decided(key, batch)
+        if batch.used:
+            self._add_used(batch.used, 0)
         if batch.settlements:
             from understudy.journal.sqlite import spending  # who has no budget does without it
 

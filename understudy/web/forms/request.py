@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy._base.grant_terms import GrantTerms, checked_terms
 from understudy._base.request_timing import span_text
-from understudy.errors import DecisionError, UsageError
+from understudy.errors import DecisionError, UnknownAgent, UsageError
 from understudy.interrupts import Decision, Seen
 from understudy.login.problems import Refused, refused
 from understudy.login.redaction import HIDDEN
@@ -20,6 +20,7 @@ from understudy.tools.result import InvalidArguments
 from understudy.web.decide import take
 from understudy.web.forms.edit import ANSWER, AnswerForm, EditForm, changed
 from understudy.web.views.asks import last_of, request_page
+from understudy.web.views.evidence import despite_of
 from understudy.web.views.queue import place_in, queue_of
 from understudy.web.visit import Form, Visit
 
@@ -144,6 +145,10 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             decision = _plain_decision(visit, form, given)
         except ValueError as error:
             return await _again(visit, form, 422, error=str(error))
+    if given == "approve":
+        despite = await _despite(visit, form)
+        if despite is not None:
+            return despite
     decision = replace(decision, seen=seen_in(form))
     # Before the decision: the request has its place in the queue until then.
     following = await next_of(visit) if form.get("then") == "next" else None
@@ -154,6 +159,8 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             raise
         detail = refusal.problem.detail
         return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
+    if form.get("back") == "doubts":  # the form of a row of that list
+        return RedirectResponse(visit.link("/doubts?said=decided"), 303)
     return RedirectResponse(_behind(visit, form, following), 303)
 
 
@@ -200,6 +207,33 @@ async def _edited(visit: Visit, form: Form) -> EditForm:
     if not edit.has_errors:
         _validate(visit, edit, edit.taken)
     return edit
+
+
+async def _despite(visit: Visit, form: Form) -> tuple[int, str, dict[str, Any]] | None:
+    """The page that asks once more about an approval beside an equal call in doubt.
+
+    None where there is none, or the person has said that they know of all of them.
+    """
+    try:
+        asked = (await visit.state()).requests
+    except UnknownAgent:
+        return None  # who takes the decision says so
+    if visit.request_id not in {each.id for each in asked}:
+        return None  # as above
+    data = await request_page(visit)
+    despite = despite_of(data)
+    request = data["request"]
+    if not despite or form.get("despite") == despite or request["digest"] != form.get("digest"):
+        return None  # an old digest is refused by the agent
+    again = [pair for pair in form.pairs if pair[0] not in ("decision", "despite", "do")]
+    values = {
+        "data": visit.redacted(data),
+        "despite": despite,
+        "again": again,
+        "queue": queue_of(visit),
+        "page": None,
+    }
+    return 409, "pages/despite.html", values
 
 
 async def _unused(visit: Visit, form: Form, given: str) -> str:

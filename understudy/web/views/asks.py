@@ -21,6 +21,7 @@ from understudy.state.next_due import votes_of
 from understudy.state.reviews import Review
 from understudy.web.views import together
 from understudy.web.views.conversation import last_rows
+from understudy.web.views.evidence import evidence, with_evidence
 from understudy.web.views.newest_first import entries_back
 from understudy.web.views.queue import counts_of, page_of, queue_of
 from understudy.web.visit import Visit
@@ -71,7 +72,7 @@ def _why_not_close(review: Review, user: Voter | None) -> str | None:
     return user.why_unknown or user.why_no_person("review") or review.why_not_by(user.person)
 
 
-async def doubts(visit: Visit) -> dict[str, Any]:
+async def doubts(visit: Visit, rows_of_page: int = 30) -> dict[str, Any]:
     """The calls in doubt, in pages: a person or a check is asked about them, or nobody is."""
     tool, agent = visit.asked("tool"), visit.asked("agent")
     order = visit.asked("order") or "oldest"
@@ -81,7 +82,7 @@ async def doubts(visit: Visit) -> dict[str, Any]:
             agent=agent,
             order=cast("Any", order),
             after=visit.asked("after"),
-            limit=visit.limit(30),
+            limit=visit.limit(rows_of_page),
         )
     )
     rows = []
@@ -218,12 +219,29 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "tool_description": None if tool is None else tool.description,
         "tool_parameters": None if tool is None else jsonable(tool.parameters),
         "impossible": None if request is None else visit.source.why_impossible(request),
-        "doubts": [] if request is None else await doubts_about(visit, state, request),
+        "doubts": [] if request is None else await _doubts_shown(visit, state, request),
+        "evidence": await _evidence(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
         "notes": await together.notes(visit),
         **voting,
     }
+
+
+async def _doubts_shown(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
+    return await with_evidence(visit, state, request, await doubts_about(visit, state, request))
+
+
+async def _evidence(
+    visit: Visit, state: AgentState, request: Request | None
+) -> dict[str, Any] | None:
+    """What is known of the call that a request of this kind is about."""
+    if request is None or request.kind != "doubt":
+        return None
+    given = jsonable(request.arguments)
+    return await evidence(
+        visit, state, call_key=request.call_key, tool=request.tool_name, given=given
+    )
 
 
 async def last_of(visit: Visit) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from understudy.errors import UnfitHost
 from understudy.journal.postgres.sharing.inbox import PostgresInbox
 from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
 from understudy.journal.shared import HostedDefinition
+from understudy.journal.troubles import GoneHost
 from understudy.state.trust_log import HostBehind
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ SELECT no FROM definitions WHERE name = %(agent)s AND fingerprint = %(fingerprin
     AND continues_older = %(continues_older)s"""
 SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
 SET_DRAINING = "UPDATE hosts SET draining = %s WHERE id = %s"
+
+GONE_HOSTS = """
+SELECT h.name, count(*), nullif(h.lease_until, '-infinity') FROM agents a
+JOIN hosts h ON h.id = a.owner
+WHERE a.run_version IS NOT NULL AND NOT a.deleted AND h.lease_until <= clock_timestamp()
+    AND a.index_status IN ('open', 'suspect')
+GROUP BY h.id ORDER BY h.id LIMIT %s"""
+"""Those whose open runs could go on, and do not."""
 
 ACKNOWLEDGE_TRUST = "UPDATE hosts SET trust = greatest(trust, %s) WHERE id = %s"
 HOSTS_BEHIND = """
@@ -156,6 +165,13 @@ class PostgresHosts(PostgresInbox):
         return self._reading.run_repeatable(
             lambda connection: [
                 HostBehind(*row) for row in connection.execute(HOSTS_BEHIND, values).fetchall()
+            ]
+        )
+
+    def gone_hosts(self, limit: int) -> list[GoneHost]:
+        return self._reading.run_repeatable(
+            lambda connection: [
+                GoneHost(*row) for row in connection.execute(GONE_HOSTS, [limit]).fetchall()
             ]
         )
 

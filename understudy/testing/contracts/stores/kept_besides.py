@@ -7,15 +7,33 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.usage import RequestUsage
+
 from understudy.errors import UsageError
+from understudy.interrupts import Decision, Request
 from understudy.journal import Store
 from understudy.journal.call_keys import KeyTaking
-from understudy.state.records import MessagesArchived, StatusNoted
+from understudy.journal.decided import DecidedQuery
+from understudy.journal.usage import Used
+from understudy.state.records import (
+    Decided,
+    InterruptsChecked,
+    MessagesArchived,
+    Reply,
+    StatusNoted,
+)
 from understudy.state.request_notes import KEPT_NOTES, RESTS, RequestNote
 from understudy.state.trust_log import TrustFact
 from understudy.testing.contracts.backends.purses import Purse, line
 from understudy.testing.contracts.contract import on_a_loop, raised
-from understudy.testing.contracts.stores.store_tests import StoreTests, begin, write
+from understudy.testing.contracts.stores.store_tests import (
+    Standing,
+    StoreTests,
+    begin,
+    claim,
+    write,
+)
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -37,6 +55,29 @@ def taking(call_key: str, key_hash: str) -> KeyTaking:
         at=NOON,
         kept=timedelta(days=1),
     )
+
+
+async def decide(store: Store, agent_id: str, by: str, type: Any, at: datetime) -> None:
+    """Have an agent ask whether it may call a tool, at noon, and a person decide that."""
+    request = Request(
+        id=f"request {by}",
+        kind="approval",
+        agent_id=agent_id,
+        run_id="run",
+        agent_path=("desk",),
+        call_key="run.0.0",
+        tool_call_id="call",
+        tool_name="refund",
+        arguments={"order": agent_id},
+        created_at=NOON,
+        fingerprint="f",
+        digest="d",
+    )
+    decision = Decision(type=type, by=by, note="because")
+    journal = store.journal(await claim(store, agent_id), Standing())
+    checked = InterruptsChecked(turn=0, requests=(request,), at=NOON)
+    journal.append([checked, Decided(request_id=request.id, decision=decision, at=at)])
+    await journal.durable()
 
 
 class KeptBesides(StoreTests):
@@ -81,6 +122,78 @@ class KeptBesides(StoreTests):
             assert await store.delete("a")
             await begin(store, "a", "new")
             assert dict(await store.message_runs("a")) == {}
+
+    @on_a_loop
+    async def test_decisions_are_listed_the_newest_first(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "decided")
+            for at, (id, by, type) in enumerate(
+                (("a", "ann", "approve"), ("b", "bob", "reject"), ("c", "ann", "reject"))
+            ):
+                await decide(store, id, by, type, NOON + timedelta(minutes=at))
+
+            async def listed(limit: int = 100, after: Any = None, **query: Any) -> list[str]:
+                found = await store.list_decided(DecidedQuery(**query), after, limit)
+                return [each.decided().agent_id for each in found]
+
+            assert await listed() == ["c", "b", "a"]
+            assert await listed(person="ann") == ["c", "a"]
+            assert await listed(tool="refund", agent="desk", type="reject") == ["c", "b"]
+            assert await listed(tool="pay") == []
+            assert await listed(agent_id="b", origin="person") == ["b"]
+            assert await listed(since=NOON + timedelta(minutes=1)) == ["c", "b"]
+            assert await listed(until=NOON + timedelta(minutes=1)) == ["a"]
+            assert await listed(person="ann", until=NOON + timedelta(minutes=2)) == ["a"]
+            assert await store.count_decided(DecidedQuery(person="ann")) == 2
+            (first,) = await store.list_decided(DecidedQuery(), None, 1)
+            assert await listed(after=first.key) == ["b", "a"]
+            assert await listed(after=first.key, person="ann") == ["a"]
+        async with self._opened() as store:
+            (newest, *_) = await store.list_decided(DecidedQuery(), None, 9)
+            found = newest.decided()
+            assert (found.by, found.type, found.waited) == ("ann", "reject", 120.0)
+            assert found.request is not None
+            assert found.request.arguments == {"order": "c"}
+            assert found.decision is not None
+            assert found.decision.note == "because"
+
+    @on_a_loop
+    async def test_of_a_deleted_agent_it_stays_who_decided_what_and_when(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "decided")
+            await decide(store, "a", "ann", "approve", NOON)
+            assert await store.delete("a")
+            await decide(store, "a", "bob", "reject", NOON + timedelta(hours=1))
+        async with self._opened() as store:
+            found = [each.decided() for each in await store.list_decided(DecidedQuery(), None, 9)]
+            assert [(each.by, each.type, each.tool_name, each.incarnation) for each in found] == [
+                ("bob", "reject", "refund", 2),
+                ("ann", "approve", "refund", 1),
+            ]
+            now, before = found
+            assert now.request is not None
+            assert (before.request, before.decision, before.votes) == (None, None, ())
+
+    @on_a_loop
+    async def test_usage_is_summed_by_day_definition_and_model(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "usage")
+            store.counts_usage = True
+            for id, days in (("a", 0), ("b", 0), ("c", 1)):
+                usage = RequestUsage(input_tokens=7, output_tokens=3, cache_read_tokens=2)
+                reply = ModelResponse([TextPart("Hi.")], usage=usage, model_name="m")
+                journal = await begin(store, id)
+                journal.append([Reply(turn=0, response=reply, at=NOON + timedelta(days=days))])
+                await journal.durable()
+            assert await store.delete("a")
+        async with self._opened() as store:
+            first = NOON.date().toordinal()
+            found = list(await store.read_usage(first, first + 2))
+            assert found == [
+                Used(first, "desk", "m", 2, 2, 14, 6, 4, 0),
+                Used(first + 1, "desk", "m", 1, 1, 7, 3, 2, 0),
+            ]
+            assert list(await store.read_usage(first + 1, first + 2)) == found[1:]
 
     @on_a_loop
     async def test_a_key_is_one_calls_alone(self) -> None:

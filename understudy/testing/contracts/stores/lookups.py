@@ -99,6 +99,8 @@ class Lookups(StoreTests):
             assert await ids(store, *both) == sorted(each.value for each in both)
             counts = await store.count_agents()
             assert sum(counts.values()) == len(IndexStatus), counts
+            troubles = await store.count_troubles(NOON, NOON)
+            assert (troubles.quarantined, troubles.doubts) == (1, 0)
 
     @on_a_loop
     async def test_the_index_says_how_an_agent_stands_after_its_last_records(self) -> None:

@@ -1,0 +1,47 @@
+"""The page of the calls in doubt: each with its evidence, and with its choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from understudy.errors import UnderstudyError
+from understudy.interrupts import Request
+from understudy.state.agent_state import AgentState
+from understudy.web.views import asks
+from understudy.web.views.evidence import evidence
+from understudy.web.visit import Visit
+
+ROWS = 20
+"""Doubts of a page."""
+
+
+async def doubts_page(visit: Visit) -> dict[str, Any]:
+    """The calls in doubt, each with its evidence, and with what a decision needs."""
+    data = await asks.doubts(visit, ROWS)
+    for row in data["doubts"]:
+        about = visit.about(row["agent_id"])
+        try:
+            state: AgentState | None = await about.state()
+        except UnderstudyError:  # it is deleted meanwhile, or cannot be read: its page says so
+            state = None
+        asked = None if state is None else _request(state, row["request_id"])
+        row["asked"] = None if asked is None else _answers(about, asked)
+        row["evidence"] = await evidence(
+            about, state, call_key=row["call_key"], tool=row["tool_name"], given=row["arguments"]
+        )
+    return data
+
+
+def _request(state: AgentState, request_id: str | None) -> Request | None:
+    return next((each for each in state.requests if each.id == request_id), None)
+
+
+def _answers(visit: Visit, request: Request) -> dict[str, Any]:
+    """What a form in the list needs to answer a request."""
+    return {
+        "digest": request.digest,
+        "allowed": list(request.allowed),
+        "schema": request.schema,
+        "asks_several": request.approval is not None,
+        "impossible": visit.source.why_impossible(request),
+    }
