@@ -109,7 +109,8 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[Started, Any]]:
 
 
 @pytest.mark.parametrize(
-    "module", ["typer", "understudy.cli.app", "understudy.cli.doctor", "understudy.cli.doctor_store"]
+    "module",
+    ["typer", "understudy.cli.app", "understudy.cli.doctor", "understudy.cli.doctor_store"],
 )
 def test_ctrl_c_while_a_command_imports_ends_it_with_one_line(tmp_path: Path, module: str) -> None:
     program = """
