@@ -328,8 +328,7 @@ def test_ctrl_c_while_a_decision_is_sent_says_that_it_may_be_done(desk: Desk) ->
     ask(desk)
     held = threading.Event()
     with served(held_app(desk.runtime, held)) as url:
-        env = {"UNDERSTUDY_TOKEN": TOKEN, "UNDERSTUDY_URL": url}
-        with reviewing(**env) as terminal:
+        with reviewing(UNDERSTUDY_TOKEN=TOKEN, UNDERSTUDY_URL=url) as terminal:
             terminal.answer(DECIDE, "a")
             assert held.wait(60)
             terminal.program.send_signal(signal.SIGINT)
