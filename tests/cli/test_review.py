@@ -327,12 +327,14 @@ def held_app(runtime: Runtime, held: threading.Event) -> ASGIApp:
 def test_ctrl_c_while_a_decision_is_sent_says_that_it_may_be_done(desk: Desk) -> None:
     ask(desk)
     held = threading.Event()
-    with served(held_app(desk.runtime, held)) as url:
-        with reviewing(UNDERSTUDY_TOKEN=TOKEN, UNDERSTUDY_URL=url) as terminal:
-            terminal.answer(DECIDE, "a")
-            assert held.wait(60)
-            terminal.program.send_signal(signal.SIGINT)
-            told, code = terminal.rest()
+    with (
+        served(held_app(desk.runtime, held)) as url,
+        reviewing(UNDERSTUDY_TOKEN=TOKEN, UNDERSTUDY_URL=url) as terminal,
+    ):
+        terminal.answer(DECIDE, "a")
+        assert held.wait(60)
+        terminal.program.send_signal(signal.SIGINT)
+        told, code = terminal.rest()
     assert code == 130
     assert told.count("understudy: ended by Ctrl-C") == 1
     assert "may be done all the same; 0 decided" in told
