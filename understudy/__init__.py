@@ -88,9 +88,9 @@ if typing.TYPE_CHECKING:
     )
     from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
 else:
-    # A command that asks a server needs none of them
-    # (test_a_command_imports_no_more_than_it_needs), and an Agent neither actors nor stores
-    # (test_a_plain_import_loads_no_actors_and_stores).
+    # A command that asks a server needs none of them, and an Agent neither actors nor stores
+    # (test_a_command_that_asks_a_server_imports_no_more_than_it_needs,
+    # test_a_plain_import_loads_no_actors_and_stores).
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {

@@ -270,3 +270,13 @@ def test_a_call_of_each_kind_is_read_as_it_was_posted() -> None:
 def test_what_a_call_brings_is_read_as_it_was_replied(message: Any, value: Any) -> None:
     reply = reply_value(VERB_OF[type(message)].row_kind, value)
     assert value_of_reply(message, reply) == value
+
+
+@pytest.mark.parametrize(
+    "verb", [verb for verb in VERBS.values() if verb.said], ids=lambda v: v.name
+)
+def test_a_command_says_what_its_verb_says(verb: Verb) -> None:
+    """Its text is written out in the command, which imports nothing of the agents themselves."""
+    files = (ROOT / "understudy/cli").glob("*.py")
+    texts = " ".join(path.read_text(encoding="utf-8") for path in files)
+    assert verb.name in ("require", "required") or verb.said in texts

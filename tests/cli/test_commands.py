@@ -1064,3 +1064,52 @@ def test_no_doubt_is_approved_with_others_at_once(tmp_path: Path) -> None:
             refused = run(kind, "--all", "--tool", "send", "-y", code=3)
             assert "a call is in doubt, decide each by itself" in refused.stderr
         assert len(runtime.doubts().get()) == 1
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_lists_have_all_rows_without_a_limit(
+    desk: Desk, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understudy.cli.sources.PAGE", 3)
+    for number in range(8):
+        ask(desk, f"t-{number}")
+    at = ["--store", desk.store] if where == "store" else []
+    for command, name in (("ls", "agents"), ("pending", "requests")):
+        found = desk.json(command, *at)
+        assert (len(found[name]), found["more"]) == (8, False)
+        told = run(command, *at)
+        assert (len(told.stdout.splitlines()), told.stderr) == (8, "")
+        cut = run(command, "--limit", "5", *at)
+        assert len(cut.stdout.splitlines()) == 5
+        assert "without --limit all are listed" in cut.stderr
+
+
+def test_a_kind_is_also_named_by_its_word(desk: Desk) -> None:
+    ask(desk)
+    assert desk.json("pending", "--kind", "question")["requests"] == []
+    assert len(desk.json("pending", "--kind", "approval")["requests"]) == 1
+
+
+def test_the_help_has_the_commands_in_groups_and_each_of_them_is_there() -> None:
+    from typer.main import get_command
+
+    from understudy.cli.app import COMMANDS, app
+
+    told = run("--help").stdout
+    listed = [name for group in COMMANDS.values() for name in group]
+    assert len(set(listed)) == len(listed)
+    found: Any = get_command(app)
+    for title, group in COMMANDS.items():
+        assert f"\n{title}:\n" in told
+        for name, (_, text) in group.items():
+            assert re.search(rf"^  {name}  ", told, re.MULTILINE), name
+            assert not text.endswith(".")
+            assert found.commands[name].help, name
+    assert [name for name in found.commands if name not in listed] == []
+
+
+def test_the_changes_of_a_trial_are_those_that_the_help_names() -> None:
+    from understudy.cli.rules import CHANGE_NAMES
+    from understudy.trust.trial import CHANGES
+
+    assert CHANGE_NAMES.replace("-", "_").split(", ") == list(CHANGES)

@@ -68,10 +68,10 @@ class Shown:
 
 def forget_typed() -> None:
     """Forget what was typed before its question was there: it was meant for another one."""
-    try:
-        import termios
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return
+    import termios
+
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
