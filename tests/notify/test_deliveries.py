@@ -1,4 +1,7 @@
-"""What is asked is told by rules, once, by one of the hosts, whatever ends meanwhile."""
+"""What is asked is told by rules, once, by one of the hosts, whatever ends meanwhile.
+
+Rules: I80.
+"""
 
 from __future__ import annotations
 
