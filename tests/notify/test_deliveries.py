@@ -477,3 +477,15 @@ async def test_one_notify_is_of_one_runtime() -> None:
         with pytest.raises(UsageError, match="another runtime"):
             async with Runtime([desk()], notify=given):
                 pass
+
+
+def test_who_tells_nobody_imports_nothing_of_it() -> None:
+    code = (
+        "import sys; from understudy import Runtime\n"
+        "with Runtime(): pass\n"
+        "assert not any(each.startswith('understudy.notify') for each in sys.modules)\n"
+        "assert 'understudy.journal.memory_notices' not in sys.modules\n"
+        "assert 'smtplib' not in sys.modules\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=env, timeout=100, check=True)

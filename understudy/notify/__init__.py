@@ -3,7 +3,7 @@
 `slack_actions` needs the extra `web`: `pip install 'understudy[web]'`.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing
 
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.notify.channels import Channel, DeliveryFailed
@@ -14,7 +14,7 @@ from understudy.notify.rules import Rule
 from understudy.notify.slack import Slack
 from understudy.notify.webhook import Webhook, verify_webhook
 
-if _TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from understudy.notify.slack_actions import slack_actions as slack_actions
 else:
     __getattr__, __dir__ = _load_lazily(
