@@ -287,6 +287,32 @@ async def test_a_message_that_is_posted_while_its_request_is_decided_is_changed_
         assert slow.ends == [("receipt of asked 0", "ann approved it.")]
 
 
+async def test_a_host_delivers_once_what_takes_longer_than_its_lease(
+    clock: SimulatedClock,
+) -> None:
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    class Slow(Kept):
+        async def deliver(self, notice: Notice) -> str:
+            entered.set()
+            await released.wait()
+            return await super().deliver(notice)
+
+    slow, other = Slow(), Kept("other")
+    rules = Rule(slow, agent="desk"), Rule(other, agent="second")
+    agents = [desk(), desk(name="second")]
+    async with Runtime(agents, clock=clock, notify=notify(*rules)) as runtime:
+        await asked(runtime)
+        await soon(entered.wait())
+        await soon(clock.advance(LEASE + 1))
+        await told(runtime, lambda rows: rows[0].attempts == 2)
+        await asked(runtime, "another", "second")
+        await other.next()
+        released.set()
+        await told(runtime, lambda rows: {each.state for each in rows} == {"done"})
+        assert len(slow.tried) == 1
+
+
 async def test_hosts_without_notify_write_what_others_deliver(hosts: Hosts) -> None:
     assert hosts.schema
     kept = Kept()
