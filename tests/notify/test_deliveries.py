@@ -1,4 +1,7 @@
-"""What is asked is told by rules, once, by one of the hosts, whatever ends meanwhile."""
+"""What is asked is told by rules, once, by one of the hosts, whatever ends meanwhile.
+
+Rules: I80.
+"""
 
 from __future__ import annotations
 
@@ -284,6 +287,32 @@ async def test_a_message_that_is_posted_while_its_request_is_decided_is_changed_
         assert slow.ends == [("receipt of asked 0", "ann approved it.")]
 
 
+async def test_a_host_delivers_once_what_takes_longer_than_its_lease(
+    clock: SimulatedClock,
+) -> None:
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    class Slow(Kept):
+        async def deliver(self, notice: Notice) -> str:
+            entered.set()
+            await released.wait()
+            return await super().deliver(notice)
+
+    slow, other = Slow(), Kept("other")
+    rules = Rule(slow, agent="desk"), Rule(other, agent="second")
+    agents = [desk(), desk(name="second")]
+    async with Runtime(agents, clock=clock, notify=notify(*rules)) as runtime:
+        await asked(runtime)
+        await soon(entered.wait())
+        await soon(clock.advance(LEASE + 1))
+        await told(runtime, lambda rows: rows[0].attempts == 2)
+        await asked(runtime, "another", "second")
+        await other.next()
+        released.set()
+        await told(runtime, lambda rows: {each.state for each in rows} == {"done"})
+        assert len(slow.tried) == 1
+
+
 async def test_hosts_without_notify_write_what_others_deliver(hosts: Hosts) -> None:
     assert hosts.schema
     kept = Kept()
@@ -474,3 +503,15 @@ async def test_one_notify_is_of_one_runtime() -> None:
         with pytest.raises(UsageError, match="another runtime"):
             async with Runtime([desk()], notify=given):
                 pass
+
+
+def test_who_tells_nobody_imports_nothing_of_it() -> None:
+    code = (
+        "import sys; from understudy import Runtime\n"
+        "with Runtime(): pass\n"
+        "assert not any(each.startswith('understudy.notify') for each in sys.modules)\n"
+        "assert 'understudy.journal.memory_notices' not in sys.modules\n"
+        "assert 'smtplib' not in sys.modules\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=env, timeout=100, check=True)

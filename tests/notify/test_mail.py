@@ -1,4 +1,7 @@
-"""A mail has a link and no decision, goes by TLS, and has one id."""
+"""A mail has a link and no decision, goes by TLS, and has one id.
+
+Rules: I81.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Slack shows a request, with buttons where all of it is shown; a click decides as a login does."""
+"""Slack shows a request, with buttons where all of it is shown; a click decides as a login does.
+
+Rules: I82.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ from understudy.web import User
 URL = "https://ops.example.com/agents"
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 USERS = {
-    "U1": User("ann", {"read", "decide"}),
-    "U2": User("bob", {"read"}),
-    "U3": User("eve", {"read", "decide"}),
+    "UANN": User("ann", {"read", "decide"}),
+    "UBOB": User("bob", {"read"}),
+    "UEVE": User("eve", {"read", "decide"}),
 }
 APPROVE, REJECT = "understudy.approve", "understudy.reject"
 
@@ -64,7 +67,7 @@ class Desk:
         return text
 
     async def click(self, message: Any, action: str = APPROVE, **options: Any) -> int:
-        body = clicked(message, action, options.pop("user", "U1"))
+        body = clicked(message, action, options.pop("user", "UANN"))
         return await self.post(body, **options)
 
     async def post(self, body: bytes, **options: Any) -> int:
@@ -152,7 +155,7 @@ async def test_a_message_says_what_was_decided_elsewhere_and_a_late_click_decide
         await slack.next()
         ((user, said),) = slack.told
         assert (user, said) == (
-            "U1",
+            "UANN",
             "Somebody else has decided it, and not so.",
         )
         assert len(await soon(runtime.get("t").decisions())) == 1
@@ -163,7 +166,7 @@ async def test_the_same_click_twice_is_one_decision(slack: FakeSlack) -> None:
     async with given.runtime as runtime:
         await asked(runtime)
         message = await given.message()
-        body = clicked(message, APPROVE, "U1")
+        body = clicked(message, APPROVE, "UANN")
         headers = signed(body)
         assert await given.post(body, headers=headers) == 200
         assert await given.post(body, headers=headers) == 200
@@ -176,7 +179,7 @@ async def test_what_is_not_signed_by_slack_or_old_decides_nothing(slack: FakeSla
     async with given.runtime as runtime:
         await asked(runtime)
         message = await given.message()
-        body, now = clicked(message, APPROVE, "U1"), time.time()
+        body, now = clicked(message, APPROVE, "UANN"), time.time()
         for headers in (
             signed(body, secret="another secret of an app"),
             signed(body, at=now - 301),
@@ -200,7 +203,7 @@ async def test_who_is_not_known_or_has_no_right_decides_nothing(
     async with given.runtime as runtime:
         await asked(runtime)
         message = await given.message()
-        for user, said in (("U2", "it needs the right 'decide'"), ("U9", "not known")):
+        for user, said in (("UBOB", "it needs the right 'decide'"), ("UNOBODY", "not known")):
             assert await given.click(message, user=user) == 200
             await slack.next()
             assert slack.told[-1][0] == user
@@ -216,7 +219,7 @@ async def test_a_person_of_slack_is_the_person_of_the_rules(slack: FakeSlack) ->
     async with given.runtime as runtime:
         await asked(runtime)
         message = await given.message()
-        assert await given.click(message, user="U3") == 200
+        assert await given.click(message, user="UEVE") == 200
         await slack.next()
         assert "finance" in slack.told[-1][1]
         assert len(await soon(runtime.pending())) == 1
@@ -357,7 +360,7 @@ async def test_it_answers_posts_alone_within_bounds(slack: FakeSlack) -> None:
     [
         ({"signing_secret": "short"}, "signing_secret"),
         ({"signing_secret": []}, "signing_secret"),
-        ({"users": "U1"}, "users"),
+        ({"users": "UANN"}, "users"),
         ({"slack": "C1"}, "takes the Slack"),
         ({"runtime": 3}, "takes a Runtime"),
     ],

@@ -1,4 +1,7 @@
-"""A webhook is signed over its id, its time and its body, and every attempt has the same id."""
+"""A webhook is signed over its id, its time and its body, and every attempt has the same id.
+
+Rules: I81.
+"""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ PACKAGES = (
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
+    "understudy.notify",
     "understudy.telemetry",
     "understudy.testing",
     "understudy.tools",

@@ -3,9 +3,9 @@
 `slack_actions` needs the extra `web`: `pip install 'understudy[web]'`.
 """
 
-from typing import TYPE_CHECKING
+import typing
 
-from understudy._base.lazy_names import load_lazily
+from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.notify.channels import Channel, DeliveryFailed
 from understudy.notify.deliveries import Notify
 from understudy.notify.mail import Email
@@ -14,10 +14,10 @@ from understudy.notify.rules import Rule
 from understudy.notify.slack import Slack
 from understudy.notify.webhook import Webhook, verify_webhook
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from understudy.notify.slack_actions import slack_actions as slack_actions
 else:
-    __getattr__, __dir__ = load_lazily(
+    __getattr__, __dir__ = _load_lazily(
         "understudy.notify", {"understudy.notify.slack_actions": ["slack_actions"]}
     )
 
