@@ -441,6 +441,26 @@ def test_two_hosts_index_each_text_once(hosts: Hosts) -> None:
 
 
 @pytest.mark.postgres
+def test_a_host_that_stands_still_in_a_slice_holds_up_nobody(hosts: Hosts) -> None:
+    with Runtime(agents(), store=DatabaseStore(hosts.new()), search=True) as runtime:
+        begin(runtime, "a", "hello")
+        assert found(runtime, "hello")
+        with hosts.connection() as other:  # as another host in the middle of a slice
+            other.execute("BEGIN")
+            other.execute("SELECT pg_advisory_xact_lock(x'756e64657275'::bigint)")
+            other.execute("UPDATE search_agents SET version = version + 1")
+            other.execute("DELETE FROM search_todo")
+            begin(runtime, "a", "good morning")
+            begin(runtime, "b", "good morning")
+            page = runtime.search("hello", limit=10).get(timeout=SECONDS)
+            assert isinstance(page, SearchPage)
+            assert {hit.agent_id for hit in page} == {"a"}, "what is indexed is found"
+            assert page.behind == 2
+            other.execute("ROLLBACK")
+        assert {hit.agent_id for hit in found(runtime, "morning")} == {"a", "b"}
+
+
+@pytest.mark.postgres
 def test_hosts_turn_it_on_at_once_beside_one_that_writes(hosts: Hosts) -> None:
     with Runtime(agents(), store=DatabaseStore(hosts.new("writer"))) as writer:
         for number in range(30):
