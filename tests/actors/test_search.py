@@ -1,4 +1,4 @@
-"""A search looks into requests and conversations: what is there, and nothing else (SE1)."""
+"""A search looks into requests and conversations: what is there, and nothing else (J39)."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_what_a_host_without_the_option_has_written_is_found(place: Place) -> No
 
 
 def test_what_a_crash_has_cut_off_is_done_again(place: Place) -> None:
-    """The index is behind the commits when the process ends: SE2."""
+    """The index is behind the commits when the process ends: J39."""
     with Runtime(agents(), store=place.store(), search=True) as runtime:
         begin(runtime, "a", "hello")
     with Runtime(agents(), store=place.store()) as runtime:  # nothing keeps the index up
@@ -276,7 +276,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_host_leaves_nothing_out(sqlite: SqlitePlace) -> None:
-    """SE2."""
+    """J39."""
     url = f"sqlite:///{sqlite.path}"
     child = subprocess.run(
         [sys.executable, "-c", KILLED % url], capture_output=True, text=True, check=False
@@ -306,7 +306,7 @@ def test_a_compacted_agent_is_found_in_its_snapshot(place: Place) -> None:
 
 
 def test_a_deleted_agent_leaves_nothing(place: Place) -> None:
-    """SE3."""
+    """J39."""
     with Runtime(agents(), store=place.store(), search=True) as runtime:
         begin(runtime, "a", "refund 17 secretly")
         begin(runtime, "b", "hello")
@@ -361,7 +361,7 @@ def test_an_old_store_is_indexed_in_slices(place: Place) -> None:
 
 
 async def test_no_slice_adds_more_than_so_many_texts(sqlite: SqlitePlace) -> None:
-    """No transaction holds up a commit for long: SE4."""
+    """No transaction holds up a commit for long: J39."""
     async with Runtime(agents(), store=sqlite.store()) as runtime:
         for number in range(60):
             text = "".join(f" {number}x{word}" for word in range(50 * number))
@@ -438,6 +438,26 @@ def test_two_hosts_index_each_text_once(hosts: Hosts) -> None:
         first.delete("a0").get(timeout=SECONDS)
         assert len(found(second, "hello")) == 11
     assert hosts.sql("SELECT count(*) FROM search_todo") == [(0,)]
+
+
+@pytest.mark.postgres
+def test_a_host_that_stands_still_in_a_slice_holds_up_nobody(hosts: Hosts) -> None:
+    with Runtime(agents(), store=DatabaseStore(hosts.new()), search=True) as runtime:
+        begin(runtime, "a", "hello")
+        assert found(runtime, "hello")
+        with hosts.connection() as other:  # as another host in the middle of a slice
+            other.execute("BEGIN")
+            other.execute("SELECT pg_advisory_xact_lock(x'756e64657275'::bigint)")
+            other.execute("UPDATE search_agents SET version = version + 1")
+            other.execute("DELETE FROM search_todo")
+            begin(runtime, "a", "good morning")
+            begin(runtime, "b", "good morning")
+            page = runtime.search("hello", limit=10).get(timeout=SECONDS)
+            assert isinstance(page, SearchPage)
+            assert {hit.agent_id for hit in page} == {"a"}, "what is indexed is found"
+            assert page.behind == 2
+            other.execute("ROLLBACK")
+        assert {hit.agent_id for hit in found(runtime, "morning")} == {"a", "b"}
 
 
 @pytest.mark.postgres

@@ -36,12 +36,13 @@ from understudy import (
     reject,
     respond,
 )
-from understudy.actors import FeedEvent, Future, Schedules
+from understudy.actors import FeedEvent, Future, Schedules, SearchPage
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules, Hosts
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
     NotInterrupted,
+    SearchOff,
     UnknownAgent,
     UnknownToken,
     UsageError,
@@ -558,3 +559,17 @@ def test_the_author_of_an_act_goes_to_the_host_and_is_checked_there(runtime: Run
     with pytest.raises(UnknownAgent, match="by ann"):
         runtime.get(ref.id).state().get(timeout=SECONDS)
     assert isinstance(raised(lambda: ref.send("go", by="nobody").get(timeout=SECONDS)), UsageError)
+
+
+def test_a_search_is_off_unless_the_hosts_have_it(runtime: Runtime) -> None:
+    assert type(raised(lambda: runtime.search("hello"))) is SearchOff
+
+
+def test_a_cluster_searches_where_its_hosts_do(tmp_path: Path) -> None:
+    store, inline = f"sqlite:///{tmp_path}/store.db", Inline()
+    with Cluster(f"{APP}:desks", 1, store=store, engine=inline, search=True) as cluster:
+        ref = desk(cluster)
+        ref.run("refund 17").get(timeout=SECONDS)
+        page = cluster.search("refund", where="requests", limit=10).get(timeout=SECONDS)
+        assert [hit.agent_id for hit in page] == [ref.id]
+        assert isinstance(page, SearchPage)

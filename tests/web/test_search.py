@@ -1,4 +1,4 @@
-"""A search over HTTP finds what its user may see, and tells nothing of the rest (SE5)."""
+"""A search over HTTP finds what its user may see, and tells nothing of the rest (I17)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def the_whole_row(path: tuple[str | int, ...], value: Any) -> Any:
 
 @pytest.mark.parametrize("hide", [by_name, in_the_inbox, the_whole_row])
 async def test_a_search_finds_nothing_that_is_hidden(hide: Any) -> None:
-    """SE5: neither a hit, nor how many there are, nor a place in the list tells of it."""
+    """I17: neither a hit, nor how many there are, nor a place in the list tells of it."""
     done = Done()
     async with Runtime([desk(done, refund(reason=SECRET), "ok")], search=True) as runtime:
         refs = [await asked(runtime, id=f"a{number}") for number in range(5)]

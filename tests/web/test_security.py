@@ -44,7 +44,7 @@ from understudy.middleware import Workspace
 from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui
 
 SAME = {"sec-fetch-site": "same-origin"}
-PAGES = ("/", "/agents", "/runtime")
+PAGES = ("/", "/search", "/agents", "/runtime")
 TABS = ("", "/timeline", "/decisions", "/usage", "/state", "/history")
 
 
@@ -240,7 +240,8 @@ async def test_the_api_takes_json_alone(kind: str) -> None:
 
 async def test_looking_changes_nothing() -> None:
     done = Done()
-    async with Runtime([desk(done, [refund(), refund("18")])]) as runtime:
+    two = [refund(), refund("18")]
+    async with Runtime([desk(done, two)], search=True) as runtime:
         ref = await asked(runtime)
         await soon(Workspace.of(ref).write("a.txt", "hello"))
         before = await runtime.export("a1")
@@ -256,7 +257,9 @@ async def test_looking_changes_nothing() -> None:
                          "/agents/{agent_id}/requests/{request_id}",
                          "/agents/{agent_id}/files/download"):  # fmt: skip
                 whole = path.format(agent_id="a1", request_id=row["id"])
-                answer = await client.get(f"{whole}?path=a.txt" if "/file" in path else whole)
+                given = {"/file": "?path=a.txt", "/search": "?text=refund"}
+                query = next((given[name] for name in given if name in path), "")
+                answer = await client.get(f"{whole}{query}")
                 assert answer.status_code == 200, path
             for path in ("/bulk", "/agents/a1/do/delete", "/agents/a1/do/cancel"):
                 assert (await client.get(path)).status_code == 405

@@ -549,8 +549,13 @@ class Backend(ABC):
         """
         self._refuse("search")
 
-    def index(self, work: Work) -> None:
-        """The writer's: write a slice of that work. What another host was first with is left."""
+    def index(self, work: Work) -> bool:
+        """The writer's: write a slice of that work. What another host was first with is left.
+
+        Returns:
+            Whether it was written; False while another host writes.
+
+        """
         self._refuse("search")
 
     def search(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:

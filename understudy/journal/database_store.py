@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+ANOTHER_INDEXES = 0.02
+"""Seconds after which it is looked again whether another host has worked off the index."""
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
 
@@ -297,7 +300,8 @@ class DatabaseStore(DatabaseThreads, Store):
         self._indexed_to = work.last
         # Where hosts share the database, in a transaction of its own: no commit waits for it.
         put = partial(self.backend.index, work)
-        await (self.read(put) if self._sharing is not None else self.change(put))
+        if not await (self.read(put) if self._sharing is not None else self.change(put)):
+            await asyncio.sleep(ANOTHER_INDEXES)
         return True
 
     async def trim_feed(self, before: datetime, keep: int) -> None:

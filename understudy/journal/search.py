@@ -111,6 +111,8 @@ class AgentWork:
     answered: Sequence[int] = ()
     """The numbers of requests that wait no more."""
     new: Sequence[Indexed] = ()
+    last_seq: int = 0
+    """The number of its last record, as this slice has found it."""
     noted: Sequence[int] = ()
     """The notes of its changes that are worked off with this slice."""
 

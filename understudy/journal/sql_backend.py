@@ -428,8 +428,9 @@ class SqlBackend(Backend):
     def unindexed(self, after: int) -> Work | None:
         return self._search.unindexed(after)
 
-    def index(self, work: Work) -> None:
+    def index(self, work: Work) -> bool:
         self._search.put(self._fetch, work)
+        return True
 
     def search(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:
         return self._search.hits(query, before, limit)

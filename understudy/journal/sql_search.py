@@ -114,7 +114,6 @@ DELETE FROM search_texts WHERE no IN (SELECT no FROM search_texts WHERE agent = 
 RETURNING no"""
 _DROP_ASK = "DELETE FROM search_texts WHERE agent = %s AND ask = %s"
 _LAST_NUMBER = "SELECT max(no) FROM search_texts WHERE no BETWEEN %s AND %s"
-_WORKED_OFF = "DELETE FROM search_todo WHERE agent = %s AND n = %s"
 _NEXT_KEYS = "SELECT key FROM agents WHERE key > %s AND NOT deleted ORDER BY key LIMIT %s"
 _FILLED = """
 UPDATE search_state SET filled = %s, is_filled = %s, number = number + 1
@@ -157,6 +156,8 @@ class SqlSearch(ABC):
     order: str = "t.no"
     insert_text: str
     """Adds a text: `no`, `agent`, `seq`, `part`, `ask` and the words."""
+    worked_off: str = "DELETE FROM search_todo WHERE agent = %(key)s AND n = %(note)s"
+    """Removes a note, unless the agent has changed since its last record was `last_seq`."""
     note_agents: str
     """Notes the agents with keys above the first value, up to the second value."""
 
@@ -265,7 +266,7 @@ class SqlSearch(ABC):
             (_HAS_TEXTS, [key]),
         )
         before = Progress(*progress[0]) if progress else None
-        work = partial(AgentWork, key=key, before=before)
+        work = partial(AgentWork, key=key, before=before, last_seq=agents[0][4] if agents else 0)
         if not agents or agents[0][1]:
             return work(after=None, drops="", noted=notes)
         agent_id, _, incarnation, floor, last_seq = agents[0]
@@ -348,7 +349,7 @@ class SqlSearch(ABC):
             values = [no, key, text.seq, text.part, text.ask, self.words(text.words)]
             fetch(self.insert_text, values)
         for note in work.noted:
-            fetch(_WORKED_OFF, [key, note])
+            fetch(self.worked_off, {"key": key, "note": note, "last_seq": work.last_seq})
 
     def _numbered(self, fetch: Fetch, texts: Sequence[Indexed]) -> Iterator[tuple[int, Indexed]]:
         """Each text with a number that no other text has, by its time."""

@@ -116,14 +116,17 @@ class PostgresReader(SqlNotes, SharedBackend):
 
         turn(self._reading, on)
 
-    def index(self, work: Work) -> None:
-        from understudy.journal.postgres.search import fetch_by
+    def index(self, work: Work) -> bool:
+        from understudy.journal.postgres.search import begin_slice, fetch_by
 
-        def put(connection: PsycopgConnection) -> None:
+        def put(connection: PsycopgConnection) -> bool:
             with connection.transaction():
+                if not begin_slice(connection):
+                    return False
                 self._search.put(partial(fetch_by, connection), work)
+                return True
 
-        self._reading.run_repeatable(put)
+        return self._reading.run_repeatable(put)
 
     def _read(self, query: str, values: Values) -> Rows:
         """The rows of a statement that may be repeated."""

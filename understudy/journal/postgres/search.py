@@ -63,6 +63,9 @@ _IS_THERE = "SELECT 1 WHERE to_regclass('search_state') IS NOT NULL"
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '40ms'"
 """Whoever waits for a table that is written keeps those from it who come later."""
 _LOCK_NOT_AVAILABLE = "55P03"
+_BEGIN_SLICE = """
+SELECT pg_try_advisory_xact_lock(x'756e64657275'::bigint)
+FROM set_config('idle_in_transaction_session_timeout', '5s', true)"""
 _TRIES_FOR = 60.0
 """Seconds for which a moment is looked for at which nobody writes."""
 _PAUSE = 0.05
@@ -86,6 +89,16 @@ SELECT key FROM agents WHERE key > %s AND key <= %s AND NOT deleted"""
 
     def words(self, words: frozenset[str]) -> list[str]:
         return sorted(words)
+
+
+def begin_slice(connection: PsycopgConnection) -> bool:
+    """Begin to write to the index, in a transaction; False while another host does.
+
+    It waits for no host: one may be suspended in the middle of a slice, and what waits here are all
+    reads of this host (test_a_host_that_stands_still_in_a_slice_holds_up_nobody).
+    """
+    rows = connection.execute(_BEGIN_SLICE).fetchall()
+    return rows == [(True,)]
 
 
 def fetch_by(connection: PsycopgConnection, query: str, values: Values) -> Rows:

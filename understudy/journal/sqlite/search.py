@@ -20,9 +20,11 @@ _WORDS = """CREATE VIRTUAL TABLE search_words USING fts5(
     words, content = 'search_texts', content_rowid = 'no', tokenize = 'ascii', detail = 'none',
     columnsize = 0)"""
 _NOTE = "INSERT INTO search_todo VALUES ({key}, 1) ON CONFLICT (agent) DO UPDATE SET n = n + 1;"
+# A step of an agent that is noted already writes no page more: its last number tells of it.
+_NOTE_ONCE = "INSERT OR IGNORE INTO search_todo VALUES (NEW.key, 1);"
 _TRIGGERS = (
     f"""CREATE TRIGGER search_of_records AFTER UPDATE OF last_seq ON agents
-    WHEN NEW.last_seq <> OLD.last_seq BEGIN {_NOTE.format(key="NEW.key")} END""",
+    WHEN NEW.last_seq <> OLD.last_seq BEGIN {_NOTE_ONCE} END""",
     # Also by a host that searches nothing.
     f"""CREATE TRIGGER search_of_deletion AFTER UPDATE OF deleted ON agents
     WHEN NEW.deleted AND NOT OLD.deleted BEGIN
@@ -56,6 +58,8 @@ class SqliteSearch(SqlSearch):
     order: str = "f.rowid"
     insert_text: str = """
 INSERT INTO search_texts (no, agent, seq, part, ask, words) VALUES (%s, %s, %s, %s, %s, %s)"""
+    worked_off: str = f"""{SqlSearch.worked_off}
+    AND EXISTS (SELECT 1 FROM agents WHERE key = %(key)s AND last_seq = %(last_seq)s)"""  # noqa: S608
     note_agents: str = """
 INSERT INTO search_todo SELECT key, 1 FROM agents WHERE key > %s AND key <= %s AND NOT deleted
 ON CONFLICT (agent) DO NOTHING"""

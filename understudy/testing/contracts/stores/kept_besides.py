@@ -15,13 +15,17 @@ from understudy.interrupts import Decision, Request
 from understudy.journal import Store
 from understudy.journal.call_keys import KeyTaking
 from understudy.journal.decided import DecidedQuery
+from understudy.journal.search import SearchState
+from understudy.journal.search_words import query_of
 from understudy.journal.usage import Used
+from understudy.models.messages import user_message
 from understudy.state.records import (
     Decided,
     InterruptsChecked,
     MessagesArchived,
     Reply,
     StatusNoted,
+    UserMessage,
 )
 from understudy.state.request_notes import KEPT_NOTES, RESTS, RequestNote
 from understudy.state.trust_log import TrustFact
@@ -44,6 +48,10 @@ def fact(number: int, text: str = "x") -> TrustFact:
 
 def note(id: str, **said: Any) -> RequestNote:
     return RequestNote(**{"id": id, "kind": "take", "at": NOON, "by": "ann", **said})
+
+
+def _said(text: str) -> UserMessage:
+    return UserMessage(message=user_message(text, at=NOON), at=NOON)
 
 
 def taking(call_key: str, key_hash: str) -> KeyTaking:
@@ -235,6 +243,34 @@ class KeptBesides(StoreTests):
             rest = await store.read_feed(page.rows[0].key, 100)
             assert rest is not None
             assert [row.key for row in rest.rows] == [row.key for row in page.rows[1:]]
+
+    @on_a_loop
+    async def test_a_search_finds_what_was_said_and_nothing_of_a_deleted_agent(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "search")
+            before = await begin(store, "a")
+            before.append([_said("an old kettle")])
+            await before.durable()
+            assert not (await store.search_state()).is_on
+            await store.turn_search(True)
+            after = await begin(store, "b")
+            after.append([_said("a new kettle")])
+            await after.durable()
+            while await store.index_more():
+                pass
+            assert await store.search_state() == SearchState(is_on=True)
+            hits = await store.search(query_of("KETTLE"), None, 10)
+            assert {(hit.agent_id, hit.seq) for hit in hits} == {("a", 1), ("b", 1)}
+            assert [hit.no for hit in hits] == sorted((hit.no for hit in hits), reverse=True)
+            assert await store.search(query_of("kettle"), hits[0].no, 10) == hits[1:]
+            (old,) = await store.search(query_of("kett* old"), None, 10)
+            assert old.agent_id == "a"
+            assert list(await store.search_asks(query_of("kettle"))) == []
+            await store.delete("a")
+            hits = await store.search(query_of("kettle"), None, 10)
+            assert [hit.agent_id for hit in hits] == ["b"]
+            await store.turn_search(False)
+            assert not (await store.search_state()).is_on
 
     @on_a_loop
     async def test_the_log_of_trust_has_its_facts_in_one_order(self) -> None:
