@@ -9,7 +9,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,30 @@ def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
     assert done.text == "done"
     (decision,) = ref.decisions().get(timeout=SECONDS)
     assert decision.decision.by == "ann"
+
+
+def test_people_write_beside_a_request(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    (request,) = interrupted(ref.run("refund 17").get(timeout=SECONDS)).requests
+    taken = runtime.take(ref.id, request.id, by="ann").get(timeout=SECONDS)
+    assert taken.claim is not None
+    assert taken.claim.by == "ann"
+    runtime.comment(ref.id, request.id, "I call her first.", by="ann").get(timeout=SECONDS)
+    runtime.assign(ref.id, request.id, to="bob", by="ann").get(timeout=SECONDS)
+    later = runtime.now().get(timeout=SECONDS) + timedelta(hours=2)
+    runtime.snooze(ref.id, request.id, until=later, by="ann").get(timeout=SECONDS)
+    found = runtime.notes(ref.id, request.id).get(timeout=SECONDS)
+    assert [each.text for each in found.comments] == ["I call her first."]
+    for of, is_listed in (
+        ({"viewer": "bob", "mine": True}, True),
+        ({"viewer": "ann"}, False),
+        ({"viewer": "ann", "snoozed": True}, True),
+        ({"unassigned": True}, False),
+    ):
+        listed = {each.agent_id: each for each in runtime.pending(**of).get(timeout=SECONDS)}
+        assert (ref.id in listed) is is_listed, of
+    assert type(raised(lambda: runtime.take(ref.id, "none", by="ann"))) is DecisionError
+    assert runtime.presence.looking(ref.id, request.id) == []
 
 
 def test_a_failed_run_is_retried_once(runtime: Runtime, tmp_path: Path) -> None:

@@ -81,9 +81,8 @@ def test_a_stale_answer_in_a_second_window(page: Page, browser: Browser) -> None
             window.get_by_role("button", name="Approve").wait_for()
         first.get_by_role("button", name="Reject").click()
         first.get_by_text("ann rejected it.").wait_for()
-        second.get_by_text("ann rejected it.").wait_for()  # live
-        second.get_by_role("button", name="Approve").click()
-        second.get_by_text("Your answer changed nothing").wait_for()
+        second.get_by_text("Your answer is not sent").wait_for()  # live
+        assert second.get_by_role("button", name="Approve").count() == 0
         assert done.calls == []
         second.close()
 
@@ -108,6 +107,7 @@ def test_a_request_arrives_while_the_page_is_open_and_what_is_chosen_stays(page:
         page.goto(url)
         box = page.get_by_role("checkbox").first
         box.check()
+        page.locator("h1").click()  # while the pointer is on the list it stays as it is
         runtime.spawn("desk", id="a2").run("go").get(timeout=60)
         page.get_by_role("link", name="a2").wait_for()
         assert box.is_checked()

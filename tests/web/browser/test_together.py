@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from understudy.web import User, ui
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 60_000
 
@@ -192,3 +194,34 @@ def test_what_is_chosen_stays_chosen_when_the_list_goes_on(browser: Browser) -> 
         ann.locator("h1").click()  # the pointer and the focus leave the list
         ann.get_by_role("link", name="a1").wait_for(state="detached")
         assert box.is_checked()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_written_is_readable_for_everybody(browser: Browser, scheme: str) -> None:
+    with two_people(browser, agents=2, color_scheme=scheme) as (url, runtime, ann, bob):
+        for pending in runtime.pending().get(timeout=60):
+            of = pending.agent_id, pending.request.id
+            runtime.take(*of, by="ann").get(timeout=60)
+            runtime.assign(*of, to="bob", by="ann").get(timeout=60)
+            runtime.comment(*of, "I call her first.", by="bob").get(timeout=60)
+
+        def check(page: Page) -> None:
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            found = page.evaluate("axe.run()")["violations"]
+            assert found == [], [(each["id"], each["nodes"][0]["html"]) for each in found]
+
+        ann.goto(url)
+        is_live(ann)
+        ann.locator("article.ask").last.hover()
+        decided(runtime, "a1")
+        ann.locator("[data-ended='bob rejected it.']").wait_for()
+        bob.goto(url)
+        bob.get_by_role("link", name="refund").click()
+        bob.get_by_text("Comment, assign or snooze").click()
+        is_live(bob)
+        for page in (ann, bob):
+            check(page)
+        bob.get_by_label("Note for the audit").first.fill("Fine.")
+        decided(runtime, "a2")
+        bob.locator(".covered").wait_for()
+        check(bob)
