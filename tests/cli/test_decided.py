@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.agents import by_turn
+from tests.support.agents import by_turn, interrupted
 from tests.support.command_line import found_by_commands, run
 from understudy import Agent, Runtime, approve, call, tool
 
@@ -29,7 +29,7 @@ def test_decisions_and_usage_are_the_same_beside_a_runtime_and_by_its_server(
         Runtime([desk()], store=store, usage=True) as runtime,
         found_by_commands(runtime, store) as url,
     ):
-        outcome = runtime.spawn("desk", "a").run("go").get(timeout=60)
+        outcome = interrupted(runtime.spawn("desk", "a").run("go").get(timeout=60))
         decision = outcome.decide(approve(by="ann", note="checked"))
         runtime.get("a").resume(decision).get(timeout=60)
         found = []

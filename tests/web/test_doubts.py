@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -558,3 +562,41 @@ async def test_a_hidden_result_of_an_equal_call_is_hidden_in_the_evidence() -> N
             text = (await client.get("/doubts")).text
     assert "secret" not in text
     assert "•••" in text
+
+
+async def test_the_evidence_says_when_a_process_was_cut_off_and_when_the_run_went_on(
+    tmp_path: Path,
+) -> None:
+    entered, hold = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def send(amount: int) -> str:
+        entered.set()
+        await hold.wait()
+        return "sent"
+
+    def sender() -> Agent:
+        turns = [call("send", {"amount": 5}), "I do not know."]
+        gate = HumanInTheLoop({"send": True})
+        return Agent("sender", by_turn(*turns), tools=[send], middleware=[gate])
+
+    left = tmp_path / "left.db"
+    path = tmp_path / "agents.db"
+    async with Runtime([sender()], store=f"sqlite:///{path}") as runtime:
+        outcome = interrupted(await soon(runtime.spawn("sender", "a").run("Send.")))
+        await soon(runtime.get("a").decide(outcome.decide(approve())))
+        await soon(entered.wait())
+        with closing(sqlite3.connect(path)) as there, closing(sqlite3.connect(left)) as to:
+            there.backup(to)  # what a crash would leave
+        hold.set()
+    async with Runtime([sender()], store=f"sqlite:///{left}") as runtime:
+        await soon(runtime.recover())
+        await soon(runtime.get("a").outcome())
+        async with site_of(runtime) as client:
+            (row,) = (await listed(client))["doubts"]
+            page = f"/api/agents/a/requests/{row['request_id']}"
+            found = (await client.get(page)).json()["evidence"]
+            text = (await client.get("/doubts")).text
+    assert found["attempt"] == 1
+    assert found["started_at"] <= found["last_sign_at"] <= found["went_on_at"]
+    assert "<dt>Cut off</dt>" in text
