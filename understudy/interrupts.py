@@ -426,7 +426,8 @@ class Request:
         """For notebooks: what a person decides on, escaped, and with nothing cut."""
         from understudy._base import notebook_html as h
 
-        parts = [h.shown(value) for value in (self.display, self.payload) if value is not None]
+        said = (self.title or None, self.display, self.payload)
+        parts = [h.shown(value) for value in said if value is not None]
         parts.append(h.table(self.arguments))
         for doubt in self.doubts:
             what = "in doubt" if doubt.status == "in_doubt" else "made"

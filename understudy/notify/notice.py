@@ -137,11 +137,12 @@ def shown_by(show: Show, request: Request) -> Mapping[str, Any]:
 def title_of(request: Request, shown: Mapping[str, Any]) -> str:
     """What a request is about, in one line.
 
-    What the application has written of it (`title`) is shown. Of the arguments only `shown` is.
+    What the application has written of it (`title`) is shown, with its values. Else, of the
+    arguments, only `shown` is.
     """
     data = request.to_dict()
     about = plain(request.about or request.kind)
-    if not data.get("title"):
+    if not request.title:
         # Neither what a gate displays nor what a tool asks is known to have no secret in it.
         data |= {"display": None, "payload": None, "arguments": jsonable(dict(shown))}
         if request.kind not in ("approval", "doubt"):

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.grant_terms import GrantTerms
-from understudy._base.request_summary import SEVERAL, why_alone
+from understudy._base.request_summary import SEVERAL, headline, why_alone
 from understudy.interrupts import decision_word
 from understudy.web.changes import changes
 from understudy.web.decide import told
@@ -56,7 +56,7 @@ def _templates() -> Environment:
         in_zone=in_zone, grouped=grouped,
         duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
         took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
-        shares=shares_of, urgency=urgency,
+        shares=shares_of, urgency=urgency, headline=headline_of,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
     environment.tests["by_several"] = is_by_several
@@ -320,6 +320,12 @@ def inbox_query(filters: Mapping[str, Any], **others: Any) -> str:
     if kept.get("order") == "oldest":
         del kept["order"]
     return f"?{urlencode(kept)}" if kept else ""
+
+
+def headline_of(request: Any) -> str:
+    """What the application calls a request; empty where the request is hidden."""
+    is_seen = isinstance(request, Mapping) and "kind" in request and "arguments" in request
+    return headline(request) if is_seen else ""
 
 
 def urgency(value: Any, now: datetime) -> str:

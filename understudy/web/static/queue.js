@@ -34,7 +34,7 @@
       if (document.title !== title) document.title = title;
     }).observe(live, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-waiting"] });
   }
-  const rows = () => all("#live .ask .line h2 a");
+  const rows = () => all("#live .ask .head h2 a");
   const rowOf = (element) => element?.closest?.(".ask");
   const move = (by) => {
     const links = rows();
@@ -139,7 +139,7 @@
     document.querySelector("#answer, #decision")?.querySelector(".card input:not([type=hidden]), .card textarea, .card select")?.focus();
   };
   const open = (row, part) => {
-    const link = row?.querySelector(".line h2 a");
+    const link = row?.querySelector(".head h2 a");
     if (link) location.assign(link.href + part);
   };
   const edit = () => {
