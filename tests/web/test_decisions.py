@@ -349,11 +349,11 @@ async def test_many_are_shown_in_full_before_they_are_decided() -> None:
             values = [f"{row['agent_id']}/{row['id']}/{row['digest']}" for row in rows]
             refunds = values[:3]
             shown = (await client.post("/bulk", data={"chosen": refunds})).text
-            assert shown.count("and its end") == 3
-            assert "Approve all of these" in shown
+            assert shown.count("and its end") == 1, "once: it is the same in all of them"
+            assert 'value="approve"' in shown
             mixed = (await client.post("/bulk", data={"chosen": values})).text
-            assert "Approve all of these" not in mixed  # a question cannot be approved
-            assert "Reject all of these" in mixed
+            assert 'value="approve"' not in mixed  # a question cannot be approved
+            assert 'value="reject"' in mixed
             assert all(ref.status() is Status.INTERRUPTED for ref in refs)
             await soon(refs[2].resume({rows[2]["id"]: approve(by="bob")}))
             form = {"chosen": refunds, "decision": "reject", "confirmed": "yes", "message": "no"}

@@ -32,6 +32,7 @@ async def test_the_api_filters_and_counts() -> None:
             "within": 86400,
             "search": None,
             "order": "oldest",
+            "of": None,
         }
         counts = answer["counts"]
         assert counts["all"] == 20

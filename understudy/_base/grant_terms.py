@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from understudy._base.json_values import checked_text, shown
 from understudy._base.points_in_time import checked_time, time_text
 from understudy._base.request_timing import MAX_SECONDS, Seconds, checked_delay, span_text
 from understudy.errors import UsageError
-
-if TYPE_CHECKING:  # the command line shows terms, and needs nothing else of Pydantic
-    from pydantic import ConfigDict
 
 GrantScope = Literal["run", "agent"]
 """Where a grant holds: in the run that asked, or in all runs of the agent."""
@@ -26,8 +23,9 @@ GivenOffer: TypeAlias = "bool | GrantOffer"
 class GrantTerms:
     """How far a decision holds for later calls. Make it with `grant`."""
 
-    # What has a name that is no term would be a grant without that limit.
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    # What has a name that is no term would be a grant without that limit. It is a `ConfigDict`; the
+    # command line shows terms, and imports no Pydantic for it.
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     until: datetime | None = None
     """When it ends; None where `seconds` says so, or where it has no end."""

@@ -166,7 +166,7 @@ def pending(
 ) -> None:
     """List what waits for a person, over all agents."""
     with where.looking() as source:
-        filters = {"tool": tool, "agent": agent, "kind": kind_of(kind), "order": order}
+        filters = {"tool": tool, "agent": agent, "kind": kind_of(kind), "order": order, "of": of}
         given = {key: value for key, value in filters.items() if value is not None}
         found, at = first_rows(source.pending, limit, **given), source.now()
     rows = found.rows

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.actors.verbs import VERBS
 from understudy.cli.api import Api, request_path
 from understudy.cli.deciding import RequestArgument, find
 from understudy.cli.exits import NOT_FOUND, USAGE, refuse
@@ -17,6 +16,12 @@ from understudy.cli.output import Output
 from understudy.cli.sources import Source, every_row
 from understudy.cli.text import utc
 
+_SAID = {
+    "take": "it is yours for now",
+    "comment": "the comment is written",
+    "snooze": "you do not see it until then",
+    "assign": "it is assigned",
+}
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 UntilOption = Annotated[
     str | None,
@@ -159,7 +164,7 @@ def _say(done: dict[str, Any], verb: str, out: Output) -> None:
     if out.is_data:
         out.document(done)
     else:
-        out.say(VERBS[verb].said, "green")
+        out.say(_SAID[verb], "green")
 
 
 def _time(given: str | None, api: Api) -> str | None:

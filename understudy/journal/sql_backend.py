@@ -376,7 +376,7 @@ class SqlBackend(Backend):
     def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
         where, values = asks_found_by(query)
         tables = "asks k"
-        if query.words:
+        if query.words or not (query.notes is None or query.notes.is_any):
             tables += " JOIN agents a ON a.key = k.agent"
         whens = "".join(f" WHEN k.expires_at <= %s THEN {at}" for at in range(len(times)))
         return self._look(

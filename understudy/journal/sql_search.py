@@ -94,7 +94,7 @@ _AGENT = "SELECT agent_id, deleted, incarnation, floor, last_seq FROM agents WHE
 _PROGRESS = "SELECT incarnation, floor, seq, part, version FROM search_agents WHERE agent = %s"
 _ASK_COLUMNS = """
 SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
-    k.escalations, k.version, k.payload
+    k.escalations, k.version, k.payload, false
 FROM asks k CROSS JOIN agents a WHERE a.key = k.agent AND NOT a.deleted AND k.kind = 'request'"""
 _NEW_ASKS = f"""{_ASK_COLUMNS} AND k.agent = %s
     AND NOT EXISTS (SELECT 1 FROM search_texts t WHERE t.ask = k.no) ORDER BY k.no LIMIT %s"""  # noqa: S608 - of constants

@@ -543,7 +543,7 @@ def test_what_a_snapshot_replaces_and_a_deletion_ends_leaves_no_row(path: Path) 
 
 
 def test_a_full_disk_keeps_what_was_there_and_works_again_with_room(path: Path) -> None:
-    with opened(path, max_pages=57) as backend:
+    with opened(path, max_pages=75) as backend:
         owned = claim(backend)
         append(backend, owned, "one")
         with commit(backend):
