@@ -12,14 +12,16 @@ from fastmcp.client import Client as McpClient
 from fastmcp.client.transports import StreamableHttpTransport
 
 from tests.support.ag_ui_client import ALL, Client, by_header
+from tests.support.agents import by_turn, interrupted
 from tests.support.loops import soon
 from tests.support.web_server import served
 from tests.support.web_site import TABS, Done, asked, client_of, desk, only_request, refund
-from understudy import Runtime, UsageError, edit
+from understudy import Agent, Runtime, UsageError, call, edit, tool
 from understudy.ag_ui import ag_ui, vercel
 from understudy.login import User
 from understudy.login.redaction import Redaction
 from understudy.mcp.agents_server import agents_app
+from understudy.middleware import HumanInTheLoop
 from understudy.web import ui
 from understudy.web.api import ENDPOINTS
 
@@ -234,3 +236,51 @@ def test_a_function_of_two_arguments_is_not_given_a_user() -> None:
 
     user = User("ann", ALL)
     assert Redaction(by_mask, what="x").seen(user, {"pin": "1"}) == {"pin": "***"}
+
+
+@pytest.mark.parametrize("end", ["…", "...", ""])
+def test_the_beginning_of_a_long_result_hides_what_the_whole_result_hides(end: str) -> None:
+    """I17: a result that was cut is no JSON any more, and was shown as it was."""
+
+    def by_name(path: Any, value: Any) -> Any:
+        return "•••" if path[-1:] == ("pin",) else value
+
+    redaction, user = Redaction(by_name, what="x"), User("ann", ALL)
+    whole = json.dumps({"pin": SECRET, "more": [{"pin": SECRET}, 12.5, True, None], "text": "b"})
+    for length in range(len('{"pin": "') + 1, len(whole)):
+        shown = redaction.seen(user, f"{whole[:length]}{end}")
+        assert SECRET[:1] not in shown, shown
+    for text in ("[note] Look.", "{name} is missing", "[1, 2…", '{"text": "a…'):
+        assert redaction.seen(user, text) == text
+
+
+async def test_what_came_of_equal_calls_hides_what_their_results_hide() -> None:
+    """I17: requests and doubts show the beginning of the results of equal calls."""
+    sent: list[int] = []
+
+    @tool
+    def send(amount: int) -> dict[str, str]:
+        sent.append(amount)
+        if len(sent) == 2:
+            raise ConnectionError("the line is dead")
+        return {"pin": SECRET, "text": "x" * 1000}
+
+    def by_name(path: Any, value: Any) -> Any:
+        return "•••" if path[-1:] == ("pin",) else value
+
+    same = call("send", {"amount": 5})
+    gate = HumanInTheLoop({"send": {"when": lambda arguments, context: len(sent) > 1}})
+    model = by_turn(same, same, "I do not know.", same)
+    async with Runtime([Agent("desk", model, tools=[send], middleware=[gate])]) as runtime:
+        await soon(runtime.spawn("desk", "a1").run("Send."))
+        (request,) = interrupted(await soon(runtime.get("a1").run("Again."))).requests
+        page = f"/agents/a1/requests/{request.id}"
+        async with client_of(ui(runtime, auth=by_header, redact=by_name)) as client:
+            client.headers["x-user"] = "clerk"
+            form = {"decision": "approve", "digest": request.digest}
+            shown = [await client.post(page, data=form)]
+            for path in (page, f"/api{page}", "/", "/api/pending", "/doubts", "/bulk"):
+                shown.append(await client.get(path))
+    assert [each.status_code for each in shown] == [409, *[200] * 6]
+    assert not [each.url for each in shown if SECRET in each.text]
+    assert "•••" in shown[0].text

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.login.users import User
@@ -17,6 +19,8 @@ Redact = Callable[[Path, Any], Any] | Callable[[Path, Any, User], Any]
 it takes that; returns what is shown in its place: the same object, where it may be seen."""
 
 
+CUT = "…"
+"""What stands behind the beginning of a text."""
 HIDDEN = "Some of its arguments are hidden from you: it cannot be edited."
 """Why: what was shown would be put in the place of what is hidden."""
 
@@ -105,7 +109,7 @@ def _redacted(redact: Callable[[Path, Any], Any], value: Any, path: Path) -> Any
     """The data, with each hidden value replaced.
 
     A text that is the JSON of an object, as a model writes the arguments of a call, is looked
-    through too.
+    through too; also the beginning of one, as a list shows of a long result.
     """
     shown = redact(path, value)
     if shown is not value:
@@ -115,10 +119,21 @@ def _redacted(redact: Callable[[Path, Any], Any], value: Any, path: Path) -> Any
     if isinstance(value, (list, tuple)):
         return [_redacted(redact, each, (*path, at)) for at, each in enumerate(value)]
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            inner = json.loads(value)
-        except (ValueError, RecursionError):
-            return value
+        inner, is_whole = _json_in(value)
         found = _redacted(redact, inner, path) if isinstance(inner, (dict, list)) else inner
-        return value if found == inner else json.dumps(found, ensure_ascii=False)
+        if found == inner:
+            return value
+        return f"{json.dumps(found, ensure_ascii=False)}{'' if is_whole else CUT}"
     return value
+
+
+def _json_in(text: str) -> tuple[Any, bool]:
+    """What the JSON of a text says, and whether that is all of it; None where it is no JSON."""
+    try:
+        return json.loads(text), True
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return from_json(text.rstrip(f"{CUT}."), allow_partial="trailing-strings"), False
+    except (ValueError, RecursionError):
+        return None, True
