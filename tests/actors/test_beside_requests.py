@@ -291,6 +291,20 @@ async def test_a_wrong_argument_is_refused_before_anything_is_written(
         assert (await soon(runtime.notes(one.agent_id, one.request.id))).count == 0
 
 
+async def test_an_id_that_no_request_has_is_refused_in_each_store(
+    store: Any, clock: SimulatedClock
+) -> None:
+    """PostgreSQL keeps no NUL: by the pages it was told as a store that does not answer."""
+    async with two_requests(store, clock) as (runtime, one, _):
+        of = one.agent_id, "a\0b"
+        with pytest.raises(UsageError, match="without NUL"):
+            await soon(runtime.notes(*of))
+        with pytest.raises(UsageError, match="without NUL"):
+            await soon(runtime.take(*of, by="ann"))
+        with pytest.raises(UsageError, match="without NUL"):
+            await soon(runtime.comment(*of, "Look.", by="ann"))
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [

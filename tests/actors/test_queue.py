@@ -86,11 +86,29 @@ async def test_requests_are_found_by_kind_time_and_words(new_store: NewStore) ->
             await soon(runtime.pending(search="refund", after=page.after))
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "word", ["%" * 2000, "\N{GREEK SMALL LETTER IOTA WITH DIALYTIKA AND TONOS}" * 2000]
+)
+async def test_the_longest_search_finds_nothing_and_breaks_no_store(
+    word: str, new_store: NewStore
+) -> None:
+    """SQLite compares with no long text, and a search for one was told as a broken store."""
+    async with Runtime(DESKS, store=new_store()) as runtime:
+        await ask(runtime, "ada")
+        (first,) = await soon(runtime.pending())
+        assert await soon(runtime.pending(search=word)) == []
+        assert (await soon(runtime.count_pending(search=word))).total() == 0
+        place = await soon(runtime.pending_place("ada-1", first.request, search=word))
+        assert (place.before, place.next) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("filters", "culprit"),
     [
         ({"search": 7}, "`search`"),
         ({"search": "a " * 21}, "21 words"),
+        ({"search": "a" * 2001}, "2,001 characters"),
         ({"kind": 7}, "`kind`"),
         ({"within": -1}, "within"),
         ({"within": "soon"}, "within"),

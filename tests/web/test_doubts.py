@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.support.agents import by_turn, interrupted, until_status
-from tests.support.loops import soon
+from tests.support.loops import never, soon
 from tests.support.web_site import HOSTILE, logged_in, site_of
 from understudy import (
     Agent,
@@ -32,7 +32,7 @@ from understudy import (
 from understudy._base.request_summary import why_alone
 from understudy.cli.show import request_text
 from understudy.journal import MemoryStore
-from understudy.middleware import HumanInTheLoop
+from understudy.middleware import HumanInTheLoop, SubAgent
 from understudy.tools import Unknown
 
 WEEK = 7 * 24 * 3600.0
@@ -235,6 +235,11 @@ async def test_a_request_shows_the_equal_calls_that_were_made_before() -> None:
         lines = request_text(found)
         assert "the same call before\n  denied, " in lines
         assert "\n  done, " in lines
+        many = (await client.get("/bulk")).text
+        assert many.index("The same call before") < many.index("too much") < many.index("</table>")
+        assert "<script>alert" not in many
+        assert "1 stands out" in many
+        assert "checked" not in many, "it is chosen by nobody but a person"
         assert bought == ["a kettle"]
 
 
@@ -385,6 +390,56 @@ async def test_no_doubt_is_decided_with_others_at_once() -> None:
             (result,) = (await client.post("/api/bulk", json=body)).json()["results"]
             assert (result["ok"], result["status"], result["error"]) == (False, 409, "InDoubt")
         assert [each.request.id for each in await soon(runtime.pending())] == [doubt]
+
+
+async def test_a_call_that_is_in_doubt_since_an_equal_one_was_asked_keeps_it_from_the_others() -> (
+    None
+):
+    """I29: its own page asks once more, and the table of many let it run without a word."""
+    ran: list[int] = []
+
+    @tool(timeout=0.05, on_unknown="tell")
+    async def send(amount: int) -> str:
+        ran.append(amount)
+        await never()
+        return "sent"
+
+    @tool
+    def look() -> str:
+        return "seen"
+
+    sends = call("send", {"amount": 5})
+    one = Agent(
+        "one",
+        by_turn(sends, call("look"), "Done."),
+        tools=[send, look],
+        description="It sends.",
+        middleware=[HumanInTheLoop({"look": True})],
+    )
+    two = Agent(
+        "two",
+        by_turn(sends, "Done."),
+        tools=[send],
+        description="It asks.",
+        middleware=[HumanInTheLoop({"send": True})],
+    )
+    tasks = [call("task", {"task_name": name, "instructions": "Go."}) for name in ("one", "two")]
+    inside = SubAgent([one, two], general_purpose=False)
+    top = Agent("top", by_turn(tasks, "Done."), middleware=[inside])
+    async with Runtime([top]) as runtime, site_of(runtime) as client:
+        outcome = interrupted(await soon(runtime.spawn("top", "t").run("Go.")))
+        (request,) = (each for each in outcome.requests if each.tool_name == "send")
+        assert request.doubts == ()
+        form = {"decision": "approve", "digest": request.digest}
+        page = await client.post(f"/agents/t/requests/{request.id}", data=form)
+        assert page.status_code == 409
+        chosen = f"t/{request.id}/{request.digest}"
+        many = (await client.get("/bulk")).text
+        assert chosen not in many
+        assert "left out: a call is in doubt" in many
+        form = {"chosen": chosen, "decision": "approve", "confirmed": "yes"}
+        assert "0 recorded, 1 refused" in (await client.post("/bulk", data=form)).text
+    assert ran == [5]
 
 
 async def test_an_approval_of_a_call_equal_to_one_in_doubt_is_decided_by_itself() -> None:

@@ -77,7 +77,7 @@ from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import Missed, Overlap, Schedule
-from understudy.state.request_notes import RequestNotes
+from understudy.state.request_notes import RequestNotes, checked_request_id
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
@@ -835,7 +835,7 @@ class Runtime(Opened):
     def _author(self, verb: str, id: str, request_id: str, by: str) -> By:
         """Who writes beside a request."""
         checked_id(id)
-        checked_text(request_id, what=f"{verb}(request_id)")
+        checked_request_id(request_id, what=f"{verb}(request_id)")
         if by is None:
             raise UsageError(f"{verb}(by=...) must be the name of a person, got None")
         name = checked_author(by, what=f"{verb}(by=...)")

@@ -15,8 +15,10 @@ from typing import Any, Literal, get_args
 from pydantic import TypeAdapter
 
 from understudy._base.authors import By, Login
+from understudy._base.json_values import checked_text, shown
 from understudy._base.points_in_time import time_text
 from understudy.approvals import Caller
+from understudy.errors import UsageError
 
 NoteKind = Literal["take", "comment", "snooze", "assign"]
 NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
@@ -82,6 +84,19 @@ def note_of(payload: bytes) -> RequestNote:
 @cache
 def _adapter() -> TypeAdapter[RequestNote]:
     return TypeAdapter(RequestNote)
+
+
+def checked_request_id(given: object, *, what: str) -> str:
+    """`given`, if a request may have it as its id.
+
+    Raises:
+        UsageError: if it is no text, or one that no store can have.
+
+    """
+    id = checked_text(given, what=what)
+    if "\0" in id:
+        raise UsageError(f"{what} must be text without NUL, got {shown(given)}")
+    return id
 
 
 def person_key(by: By) -> str:

@@ -307,7 +307,8 @@ async def _alone(visit: Visit) -> dict[str, str]:
         return {}
     found = {}
     for each in state.requests:
-        doubts = await doubts_about(visit, state, each) if each.doubts else []
+        # Also the doubts since it was asked: its own page asks about an equal one once more.
+        doubts = await doubts_about(visit, state, each)
         approval = None if each.approval is None else each.approval.to_dict()
         why = why_alone({"kind": each.kind, "doubts": doubts, "approval": approval})
         if why is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeVar, 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
-from understudy._base.json_values import checked_flag, checked_text, shown, text_of
+from understudy._base.json_values import checked_flag, shown, text_of
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy.actors.agent.directory import Directory, checked_id
@@ -72,7 +72,13 @@ from understudy.journal.notices import STATES, NoticeState, StoredNotice
 from understudy.journal.usage import DayUsage, day_usage, days
 from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.state.doubts import Doubt
-from understudy.state.request_notes import RequestNote, RequestNotes, notes_of, viewer_keys
+from understudy.state.request_notes import (
+    RequestNote,
+    RequestNotes,
+    checked_request_id,
+    notes_of,
+    viewer_keys,
+)
 from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
@@ -95,6 +101,8 @@ DAYS = timedelta(days=29)
 """Before today, of which `usage` tells by default."""
 MOST_WORDS = 20
 """Words of a search."""
+LONGEST_SEARCH = 2000
+"""Characters of a search. What is looked for is shorter, and SQLite compares with no long text."""
 URGENCIES: tuple[int, ...] = (1800, 3600, 4 * 3600)
 """In how many seconds requests expire that are counted together."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
@@ -255,7 +263,7 @@ class StoreViews(ABC):
 
         """
         checked_id(id)
-        checked_text(request_id, what="`request_id`")
+        checked_request_id(request_id, what="`request_id`")
 
         async def found() -> RequestNotes:
             kept = await self._store.notes([(id, request_id)], texts=True)
@@ -1062,10 +1070,15 @@ def _words(search: object) -> tuple[str, ...]:
     """The words of a search, folded.
 
     Raises:
-        UsageError: if it is no text, or has more words than a search takes.
+        UsageError: if it is no text, or has more characters or words than a search takes.
 
     """
-    words = tuple(folded(checked_name("`search`", search) or "").split())
+    text = checked_name("`search`", search) or ""
+    if len(text) > LONGEST_SEARCH:
+        raise UsageError(
+            f"`search` has {len(text):,} characters: at most {LONGEST_SEARCH:,} are searched"
+        )
+    words = tuple(folded(text).split())
     if len(words) > MOST_WORDS:
         raise UsageError(f"`search` has {len(words)} words: at most {MOST_WORDS} are searched")
     return words

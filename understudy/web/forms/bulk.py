@@ -32,14 +32,19 @@ async def bulk_of_queue(visit: Visit) -> tuple[int, str, dict[str, Any]]:
     queue = queue_of(visit)
     found, after = await page_of(visit, queue, MOST)
     user, now = await voter(visit), await visit.time()
+    doubtful = {doubt.agent_id async for doubt in visit.source.doubts()}
     rows = []
     for at, pending in enumerate(found):
         about = visit.about(pending.agent_id)
         request, votes = pending.request, pending.votes
-        state = await about.state() if request.doubts else None
-        doubts = [] if state is None else await doubts_about(about, state, request)
-        row = _row(visit, pending.agent_id, request, doubts, votes, user, now, at)
-        rows.append(row)
+        doubts: list[dict[str, Any]] = []
+        if request.doubts or pending.agent_id in doubtful:
+            try:
+                doubts = await doubts_about(about, await about.state(), request)
+            except UnderstudyError:  # it is deleted meanwhile, or cannot be read
+                rows.append(_gone(pending.agent_id, request.id))
+                continue
+        rows.append(_row(visit, pending.agent_id, request, doubts, votes, user, now, at))
     return 200, "pages/bulk.html", _values(visit, rows, queue, is_cut=after is not None)
 
 
@@ -138,19 +143,21 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
         asked = () if state is None else state.requests
         found = next((r for r in asked if r.id == request_id and r.digest == digest), None)
         if state is None or found is None:
-            rows.append(
-                {
-                    "agent_id": agent_id,
-                    "request_id": request_id,
-                    "request": None,
-                    "left_out": "it is not asked any more as it was shown",
-                }
-            )
+            rows.append(_gone(agent_id, request_id))
             continue
         doubts = await doubts_about(about, state, found)
         votes = votes_of(state).get(found.id, ())
         rows.append(_row(visit, agent_id, found, doubts, votes, user, now, at))
     return rows
+
+
+def _gone(agent_id: str, request_id: str) -> dict[str, Any]:
+    return {
+        "agent_id": agent_id,
+        "request_id": request_id,
+        "request": None,
+        "left_out": "it is not asked any more as it was shown",
+    }
 
 
 def _row(
@@ -178,5 +185,7 @@ def _row(
         "request": seen,
         "title": headline(seen),
         "standing": standing.to_dict(),
+        "impossible": visit.source.why_impossible(request),
+        **visit.redacted({"rule": request.rule, "budget": request.budget}, "requests", at),
         "left_out": left_out,
     }

@@ -70,7 +70,7 @@ def _table(tool: str, rows: list[dict[str, Any]]) -> Table:
         same={name: cells[0][name] for name in names if is_same[name] and len(rows) > 1},
         columns=columns if len(rows) > 1 else names,
         rows=[
-            {**row, "cells": each, "odd": odd[at]}
+            {**row, "cells": each, "odd": odd[at] | _odd_of(row["request"])}
             for at, (row, each) in enumerate(zip(rows, cells, strict=True))
         ],
         sums=sums if len(rows) > 1 else {},
@@ -78,6 +78,12 @@ def _table(tool: str, rows: list[dict[str, Any]]) -> Table:
 
 
 _NONE = object()
+BEFORE = "(before)"
+"""Stands out of a request whose call was made, or that was asked, before."""
+
+
+def _odd_of(request: Mapping[str, Any]) -> set[str]:
+    return {BEFORE} if request["earlier"] or request["asked_again"] else set()
 
 
 def _cells(request: Mapping[str, Any]) -> dict[str, Any]:
