@@ -573,6 +573,12 @@ async def test_an_approval_beside_an_equal_call_in_doubt_is_asked_once_more() ->
         assert found is not None
         wrong = await client.post(page, data={**form, "despite": "yes"})
         assert wrong.status_code == 409
+        same = {**form, "decision": "edit", "v:/amount": "5", "k:/amount": "integer"}
+        as_edited = await client.post(page, data=same)
+        assert as_edited.status_code == 409, "an edit that changes nothing is an approval"
+        assert 'name="decision" value="edit"' in as_edited.text
+        assert 'name="v:/amount" value="5"' in as_edited.text
+        assert await soon(runtime.decided()) == []
         done = await client.post(page, data={**form, "despite": found[1]})
         assert done.status_code == 303
         await until_status(ref, Status.IDLE)

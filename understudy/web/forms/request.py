@@ -145,8 +145,8 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             decision = _plain_decision(visit, form, given)
         except ValueError as error:
             return await _again(visit, form, 422, error=str(error))
-    if given == "approve":
-        despite = await _despite(visit, form)
+    if given in ("approve", "break_glass", "edit"):
+        despite = await _despite(visit, form, decision)
         if despite is not None:
             return despite
     decision = replace(decision, seen=seen_in(form))
@@ -209,7 +209,9 @@ async def _edited(visit: Visit, form: Form) -> EditForm:
     return edit
 
 
-async def _despite(visit: Visit, form: Form) -> tuple[int, str, dict[str, Any]] | None:
+async def _despite(
+    visit: Visit, form: Form, decision: Decision
+) -> tuple[int, str, dict[str, Any]] | None:
     """The page that asks once more about an approval beside an equal call in doubt.
 
     None where there is none, or the person has said that they know of all of them.
@@ -225,10 +227,13 @@ async def _despite(visit: Visit, form: Form) -> tuple[int, str, dict[str, Any]] 
     request = data["request"]
     if not despite or form.get("despite") == despite or request["digest"] != form.get("digest"):
         return None  # an old digest is refused by the agent
+    if decision.type == "edit" and decision.arguments != request["arguments"]:
+        return None  # it is another call now
     again = [pair for pair in form.pairs if pair[0] not in ("decision", "despite", "do")]
     values = {
         "data": visit.redacted(data),
         "despite": despite,
+        "given": form.get("decision"),
         "again": again,
         "queue": queue_of(visit),
         "page": None,
