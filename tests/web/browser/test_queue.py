@@ -68,6 +68,11 @@ def in_view(page: Page, selector: str) -> bool:
     return box["y"] >= 0 and box["y"] + box["height"] <= size["height"]
 
 
+def until_free(page: Page) -> None:
+    """Until a button counts again after the last one: nobody decides twice in a moment."""
+    page.wait_for_function("!('held' in document.documentElement.dataset)")
+
+
 def first(page: Page, desk: Desk, tool: str = "") -> None:
     page.goto(f"{desk.url}/{'?tool=' + tool if tool else ''}")
     page.locator("#live .ask h2 a").first.click()
@@ -91,6 +96,7 @@ def test_a_hundred_mixed_requests_take_a_load_each_and_a_key_or_two(desk: Desk, 
         else:
             given = ["a"]
         assert len(given) <= 2
+        until_free(page)
         with page.expect_navigation():
             for key in given:
                 page.keyboard.press(key)
@@ -121,12 +127,33 @@ def test_approve_is_off_until_all_was_on_the_screen_and_the_record_says_how(
         page.keyboard.press("a")
     refund = desk.waiting()[0]
     page.goto(f"{desk.url}/agents/{refund.agent_id}/requests/{refund.request.id}")
+    until_free(page)
     with page.expect_navigation():
         page.keyboard.press("a")
     (letter,) = desk.runtime.get("letters-00003").decisions().get(timeout=SECONDS)
     assert letter.decision.seen == "unfolded"
     (paid,) = desk.runtime.get(refund.agent_id).decisions().get(timeout=SECONDS)
     assert paid.decision.seen == "at_once"
+
+
+def test_who_presses_twice_decides_once(desk: Desk, page: Page) -> None:
+    """The second press was on the next page, and approved what nobody had seen."""
+    desk.fill(3)
+    # The clock of the page stands still: both presses are in one moment, however slow the machine.
+    page.clock.install()
+    first(page, desk, "refund")
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))
+    with page.expect_navigation():
+        page.keyboard.press("a")
+    assert page.locator(".place .number").inner_text() == "1 of 2"
+    page.keyboard.press("a")
+    page.locator('.decision button[value="approve"]').click()
+    page.locator('.decision button[value="reject"]').click()
+    assert len(desk.waiting()) == 2
+    page.clock.run_for(400)
+    with page.expect_navigation():
+        page.keyboard.press("a")
+    assert len(desk.waiting()) == 1
 
 
 def test_the_filter_is_kept_and_the_next_page_says_what_came_of_the_last_request(

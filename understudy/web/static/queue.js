@@ -119,6 +119,33 @@
     look();
   }
 
+  // Pressed twice, a button would decide the next request as well, before anybody has seen it.
+  const TWICE = 400; // milliseconds
+  let pressed = 0;
+  try {
+    pressed = Number(sessionStorage.getItem("understudy.pressed"));
+  } catch { /* as above */ }
+  const hold = () => {
+    const left = pressed + TWICE - Date.now();
+    if (left <= 0 || left > TWICE) return;
+    root.dataset.held = "";
+    setTimeout(() => { delete root.dataset.held; }, left);
+  };
+  hold();
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest?.('button[name="decision"], button[data-approves]')) return;
+    if ("held" in root.dataset) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      return;
+    }
+    pressed = Date.now();
+    try {
+      sessionStorage.setItem("understudy.pressed", String(pressed));
+    } catch { /* as above */ }
+    hold();
+  }, true);
+
   // ---------------------------------------------------------------- many at once
   const counts = all("[data-ticked]");
   if (counts.length) {
