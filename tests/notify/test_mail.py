@@ -105,11 +105,12 @@ async def test_a_server_that_is_busy_is_tried_again_under_the_same_id(
 
 
 async def test_no_text_of_an_agent_adds_a_header_or_hides_what_it_says(mail: SmtpServer) -> None:
-    order = "17\r\nBcc: eve@evil.example\r\n\r\n\u202eevil"
+    order = "17\r\nBcc: eve@evil.example\r\n\r\n\u202ee\U000e0041vil"
     turn = call("refund", {"order": order, "amount": 1})
     async with Runtime([desk(turn, "done")], notify=notify(email(mail), show=True)) as runtime:
         await asked(runtime)
         got = await mail.next()
         assert got["Bcc"] is None
-        assert "[U+202E]evil" in got["Subject"]
+        assert "[U+202E]e[U+E0041]vil" in got["Subject"]
         assert "\u202e" not in got.get_content()
+        assert "\U000e0041" not in got.get_content()

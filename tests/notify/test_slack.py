@@ -309,13 +309,14 @@ async def test_an_expired_request_is_not_decided_by_a_click(
 
 
 async def test_no_text_of_an_agent_is_a_mention_a_link_or_unseen(slack: FakeSlack) -> None:
-    hostile = "<!channel> <https://evil.example|Approve> *bold* \u202eevil"
+    hostile = "<!channel> <https://evil.example|Approve> *bold* \u202ee\U000e0041vil"
     given = Desk(slack, desk(call("refund", {"order": hostile, "amount": 1}), "done"))
     async with given.runtime as runtime:
         await asked(runtime)
         message = await given.message()
         assert "&lt;!channel&gt;" in message["text"]
         assert "\u202e" not in json.dumps(message, ensure_ascii=False)
+        assert "\U000e0041" not in json.dumps(message, ensure_ascii=False)
         kinds = {
             text["type"]
             for block in message["blocks"]

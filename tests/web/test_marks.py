@@ -26,6 +26,9 @@ from understudy.web.marks import marked, plainly
         ("no\u00a0break", ["00A0"]),
         ("line\rback", ["000D"]),
         ("hidden\ufe0f", ["FE0F"]),
+        ("葛\U000e0100飾", []),
+        ("byte\U000e0100\U000e01ef", ["E0100", "E01EF"]),
+        ("葛\U000e0100\U000e0101", ["E0101"]),
         ("p\u0430ypal", ["0430"]),
         (
             "send to \u0440\u0430\u0443\u0440\u0430\u04cf",

@@ -21,9 +21,11 @@ _LATIN = dict(
 """Letters of other scripts that look like a Latin letter in most fonts, each with that letter."""
 _LIKE_LATIN = frozenset(_LATIN)
 """A word of these alone is taken for a Latin one."""
-_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u180b\u180c\u180d\u17b4\u17b5")
+_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u180b\u180c\u180d\u180f\u17b4\u17b5")
 """Letters and marks that show nothing."""
 _LOOKS = frozenset(map(chr, range(0xFE00, 0xFE10)))
+_FORMS = frozenset(map(chr, range(0xE0100, 0xE01F0)))
+"""Say which form of the Chinese character before it is meant."""
 _SYMBOLS = ("So", "Sm", "Sk", "Po")
 
 
@@ -38,9 +40,8 @@ def odd_places(text: str) -> list[tuple[int, bool]]:
     if hidden:
         for match in re.finditer(f"[{re.escape(hidden)}]", text):
             place = match.start()
-            # It says how the emoji before it looks; elsewhere it hides.
-            is_look = match[0] in _LOOKS and place and _kind(text[place - 1]) in _SYMBOLS
-            if not is_look:
+            # It says how the emoji before it looks, or the letter; elsewhere it hides.
+            if not (place and _is_look(match[0], text[place - 1])):
                 found[place] = False
     if any(_script(character) in _MIXED or _is_dressed(character) for character in others):
         found.update(dict.fromkeys(_look_alikes(text), True))
@@ -62,7 +63,14 @@ def _is_hidden(character: str) -> bool:
     kind = _kind(character)
     if kind[0] == "C" or kind in ("Zl", "Zp", "Zs"):
         return True
-    return character in _BLANK or character in _LOOKS
+    return character in _BLANK or character in _LOOKS or character in _FORMS
+
+
+def _is_look(character: str, before: str) -> bool:
+    """Whether it says how what is before it looks."""
+    if character in _FORMS:
+        return _script(before) == "CJK"
+    return character in _LOOKS and _kind(before) in _SYMBOLS
 
 
 def _is_dressed(letter: str) -> bool:

@@ -190,10 +190,13 @@ def lines_of(value: Any) -> str:
 
 def _marked(line: str) -> str:
     odd = dict(odd_places(line))
-    return "".join(
-        f"\\u{ord(each):04x}" if place in odd and ord(each) < 0x10000 else each
-        for place, each in enumerate(line)
-    )
+    return "".join(_escape(each) if place in odd else each for place, each in enumerate(line))
+
+
+def _escape(character: str) -> str:
+    """The character as JSON writes it in ASCII: above 0xFFFF by two escapes."""
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else json.dumps(character)[1:-1]
 
 
 def when_text(time: datetime) -> str:
