@@ -70,7 +70,7 @@ def in_view(page: Page, selector: str) -> bool:
 
 def until_free(page: Page) -> None:
     """Until a button counts again after the last one: nobody decides twice in a moment."""
-    page.wait_for_function("!('held' in document.documentElement.dataset)")
+    page.locator("html:not([data-held])").wait_for(state="attached")
 
 
 def first(page: Page, desk: Desk, tool: str = "") -> None:
