@@ -84,7 +84,9 @@ def entry_of(records: list[Record]) -> IndexEntry:
     return index_entry_of(replay(records))
 
 
-def fill(backend: Backend, agents: int) -> None:
+def fill(
+    backend: Backend, agents: int, records_of: Callable[[int], list[Record]] = records_of
+) -> None:
     """Put this many agents into a database, a thousand in a transaction."""
     from understudy.journal.codec import encode
 

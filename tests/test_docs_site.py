@@ -78,6 +78,14 @@ def test_no_page_has_two_headings_of_one_name_to_which_a_link_leads() -> None:
         assert links == [], page
 
 
+def test_no_page_says_a_paragraph_twice() -> None:
+    """As a merge of two changes leaves it."""
+    for page in [*pages(), "README.md"]:
+        text = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        counted = Counter(each for each in text.split("\n\n") if len(each) > 150)
+        assert [each for each, count in counted.items() if count > 1] == [], page
+
+
 def test_the_page_of_installation_names_each_extra_for_users() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - {

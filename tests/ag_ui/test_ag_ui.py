@@ -325,6 +325,19 @@ async def test_a_form_of_questions_is_its_own_schema(desk: Desk) -> None:
     assert "Ann" in of_type(events, "TOOL_CALL_RESULT")[0]["content"]
 
 
+async def test_a_request_is_called_by_the_title_that_the_application_writes() -> None:
+    @tool(ask={"title": "Refund {amount:,.2f} EUR to {customer}"})
+    def refund(amount: float, customer: str) -> None:
+        """Pay money back."""
+
+    paid = call("refund", {"amount": 1200, "customer": "Ada"})
+    async with Runtime([Agent("desk", ScriptedModel([paid]), tools=[refund])]) as runtime:
+        (asked,) = await client_of(runtime).interrupts(said("hello"))
+    title = "Refund 1,200.00 EUR to Ada"
+    assert asked["metadata"]["understudy"]["title"] == title
+    assert asked["message"].endswith(title)
+
+
 async def test_a_halt_can_be_dismissed(desk: Desk) -> None:
     async with Runtime([desk.agent(call("stop_all", {}))]) as runtime:
         client = client_of(runtime)

@@ -49,6 +49,18 @@ async def test_the_api_filters_and_counts() -> None:
             assert (await client.get(f"/api/pending?{wrong}")).status_code == 400
 
 
+async def test_the_inbox_says_in_words_for_people_what_kind_a_request_is() -> None:
+    async with Runtime(queue_agents([])) as runtime, site_of(runtime) as client:
+        await fill(runtime, 13)
+        text = (await client.get("/")).text
+    counted = [
+        " ".join(re.sub(r"<[^>]*>", "", each).split())
+        for each in re.findall(r'<a class="chip".*?</a>', text)
+    ]
+    assert counted[:3] == ["11 approval", "1 in doubt", "1 question"]
+    assert {"question", "in doubt"} == set(re.findall(r'class="tag kind-\w+">([^<]*)<', text))
+
+
 @pytest.mark.parametrize(
     ("then", "leads_to"),
     [("next", "/agents/refunds-00001/requests/"), ("", "/agents/refunds-00000/requests/")],

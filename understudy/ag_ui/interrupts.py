@@ -10,7 +10,7 @@ from ag_ui.core import Interrupt, ResumeEntry
 
 from understudy._base.grant_terms import GrantOffer, GrantTerms, grant
 from understudy._base.json_schema import fault_text, faults_of
-from understudy._base.request_summary import summary
+from understudy._base.request_summary import headline, summary
 from understudy.agent.standing import Standing
 from understudy.approvals import Vote, tally
 from understudy.errors import UsageError
@@ -46,6 +46,7 @@ def interrupt_of(
         "allowed": list(request.allowed),
         "agentPath": list(request.agent_path),
         "toolName": request.tool_name,
+        "title": headline(data),
         "arguments": data["arguments"],
         "display": data["display"],
         "payload": data["payload"],

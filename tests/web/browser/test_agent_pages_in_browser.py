@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.browser_waits import wait_until
 from tests.support.web_server import served
 from tests.support.web_site import ORDER, Done, desk, logged_in
 from understudy import Agent, Runtime, ScriptedModel, call
@@ -58,7 +59,7 @@ def test_who_reads_above_is_not_moved_and_is_told_of_what_is_new_below(page: Pag
         page.goto(url)
         early = page.get_by_text("Question 5", exact=True)
         early.scroll_into_view_if_needed()
-        page.wait_for_function(f"{BOX}.scrollTop < -200")
+        wait_until(page, f"{BOX}.scrollTop < -200")
         place = early.bounding_box()
         runtime.get("t1").run("And now?").get(timeout=60)
         button = page.get_by_role("link", name="New below")
@@ -68,7 +69,7 @@ def test_who_reads_above_is_not_moved_and_is_told_of_what_is_new_below(page: Pag
         assert after is not None
         assert abs(place["y"] - after["y"]) < 2
         button.click()
-        page.wait_for_function(f"{BOX}.scrollTop === 0")
+        wait_until(page, f"{BOX}.scrollTop === 0")
         assert not button.is_visible()
         runtime.get("t1").run("Once more?").get(timeout=60)
         page.get_by_text("Once more?").wait_for()

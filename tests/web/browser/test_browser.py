@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.agents import by_turn
+from tests.support.browser_waits import wait_until
 from tests.support.freezes import Desk
 from tests.support.places import SqlitePlace
 from tests.support.web_demo import agents as demo_agents
@@ -178,7 +179,7 @@ def test_tabs_in_the_background_take_no_connections(browser: Browser) -> None:
         pages = [context.new_page() for _ in range(8)]
         for opened in pages:
             opened.goto(url)
-            opened.wait_for_function("window.htmx !== undefined")
+            wait_until(opened, "window.htmx !== undefined")
             assert opened.locator("html[data-live]").count() == 0
         seen = pages[0]
         for _ in range(2):

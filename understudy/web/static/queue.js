@@ -85,10 +85,13 @@
     };
     for (const block of all(".sides .text, .sides pre")) fold(block);
     for (const block of all(".sides table.values")) fold(block);
+    // A table may be wider than its box: its last column is an end, too. Its padding shows nothing.
+    const PADDING = 12;
+    const wide = all(".sides .scroll").map((box) => ({ box, isReached: false }));
     let isReached = false;
     let hadToScroll = false;
     const say = () => {
-      const isSeen = isReached;
+      const isSeen = isReached && wide.every((one) => one.isReached);
       more.hidden = isSeen;
       for (const button of approves) button.disabled = !isSeen;
       const how = !isSeen ? "" : hadFolds() ? "unfolded" : hadToScroll ? "scrolled" : "at_once";
@@ -97,6 +100,11 @@
     const look = () => {
       // The end of what is folded is not the end.
       if (![...folds].every((one) => one.isOpen)) return say();
+      for (const one of wide) {
+        const { scrollLeft, clientWidth, scrollWidth } = one.box;
+        if (scrollLeft + clientWidth >= scrollWidth - PADDING) one.isReached = true;
+        else hadToScroll = true;
+      }
       const bottom = window.innerHeight - bar.offsetHeight;
       const place = lowest();
       // From the top of the page: a browser may begin a page where it was left.
@@ -109,12 +117,13 @@
     };
     unfold = () => {
       for (const one of folds) if (!one.isOpen) one.open();
+      for (const one of wide) if (!one.isReached) one.box.scrollLeft = one.box.scrollWidth;
       const bottom = window.innerHeight - bar.offsetHeight;
       window.scrollBy({ top: Math.max(0, lowest() - bottom + 8), behavior: "instant" });
       look();
     };
     more.querySelector("button").addEventListener("click", unfold);
-    addEventListener("scroll", look, { passive: true });
+    addEventListener("scroll", look, { passive: true, capture: true });
     addEventListener("resize", look);
     look();
   }
