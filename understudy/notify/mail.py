@@ -17,7 +17,9 @@ from understudy.notify.notice import TITLES, Notice, lines_of, plain, when_text
 
 Recipients: TypeAlias = str | Sequence[str] | Callable[[Notice], str | Sequence[str]]
 Tls = Literal["starttls", "implicit", "none"]
-_ADDRESS = re.compile(r"[^\s@<>,;:\"\\()\[\]\x00-\x20\x7f-\xff]{1,64}@[A-Za-z0-9.-]{1,255}", re.ASCII)
+_ADDRESS = re.compile(
+    r"[^\s@<>,;:\"\\()\[\]\x00-\x20\x7f-\xff]{1,64}@[A-Za-z0-9.-]{1,255}", re.ASCII
+)
 
 
 class Email(Channel):
