@@ -210,8 +210,9 @@ def test_a_row_shows_its_title_and_nothing_lies_over_the_heading_of_a_request(
             const range = document.createRange();
             range.selectNodeContents(heading);
             const text = range.getBoundingClientRect();
-            const button = document.querySelector("#edit > summary").getBoundingClientRect();
-            return button.left < text.right && button.top < text.bottom;
+            const button = document.querySelector("#edit > summary");
+            const edge = button.getBoundingClientRect();
+            return button.checkVisibility() && edge.left < text.right && edge.top < text.bottom;
         }"""
     )
     assert not covered
