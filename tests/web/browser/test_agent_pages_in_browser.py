@@ -192,6 +192,7 @@ def test_what_an_edit_changes_is_shown_without_a_script(browser: Browser) -> Non
         assert page.locator("#changes ins").inner_text() == "7"
         assert page.locator("#edit").get_by_label("count", exact=True).last.input_value() == "7"
         assert done.calls == []
+        page.locator("#edit").get_by_label("then the next").uncheck()
         page.get_by_role("button", name="Run with these arguments").click()
         page.get_by_text("What was changed:").wait_for()
         assert page.locator(".changes ins").first.inner_text() == "7"

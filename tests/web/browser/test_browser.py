@@ -64,6 +64,7 @@ def test_an_approval_with_an_edit(page: Page) -> None:
         page.locator("#edit").get_by_label("count", exact=True).last.fill("7")
         page.get_by_role("button", name="Add to tags").click()
         page.get_by_role("textbox", name="tags 2").fill("blue")
+        page.get_by_role("button", name="Show the rest").click()
         page.get_by_role("button", name="Run with these arguments").last.click()
         page.get_by_text("ann approved it with other arguments.").wait_for()
         runtime.get("a1").outcome().get(timeout=60)
@@ -95,7 +96,7 @@ def test_many_at_once(page: Page) -> None:
         for box in page.get_by_role("checkbox").all()[:4]:
             box.check()
         page.get_by_role("button", name="Decide on the chosen ones").click()
-        page.get_by_role("button", name="Approve all of these").click()
+        page.get_by_role("button", name="Approve 4").click()
         page.get_by_text("4 recorded, 0 refused").wait_for()
         for number in range(1, 5):
             runtime.get(f"a{number}").outcome().get(timeout=60)
@@ -130,10 +131,9 @@ def test_a_doubt_arrives_in_its_list_and_is_settled_there(page: Page) -> None:
         page.locator("html[data-live=on]").wait_for(state="attached")
         runtime.spawn("payer", id="p1").run("go").get(timeout=60)
         page.get_by_text("1 call is in doubt.").wait_for()
-        page.get_by_text("Settle…").click()
+        page.get_by_text("What became of it…").click()
         page.get_by_label("What it did").fill("it was paid")
-        page.get_by_label("For equal calls").select_option(label="it has happened, or may have")
-        page.get_by_role("button", name="Settle the doubt").click()
+        page.get_by_role("button", name="Settle: it happened").click()
         page.get_by_text("The doubt is settled.").wait_for()
         page.get_by_text("Nothing is in doubt.").wait_for()
         assert runtime.doubts().get(timeout=60) == []
@@ -154,7 +154,7 @@ def test_a_page_goes_on_after_its_server_was_started_again(
         with served(ui(runtime, auth=logged_in()), port) as url:
             page.goto(url)
             page.get_by_role("link", name="a1").wait_for()
-    page.get_by_text("1 request waits").wait_for()
+    page.get_by_text("1 waits").wait_for()
     with Runtime([desk(done, refund(), "ok")], store=place.store(), feed=True) as runtime:
         runtime.spawn("desk", id="a2").run("go").get(timeout=60)
         with served(ui(runtime, auth=logged_in()), port):
@@ -240,6 +240,7 @@ def test_enter_in_a_field_decides_nothing(page: Page) -> None:
         page.get_by_text("Respond in its place").click()
         page.get_by_label("Answer").press("Enter")
         page.locator(".decide").get_by_label("Note for the audit").first.press("End")
+        page.locator(".decide").get_by_label("then the next").uncheck()
         page.get_by_role("button", name="Approve").click()
         page.get_by_text("ann approved it.").wait_for()
         page.get_by_text("looked at twice").wait_for()
@@ -264,7 +265,7 @@ def test_enter_in_a_form_of_fields_decides_nothing_and_keeps_what_is_typed(page:
         page.get_by_text("Nothing is decided yet").wait_for()
         assert count.input_value() == "7"
         page.goto(url)
-        page.get_by_role("link", name="ask_user", exact=True).click()
+        page.get_by_role("link", name="Who pays?", exact=True).click()
         page.locator("#answer input[type=text]").first.fill("Ann")
         page.locator("#answer input[type=text]").first.press("Enter")
         page.get_by_text("Nothing is decided yet").wait_for()

@@ -65,7 +65,7 @@ def in_view(page: Page, selector: str) -> bool:
     size = page.viewport_size
     assert box is not None
     assert size is not None
-    return box["y"] >= 0 and box["y"] + box["height"] <= size["height"]
+    return bool(0 <= box["y"] <= size["height"] - box["height"])
 
 
 def first(page: Page, desk: Desk, tool: str = "") -> None:
