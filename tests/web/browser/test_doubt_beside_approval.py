@@ -58,7 +58,7 @@ def test_approve_asks_once_more_beside_an_equal_call_in_doubt(
         page = context.new_page()
         page.goto(f"{url}/agents/a/requests/{asked.request.id}")
         page.get_by_role("heading", name="An equal call is in doubt").wait_for()
-        page.get_by_label("Note for the audit").first.fill("I called the bank.")
+        page.locator("form.decide").get_by_label("Note for the audit").fill("I called the bank.")
         page.get_by_role("button", name="Approve", exact=True).click()
         page.get_by_text("Nothing is decided yet.").wait_for()
         assert runs == [5]
