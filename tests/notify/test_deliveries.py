@@ -49,6 +49,14 @@ async def test_a_request_is_told_once(store: str | Store) -> None:
         assert kept.tried == [notice.id]
 
 
+async def test_a_notice_has_the_title_of_the_application_alone(store: str | Store) -> None:
+    kept = Kept()
+    agent = desk(gate={"title": "Refund {amount} EUR for order {order}"})
+    async with Runtime([agent], store=store, notify=notify(Rule(kept))) as runtime:
+        await asked(runtime)
+        assert (await kept.next()).title == "Refund 20 EUR for order 17"
+
+
 async def test_a_message_is_changed_when_somebody_decides(store: str | Store) -> None:
     kept = Kept()
     async with Runtime([desk()], store=store, notify=notify(Rule(kept))) as runtime:

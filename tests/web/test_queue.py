@@ -78,6 +78,7 @@ async def test_a_decision_leads_to_the_next_request_of_the_filter_or_stays(
         location = answer.headers["location"]
         assert location.startswith(leads_to)
         assert "tool=refund" in location
+        assert location.endswith("#top"), "a browser keeps the fragment of the form otherwise"
         text = (await client.get(location)).text
         assert "ann approved it." in text
         (decided,) = await runtime.get("refunds-00000").decisions()

@@ -149,9 +149,9 @@ def title_of(request: Request, shown: Mapping[str, Any]) -> str:
             data["kind"] = "approval"  # its line is made of the arguments
     line = plain(summary(data))
     words = {"approval": "Approve", "doubt": "In doubt:", "halt": "Halted:"}
+    if request.title:  # it says what is to be done; of a call that was made it says what was
+        return f"{words[request.kind]} {line}" if request.kind in ("doubt", "halt") else line
     first = f"{words.get(request.kind, 'Answer')} {about}"
-    if data.get("title"):
-        return line
     return f"{first}: {line}" if line else first
 
 

@@ -913,10 +913,11 @@ class RequestPage(StandingShape):
     `is_equal` says whether it equals the call that is asked about, and `is_open` whether nobody has
     settled it.
 
-    `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list.
+    `title`, `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list.
     """
 
     request: RequestShape | None
+    title: str
     is_pending: bool
     is_expired: bool
     story: Story | None

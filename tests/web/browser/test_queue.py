@@ -173,6 +173,52 @@ def test_keys_act_on_the_focused_request_of_the_list_alone(desk: Desk, page: Pag
     assert page.locator("#live .ask").count() == 1
 
 
+def test_an_edit_opens_by_its_button_and_the_next_request_begins_closed_at_its_top(
+    desk: Desk, page: Page
+) -> None:
+    desk.fill(12)
+    first(page, desk, "refund")
+    page.locator('.decision [data-key="e"]').click()
+    focused = page.locator("#edit .fields input:focus")
+    focused.wait_for()
+    assert page.locator('.decision [data-key="a"]').is_hidden(), "it would run what was asked"
+    focused.press("Escape")
+    page.keyboard.press("a")
+    assert len(desk.waiting()) == 12
+    page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Run with these arguments").click()
+    assert page.evaluate("window.scrollY") == 0
+    assert page.locator("#edit").get_attribute("open") is None
+    page.goto(f"{desk.url}/?tool=refund")
+    page.keyboard.press("j")
+    with page.expect_navigation():
+        page.keyboard.press("e")
+    focused.wait_for()
+
+
+def test_a_row_shows_its_title_and_nothing_lies_over_the_heading_of_a_request(
+    desk: Desk, page: Page
+) -> None:
+    desk.fill(4)
+    page.goto(f"{desk.url}/?tool=refund")
+    title = page.locator("#live .ask h2").first
+    assert title.evaluate("each => each.scrollWidth <= each.clientWidth"), "it is cut"
+    title.get_by_role("link").click()
+    page.wait_for_url("**/requests/*")
+    covered = page.locator("#asks").evaluate(
+        """heading => {
+            const range = document.createRange();
+            range.selectNodeContents(heading);
+            const text = range.getBoundingClientRect();
+            const button = document.querySelector("#edit > summary");
+            const edge = button.getBoundingClientRect();
+            return button.checkVisibility() && edge.left < text.right && edge.top < text.bottom;
+        }"""
+    )
+    assert not covered
+
+
 def test_without_script_nothing_is_folded_and_the_bar_stands_below_all_that_is_shown(
     desk: Desk, browser: Browser
 ) -> None:

@@ -173,7 +173,11 @@ async def next_of(visit: Visit) -> tuple[str, str] | None:
 
 
 def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:
-    """The page that a decision leads to: the next request, the queue at its end, or the request."""
+    """The page that a decision leads to: the next request, the queue at its end, or the request.
+
+    It begins at its top: without a fragment of its own a browser keeps that of the form, and the
+    next request would open its edit, or begin at its answer.
+    """
     query = queue_of(visit).query
     if form.get("then") != "next":
         path = visit.request_link(visit.agent_id, visit.request_id)
@@ -181,7 +185,7 @@ def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:
     else:
         path = visit.link("/") if following is None else visit.request_link(*following)
         query["last"] = f"{visit.agent_id}/{visit.request_id}"
-    return f"{path}?{urlencode(query)}"
+    return f"{path}?{urlencode(query)}#top"
 
 
 def seen_in(form: Form) -> Seen | None:

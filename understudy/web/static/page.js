@@ -4,6 +4,9 @@
   document.addEventListener("htmx:sse:after:connection", () => say("on"));
   document.addEventListener("htmx:sse:error", () => say("off"));
   // The server is there, and its store is not.
+  // On a phone the links to the pages are a line that scrolls: the page that is shown is in view.
+  const here = document.querySelector(".bar nav a[aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 24;
   document.addEventListener("away", () => say("away"));
   document.addEventListener("back", () => say("on"));
   // A browser has six connections to a server: a page that nobody sees takes none. htmx lets go of

@@ -170,7 +170,8 @@
   const reason = () => document.querySelector('form textarea[data-key="r"]');
   const press = () => {
     const button = bar.querySelector('[data-key="a"]');
-    if (button) return button.disabled ? undefined : button.click();
+    // While the edit is open it is not there: what was asked, or what is typed?
+    if (button) return button.disabled || !button.checkVisibility() ? undefined : button.click();
     // A question has no approval: its answer is typed, and sent by Ctrl+Enter.
     document.querySelector("#answer, #decision")?.querySelector(".card input:not([type=hidden]), .card textarea, .card select")?.focus();
   };
@@ -198,6 +199,8 @@
     const dialog = document.createElement("dialog");
     dialog.className = "keys";
     dialog.setAttribute("aria-label", "Keys");
+    const heading = document.createElement("h2");
+    heading.textContent = "Keys";
     const list = document.createElement("dl");
     for (const [key, { what }] of Object.entries(keys)) {
       const term = document.createElement("dt");
@@ -211,7 +214,7 @@
     const close = document.createElement("button");
     close.textContent = "Close";
     close.addEventListener("click", () => dialog.close());
-    dialog.append(list, close);
+    dialog.append(heading, list, close);
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
@@ -243,6 +246,14 @@
     else if (bar) keys[event.key].request();
     else if (rows().length) keys[event.key].list(rowOf(document.activeElement));
   });
-  if (bar && location.hash === "#edit") edit();
+  bar?.querySelector('[data-key="e"]')?.addEventListener("click", (event) => {
+    event.preventDefault();
+    edit();
+  });
+  // A browser takes the focus away when it has gone to the place of the address.
+  if (bar && location.hash === "#edit") {
+    history.replaceState(history.state, "", location.pathname + location.search);
+    edit();
+  }
   if (bar && location.hash === "#why") reason()?.focus();
 })();

@@ -324,7 +324,7 @@ def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[st
         {
             "id": found.id,
             "tool_name": found.tool_name,
-            "about": found.about,
+            "about": headline(visit.redacted(found.to_dict(), "request")) or found.about,
             "summary": summary(visit.redacted(found.to_dict(), "request")),
         }
         for found in others
