@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.loops import soon
@@ -23,6 +24,7 @@ from understudy import Runtime, SimulatedClock, approve, call, reject
 from understudy.errors import UsageError
 from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
+from understudy.journal.postgres.backend import PostgresBackend
 from understudy.notify import Email, Notice, Notify, Rule, Webhook
 from understudy.notify.deliveries import LEASE
 from understudy.trust import approval
@@ -523,3 +525,23 @@ def test_who_tells_nobody_imports_nothing_of_it() -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", code], env=env, timeout=100, check=True)
+
+
+@pytest.mark.postgres
+async def test_a_schema_with_triggers_may_have_another_name(hosts: Hosts) -> None:
+    old, new = hosts.schema, f"{hosts.schema}_moved"
+    options: dict[str, Any] = {"search": True, "notify": notify(Rule(Kept()))}
+    async with Runtime([desk()], store=DatabaseStore(hosts.new()), **options):
+        pass  # it has made the triggers
+    with psycopg.connect(hosts.url, autocommit=True) as connection:
+        connection.execute(f"ALTER SCHEMA {old} RENAME TO {new}")
+        try:
+            kept = Kept()
+            backend = PostgresBackend(hosts.url, host="a", lease=10, schema=new)
+            options["notify"] = notify(Rule(kept))
+            async with Runtime([desk()], store=DatabaseStore(backend), **options) as runtime:
+                await asked(runtime, "t1")
+                assert (await kept.next()).agent_id == "t1"
+                assert [hit.agent_id for hit in await runtime.search("refund", limit=1)] == ["t1"]
+        finally:
+            connection.execute(f"DROP SCHEMA {new} CASCADE")

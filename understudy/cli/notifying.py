@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -78,6 +77,8 @@ def send(
     found = load(target)
     if not isinstance(found, Notify):
         refuse(USAGE, f"{target} must be a Notify of understudy.notify")
+    import asyncio
+
     results = asyncio.run(found.send_test(channel))
     if out.is_data:
         out.document({"sent": results})

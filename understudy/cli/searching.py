@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -83,6 +82,8 @@ def _remove(words: list[str] | None, yes: bool, where: Where, out: ListOutput) -
     if not yes:
         question = "Remove the index of the search? A runtime with search=True makes it anew."
         confirm(question, to="that it is removed", otherwise="nothing was removed")
+    import asyncio
+
     was_there = asyncio.run(remove_search(where.store))
     if out.is_data:
         out.document({"removed": was_there})

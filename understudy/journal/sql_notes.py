@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
 
+from understudy._base.log_fields import log_extra
 from understudy.journal.contracts import time_number
 from understudy.journal.lists import NEVER
 from understudy.journal.notes import StoredNote
@@ -99,6 +100,11 @@ def _each_note(wanted: Collection[tuple[str, str]], rows: Rows) -> Iterator[Stor
         try:
             note = None if payload is None else note_of(payload)
         except (TypeError, ValueError) as error:  # what waits is listed all the same
-            logger.error("a note beside a request of agent %r is left out: %s", agent_id, error)
+            logger.error(
+                "a note beside a request of agent %r is left out: %s",
+                agent_id,
+                error,
+                extra=log_extra(agent_id),
+            )
         else:
             yield StoredNote(agent_id, request_id, note)

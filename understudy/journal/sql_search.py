@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, SearchOff, StoreDamaged
 from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import decode
@@ -296,7 +297,13 @@ class SqlSearch(ABC):
         try:
             stored = self._backend.load_part(agent_id, seq, SLICE_RECORDS)
         except StoreDamaged as error:
-            logger.error("agent %r is not searched from record %d on: %s", agent_id, seq + 1, error)
+            logger.error(
+                "agent %r is not searched from record %d on: %s",
+                agent_id,
+                seq + 1,
+                error,
+                extra=log_extra(agent_id),
+            )
             return last_seq, 0, found
         if stored is None or stored.first_seq != seq + 1:  # it is compacted, or deleted, meanwhile
             return seq, part, found
@@ -396,7 +403,12 @@ def _of_ask(ask: StoredAsk) -> Indexed:
     try:
         words = frozenset(kept_words(text_asked(ask.request()), "requests"))
     except (SchemaVersionError, StoreDamaged) as error:
-        logger.error("a request of agent %r is not searched: %s", ask.agent_id, error)
+        logger.error(
+            "a request of agent %r is not searched: %s",
+            ask.agent_id,
+            error,
+            extra=log_extra(ask.agent_id),
+        )
     return Indexed(at=ask.asked_at, words=words, ask=ask.no)
 
 
@@ -435,5 +447,11 @@ class _Read:
         try:
             return said_in(decode(stored.records[0]))
         except (SchemaVersionError, StoreDamaged, ValueError, TypeError, LookupError) as error:
-            logger.error("record %d of agent %r cannot be shown: %s", seq, agent_id, error)
+            logger.error(
+                "record %d of agent %r cannot be shown: %s",
+                seq,
+                agent_id,
+                error,
+                extra=log_extra(agent_id),
+            )
             return []

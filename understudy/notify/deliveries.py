@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from understudy._base.json_values import checked_callable, checked_count, checked_seconds, text_of
+from understudy._base.log_fields import log_extra
 from understudy._base.lookout import Lookout
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy.actors.notifying import NotifyHost, Notifying
@@ -222,7 +223,11 @@ class Notify(Notifying):
         except DeliveryFailed as error:
             return self._failed(host, row, error)
         except Exception as error:  # of a function of the application
-            logger.exception("a notice of agent %r is not delivered", row.agent_id)
+            logger.exception(
+                "a notice of agent %r is not delivered",
+                row.agent_id,
+                extra=log_extra(row.agent_id),
+            )
             why = f"{type(error).__name__}: {text_of(error)}"
             return self._failed(host, row, DeliveryFailed(why))
 
@@ -230,7 +235,11 @@ class Notify(Notifying):
         now, why = host.clock.now(), plain(error.why)[:500]
         if error.is_final or row.attempts >= self._attempts:
             logger.error(
-                "a notice of agent %r by %r has failed: %s", row.agent_id, row.channel, why
+                "a notice of agent %r by %r has failed: %s",
+                row.agent_id,
+                row.channel,
+                why,
+                extra=log_extra(row.agent_id),
             )
             return lambda outbox: outbox.settle(row.no, "failed", at=now, detail=why)
         pause = min(FIRST_PAUSE * 2 ** min(row.attempts - 1, 20), LONGEST_PAUSE)

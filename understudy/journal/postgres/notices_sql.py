@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from understudy.journal.notices import ON_DELETE, ON_INSERT, ON_UPDATE
 from understudy.journal.postgres.schema import LOCK_SCHEMA
-from understudy.journal.postgres.sql import Fetch
+from understudy.journal.postgres.sql import IN_ITS_SCHEMA, Fetch
 
 _HAS_TRIGGER = """
 SELECT 1 FROM pg_trigger WHERE tgrelid = 'asks'::regclass AND tgname = 'notices_of_asks'"""
-# The statements name no schema: the function keeps that of the store.
+# The statements name no schema: the function looks into the schema of the table.
 _FUNCTION = f"""
 CREATE OR REPLACE FUNCTION note_ask() RETURNS trigger LANGUAGE plpgsql
-SET search_path FROM CURRENT AS $$
-BEGIN
+{IN_ITS_SCHEMA}
     IF TG_OP = 'DELETE' THEN
         IF OLD.kind = 'request' THEN {ON_DELETE} END IF;
     ELSIF NEW.kind = 'request' THEN

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreUnavailable
 from understudy.journal.postgres.schema import LOCK_SCHEMA
+from understudy.journal.postgres.sql import IN_ITS_SCHEMA
 from understudy.journal.search import SEARCH_VERSION
 from understudy.journal.search_words import SearchQuery
 from understudy.journal.sql_search import NAMES, TABLES, Rows, SqlSearch, Values
@@ -23,8 +24,8 @@ _TODO = """CREATE TABLE search_todo (
     PRIMARY KEY (agent, n)
 )"""
 _FUNCTIONS = (
-    """CREATE FUNCTION search_note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT
-    AS $$ BEGIN
+    f"""CREATE FUNCTION search_note() RETURNS trigger LANGUAGE plpgsql
+    {IN_ITS_SCHEMA}
         INSERT INTO search_todo (agent) VALUES (NEW.key);
         IF NEW.deleted AND NOT OLD.deleted THEN
             -- It waits for a slice under way, whose texts the next statement sees.
@@ -32,18 +33,18 @@ _FUNCTIONS = (
             DELETE FROM search_texts WHERE agent = OLD.key;
         END IF;
         RETURN NULL;
-    END $$""",
-    """CREATE FUNCTION search_note_request() RETURNS trigger LANGUAGE plpgsql
-    SET search_path FROM CURRENT AS $$ BEGIN
+    END $$""",  # noqa: S608 - of a constant
+    f"""CREATE FUNCTION search_note_request() RETURNS trigger LANGUAGE plpgsql
+    {IN_ITS_SCHEMA}
         INSERT INTO search_todo (agent) VALUES (NEW.agent);
         RETURN NULL;
-    END $$""",
-    """CREATE FUNCTION search_note_answer() RETURNS trigger LANGUAGE plpgsql
-    SET search_path FROM CURRENT AS $$ BEGIN
+    END $$""",  # noqa: S608 - of a constant
+    f"""CREATE FUNCTION search_note_answer() RETURNS trigger LANGUAGE plpgsql
+    {IN_ITS_SCHEMA}
         DELETE FROM search_texts WHERE ask = OLD.no;
         INSERT INTO search_todo (agent) VALUES (OLD.agent);
         RETURN NULL;
-    END $$""",
+    END $$""",  # noqa: S608 - of a constant
 )
 _TRIGGERS = {
     "search_of_records": """ON agents""",
