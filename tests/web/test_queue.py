@@ -186,3 +186,20 @@ async def test_who_may_only_look_gets_no_table_to_decide_in() -> None:
         await fill(runtime, 2)
         assert (await client.get("/bulk")).status_code == 403
         assert "/bulk" not in (await client.get("/")).text
+
+
+async def test_who_has_chosen_requests_takes_all_that_still_wait() -> None:
+    async with Runtime(queue_agents([])) as runtime, site_of(runtime) as client:
+        await fill(runtime, 3)
+        first, second, third = await rows(client)
+        chosen = [f"{each['agent_id']}/{each['id']}/{each['digest']}" for each in (first, second)]
+        answer = await client.post("/bulk/take?tool=refund", data={"chosen": chosen})
+        assert answer.headers["location"] == "/?tool=refund&said=taken"
+        assert "They are yours for an hour." in (await client.get("/?said=taken")).text
+        mine = {each["agent_id"] for each in await rows(client, "?of=mine")}
+        assert mine == {first["agent_id"], second["agent_id"]}
+        await runtime.get(third["agent_id"]).cancel()
+        gone = f"{third['agent_id']}/{third['id']}/{third['digest']}"
+        answer = await client.post("/bulk/take", data={"chosen": [chosen[0], gone]})
+        assert answer.headers["location"] == "/?said=taken-some"
+        assert (await client.post("/bulk/take", data={"do": ""})).status_code == 400

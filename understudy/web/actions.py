@@ -174,6 +174,8 @@ async def begun(future: Future[Any]) -> bool:
 
 
 SAID: dict[str, str] = {
+    "taken": "They are yours for an hour.",
+    "taken-some": "They are yours for an hour, but for those that wait no more.",
     **{verb.name: f"{verb.said[:1].upper()}{verb.said[1:]}." for verb in VERBS.values()},
     "cancel-begun": "The run is being stopped.",
     "decided": "The decision is recorded.",

@@ -139,6 +139,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route(SEARCH.path, _answered(site, find), methods=["GET"]),
         Route(f"{AGENT}/found", _answered(site, search.to_row), methods=["GET"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
+        Route("/bulk/take", _answered(site, bulk.take_chosen), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route("/budgets/raise", _answered(site, raise_budget), methods=["POST"]),
         Route("/attention/recover", _answered(site, recover), methods=["POST"]),

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
 
 from understudy._base.request_summary import LEFT_OUT, headline, why_alone
 from understudy.agent.standing import standing_of
 from understudy.approvals import Vote, Voter
-from understudy.errors import UnderstudyError
+from understudy.errors import DecisionError, UnderstudyError, UnknownAgent
 from understudy.interrupts import Decision, Request
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
@@ -59,6 +62,24 @@ async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
         return await _decided(visit, form, chosen)
     rows = await _rows(visit, chosen)
     return 200, "pages/bulk.html", _values(visit, rows, queue_of(visit), is_chosen=True)
+
+
+async def take_chosen(visit: Visit) -> Response:
+    """The user looks after each request that was chosen, for an hour; then the inbox."""
+    visit.need("decide")
+    chosen = _chosen(await visit.form())
+    if not chosen:
+        raise refused(400, "UsageError", "Choose at least one request.")
+    taken = 0
+    for agent_id, request_id, _ in chosen:
+        try:
+            await visit.wait(visit.runtime.take(agent_id, request_id, by=visit.user.by))
+            taken += 1
+        except (DecisionError, UnknownAgent):
+            pass  # it waits no more: the list says so
+    said = "taken" if taken == len(chosen) else "taken-some"
+    query = urlencode({**queue_of(visit).query, "said": said})
+    return RedirectResponse(f"{visit.link('/')}?{query}", 303)
 
 
 def _values(
