@@ -104,6 +104,7 @@ class OverdueRow(TypedDict):
     expires_at: Time | None
     reminders: int
     escalated_to: list[str]
+    title: str
     summary: str
 
 

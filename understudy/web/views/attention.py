@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from understudy._base.request_summary import summary, summary_of_doubt
+from understudy._base.request_summary import details, headline, summary, summary_of_doubt
 from understudy.actors.reads.attention import Attention
 from understudy.errors import StoreError
 from understudy.web.visit import Visit
@@ -30,6 +31,12 @@ ASKED = (
 """What is said of a request that is overdue."""
 
 
+def _said(seen: Mapping[str, Any]) -> dict[str, str]:
+    """What a list says of a request, as the user may see it: behind a title, its arguments."""
+    title = headline(seen)
+    return {"title": title, "summary": details(seen) if title else summary(seen)}
+
+
 async def attention(visit: Visit) -> dict[str, Any]:
     """What needs a person: how many of each kind there are, and the first of them."""
     found = await visit.wait(visit.source.attention())
@@ -40,8 +47,7 @@ async def attention(visit: Visit) -> dict[str, Any]:
         row["summary"] = summary_of_doubt(seen["arguments"], seen["reason"])
     overdue = data["overdue"]
     overdue["rows"] = [
-        {name: row[name] for name in ASKED}
-        | {"summary": summary(visit.redacted(row, "overdue", "rows", at))}
+        {name: row[name] for name in ASKED} | _said(visit.redacted(row, "overdue", "rows", at))
         for at, row in enumerate(overdue["rows"])
     ]
     for at, row in enumerate(data["expired"]["rows"]):
