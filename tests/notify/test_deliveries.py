@@ -20,6 +20,7 @@ from tests.support.loops import soon
 from tests.support.notified import EVERY, Kept, asked, desk, listed, told
 from tests.support.plans import DAY, HOUR
 from tests.support.postgres import Hosts
+from tests.support.web_site import site_of
 from understudy import Runtime, SimulatedClock, approve, call, reject
 from understudy.errors import UsageError
 from understudy.journal import Store
@@ -194,10 +195,17 @@ async def test_what_has_failed_is_listed_and_may_be_tried_again(
         await soon(clock.advance(5))
         (row,) = await told(runtime, lambda rows: rows[0].state == "failed")
         assert [each.no for each in await soon(runtime.notices(state="failed"))] == [row.no]
+        needs = (await soon(runtime.attention())).notices
+        assert (needs.count, [each.no for each in needs.rows]) == (1, [row.no])
+        async with site_of(runtime) as client:
+            page = (await client.get("/attention")).text
+        assert "By kept" in page
+        assert "Try again to tell of" in page
         assert not await soon(runtime.retry_notice(row.no + 1000, by="ann"))
         assert await soon(runtime.retry_notice(row.no, by="ann"))
         assert (await kept.next()).id == kept.tried[0]
         await told(runtime, lambda rows: rows[0].state == "done")
+        assert (await soon(runtime.attention())).count == 0
         assert not await soon(runtime.retry_notice(row.no)), "it has not failed"
 
 

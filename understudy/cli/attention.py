@@ -17,6 +17,7 @@ KINDS = {
     "failed": ("failed", "see `understudy retry`"),
     "expired": ("expired", "see `understudy decisions --origin expiry`"),
     "hosts": ("host gone", "see `understudy recover`"),
+    "notices": ("not told", "see `understudy notify list --state failed`"),
 }
 """In words, and what can be done next."""
 

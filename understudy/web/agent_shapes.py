@@ -12,6 +12,7 @@ from understudy.web.shapes import (
     DoubtRow,
     Filters,
     FreezeShape,
+    NoticeShape,
     OfferShape,
     RequestShape,
     ReviewShape,
@@ -134,6 +135,14 @@ class GoneHostRow(TypedDict):
 
 
 @exactly
+class UntoldNotices(TypedDict):
+    """What people could not be told, and the newest of it."""
+
+    count: int
+    rows: list[NoticeShape]
+
+
+@exactly
 class GoneHosts(TypedDict):
     """The hosts that have left open runs."""
 
@@ -155,6 +164,7 @@ class AttentionPage(TypedDict):
     expired: ExpiredRequests
     expired_in_week: int
     hosts: GoneHosts
+    notices: UntoldNotices
 
 
 @exactly

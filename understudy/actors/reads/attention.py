@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.stored_agents import AgentInfo, PendingRequest
 from understudy.journal.decided import DecidedRequest
+from understudy.journal.notices import StoredNotice
 from understudy.journal.troubles import GoneHost
 from understudy.state.doubts import Doubt
 from understudy.trust.freezes import Freeze
@@ -63,6 +64,8 @@ class Attention:
     """How many requests nobody answered in time within seven days."""
     hosts: Trouble[GoneHost] = NO_TROUBLE
     """Hosts that ended with open runs which no other host has continued."""
+    notices: Trouble[StoredNotice] = NO_TROUBLE
+    """What people could not be told of requests, the newest first; at most 1,000 are counted."""
 
     @property
     def count(self) -> int:
