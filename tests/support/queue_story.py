@@ -86,7 +86,7 @@ def decide_all(page: Page, tools: list[str]) -> Figures:
         is_in_view = in_view(page, ".decision")
         found.in_view += is_in_view
         # A press right after the last decision does not count: nobody decides twice in a moment.
-        page.locator("html:not([data-held])").wait_for(state="attached")
+        page.locator("html[data-script]:not([data-held])").wait_for(state="attached")
         pressed = keys_for(page, tool)
         start = time.perf_counter()
         for key in pressed[:-1]:

@@ -64,7 +64,7 @@ def test_approve_asks_once_more_beside_an_equal_call_in_doubt(
         assert runs == [5]
         # Nobody decides twice in a moment: a second press on the same place is none.
         if has_script:
-            page.locator("html:not([data-held])").wait_for(state="attached")
+            page.locator("html[data-script]:not([data-held])").wait_for(state="attached")
         page.get_by_role("button", name="Approve: it may happen twice").click()
         page.get_by_text("ann approved it").wait_for()
         (decided,) = runtime.decided().get(timeout=60)

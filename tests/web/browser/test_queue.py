@@ -62,7 +62,7 @@ def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
 
 def until_free(page: Page) -> None:
     """Until a button counts again after the last one: nobody decides twice in a moment."""
-    page.locator("html:not([data-held])").wait_for(state="attached")
+    page.locator("html[data-script]:not([data-held])").wait_for(state="attached")
 
 
 def first(page: Page, desk: Desk, tool: str = "") -> None:
