@@ -96,7 +96,7 @@ def test_the_slower_of_two_sees_the_decision_in_place_of_the_form_and_keeps_the_
         is_live(ann)
         ann.locator("form.decide").get_by_label("Note for the audit").fill("She is right.")
         ann.get_by_text("Edit, then run").click()
-        ann.get_by_label("count", exact=True).last.fill("7")
+        ann.locator("#edit").get_by_label("count", exact=True).last.fill("7")
         [pending] = runtime.pending().get(timeout=60)
         runtime.get("a1").decide({pending.request.id: reject(by="bob")}).get(timeout=60)
         cover = ann.locator(".covered")
@@ -221,7 +221,7 @@ def test_what_is_written_is_readable_for_everybody(browser: Browser, scheme: str
         is_live(bob)
         for page in (ann, bob):
             check(page)
-        bob.get_by_label("Note for the audit").first.fill("Fine.")
+        bob.locator("form.decide").get_by_label("Note for the audit").fill("Fine.")
         decided(runtime, "a2")
         bob.locator(".covered").wait_for()
         check(bob)
