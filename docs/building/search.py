@@ -19,7 +19,7 @@ LOOKED_FOR: Mapping[str, str] = {
     "claim a request": "inbox.html#together-claim-comment-snooze-assign",
     "snooze": "inbox.html#together-claim-comment-snooze-assign",
     "notifications": "inbox.html#notifications",
-    "approve from slack": "inbox.html#notifications",
+    "approve from slack": "slack.html",
     "attention": "inbox.html",
     "approve many at once": "inbox.html#many-at-once-and-groups",
     "in doubt": "inbox.html#in-doubt",
