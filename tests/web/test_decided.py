@@ -176,6 +176,7 @@ async def test_what_needs_a_person_is_on_one_page_with_its_next_action() -> None
             "failed": 1,
             "expired": 1,
             "hosts": 0,
+            "notices": 0,
         }
         assert found["expired_in_week"] == 1
         assert found["overdue"]["rows"][0]["agent_id"] == "a"
