@@ -34,5 +34,5 @@ def test_a_build_that_counts_wrong_is_found_out(
 ) -> None:
     """Else the test above would prove nothing."""
     where = {"url": hosts.url, "schema": hosts.schema}
-    found = forks.play("spent", **where, seed=seed, runs=24, kills=18, limit=1200, broken=broken)
+    found = forks.play("spent", **where, seed=seed, runs=32, kills=26, limit=1200, broken=broken)
     assert found["violations"]
