@@ -24,7 +24,7 @@ from understudy.web.decide import told
 from understudy.web.json_view import coloured, folded, plain_json, unpacked
 from understudy.web.markdown import as_markdown
 from understudy.web.marks import hexed, marked, plainly
-from understudy.web.views.queue import WITHIN
+from understudy.web.views.queue import WITHIN, query_of
 from understudy.web.views.together import TIMES
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -64,7 +64,6 @@ def _templates() -> Environment:
         groups=groups,
         query_with=query_with,
         query_without=query_without,
-        query_for=query_for,
         times_beside=[each[:2] for each in TIMES],
     )
     environment.globals.update(inbox_query=inbox_query, within_words=WITHIN)
@@ -315,11 +314,8 @@ def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[
 
 def inbox_query(filters: Mapping[str, Any], **others: Any) -> str:
     """The query of the inbox with these filters, and with others in their place."""
-    given = {**filters, **others}
-    kept = {name: value for name, value in given.items() if value not in (None, "")}
-    if kept.get("order") == "oldest":
-        del kept["order"]
-    return f"?{urlencode(kept)}" if kept else ""
+    query = query_of({**filters, **others})
+    return f"?{urlencode(query)}" if query else ""
 
 
 def headline_of(request: Any) -> str:
@@ -338,12 +334,6 @@ def urgency(value: Any, now: datetime) -> str:
 def query_with(query: Mapping[str, str], name: str, value: str) -> str:
     """A query with another value."""
     return urlencode({**query, name: value})
-
-
-def query_for(query: Mapping[str, str], of: str) -> str:
-    """The query of the first page of the requests of these persons; empty for the usual ones."""
-    others = {key: value for key, value in query.items() if key not in ("after", "of", "said")}
-    return urlencode({**others, **({"of": of} if of else {})})
 
 
 def query_without(query: Mapping[str, str], name: str) -> str:

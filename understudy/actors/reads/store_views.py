@@ -708,20 +708,6 @@ class StoreViews(ABC):
         """Whether an index is kept up here: see `Runtime(search=True)`. Others may keep it up."""
         return False
 
-    async def _search_asks(self, text: str) -> Collection[int]:
-        """The numbers, as of `StoredAsk.no`, of the open requests that have all words of a text.
-
-        Raises:
-            UsageError: for a text without words.
-            SearchOff: if the store has no index.
-
-        """
-        from understudy.journal.search_words import query_of
-
-        query = query_of(text, "requests")
-        await self._searchable()
-        return await self._store.search_asks(query)
-
     async def _searchable(self) -> int:
         """Let the index of the search catch up. Returns how many agents it is behind of.
 

@@ -21,7 +21,7 @@ from understudy.web.decide import take
 from understudy.web.forms.edit import ANSWER, AnswerForm, EditForm, changed
 from understudy.web.views.asks import last_of, request_page
 from understudy.web.views.evidence import despite_of
-from understudy.web.views.queue import place_in, queue_of
+from understudy.web.views.queue import around, place_in, queue_of
 from understudy.web.visit import Form, Visit
 
 NOTHING = "Nothing is decided yet: press the button of a decision."
@@ -168,8 +168,8 @@ async def next_of(visit: Visit) -> tuple[str, str] | None:
     """The agent and the request behind the request of the visit, in the queue of the visit."""
     state = await visit.state()
     request = next((each for each in state.requests if each.id == visit.request_id), None)
-    place = None if request is None else await place_in(visit, queue_of(visit), request)
-    return None if place is None else place["next"]
+    place = None if request is None else await around(visit, queue_of(visit), request)
+    return None if place is None else place.next
 
 
 def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:

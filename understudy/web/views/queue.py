@@ -10,6 +10,8 @@ from understudy._base.json_values import shown
 from understudy._base.request_summary import headline
 from understudy.actors import PendingCounts, PendingPlace, PendingRequest
 from understudy.interrupts import Request
+from understudy.journal.asks import folded
+from understudy.journal.lists import AskQuery
 from understudy.login.problems import refused
 from understudy.web.views import together
 from understudy.web.visit import Visit
@@ -18,8 +20,15 @@ MAX_LOOKED_THROUGH = 5_000
 """The most requests that a search looks through where values are hidden from the user."""
 WITHIN: Mapping[int, str] = {1800: "30 minutes", 3600: "the hour", 4 * 3600: "4 hours"}
 """Seconds within which requests expire that the inbox counts, in words."""
-FILTERS = ("kind", "tool", "agent", "within", "search", "order", "of")
-"""Parameters of a query that say which requests are listed."""
+
+
+def query_of(filters: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters in the query of a link that list requests by these filters."""
+    return {
+        name: str(value)
+        for name, value in filters.items()
+        if value not in (None, "") and (name, value) != ("order", "oldest")
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +47,7 @@ class Queue:
     @property
     def query(self) -> dict[str, str]:
         """Its parameters in the query of a link."""
-        return {
-            name: str(value)
-            for name, value in asdict(self).items()
-            if value is not None and (name, value) != ("order", "oldest")
-        }
+        return query_of(self.filters)
 
     @property
     def is_whole(self) -> bool:
@@ -83,6 +88,17 @@ def queue_of(visit: Visit) -> Queue:
     )
 
 
+def _hides(visit: Visit, queue: Queue) -> bool:
+    """Whether what a search of the store finds would tell the user values that are hidden."""
+    return visit.site.redaction.is_on and queue.search is not None
+
+
+async def _counts(visit: Visit, queue: Queue, search: str | None) -> PendingCounts:
+    return await visit.wait(
+        visit.source.count_pending(within=queue.within, search=search, **together.filters(visit))
+    )
+
+
 def _asked(visit: Visit, queue: Queue) -> dict[str, Any]:
     """The queue as the arguments of `pending`, for the user."""
     given = {name: value for name, value in queue.filters.items() if name != "of"}
@@ -99,7 +115,7 @@ async def page_of(
     """
     found: list[PendingRequest] = []
     after, looked = visit.asked("after"), 0
-    is_own = visit.site.redaction.is_on and queue.search is not None
+    is_own = _hides(visit, queue)
     filters = _asked(visit, queue) | ({"search": None} if is_own else {})
     while True:
         page = await visit.wait(
@@ -114,9 +130,9 @@ async def page_of(
 
 def _is_seen(visit: Visit, pending: PendingRequest, search: str) -> bool:
     row = visit.redacted(pending.to_dict(), "requests", 0)
-    names = (headline(row), row["tool_name"], row["agent"], row["agent_id"], row["source"])
-    text = " ".join(str(each) for each in names).casefold()
-    return all(word in text or word == row["id"] for word in search.casefold().split())
+    words = folded(f"{headline(row)} {row['tool_name']} {row['source']}")
+    query = AskQuery(words=tuple(folded(search).split()))
+    return query.has_words(words, row["id"], str(row["agent_id"]), str(row["agent"]))
 
 
 async def counts_of(visit: Visit, queue: Queue) -> dict[str, Any]:
@@ -124,42 +140,38 @@ async def counts_of(visit: Visit, queue: Queue) -> dict[str, Any]:
 
     A search where values are hidden from the user is not counted: see `page_of`.
     """
-    is_own = visit.site.redaction.is_on and queue.search is not None
-    search = None if is_own else queue.search
-    counts: PendingCounts = await visit.wait(
-        visit.source.count_pending(within=queue.within, search=search, **together.filters(visit))
-    )
+    is_own = _hides(visit, queue)
+    counts = await _counts(visit, queue, None if is_own else queue.search)
     groups = queue.groups
     return {
         "total": None if is_own else counts.total(**groups),
         "all": counts.total(),
-        "kinds": counts.by("kind", **_without(groups, "kind")),
-        "tools": counts.by("tool", **_without(groups, "tool")),
-        "agents": counts.by("agent", **_without(groups, "agent")),
+        "kinds": counts.by("kind", **groups),
+        "tools": counts.by("tool", **groups),
+        "agents": counts.by("agent", **groups),
         "within": {
             str(seconds): counts.total(**{**groups, "within": seconds}) for seconds in WITHIN
         },
     }
 
 
-def _without(groups: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in groups.items() if key != name}
+async def around(visit: Visit, queue: Queue, request: Request) -> PendingPlace | None:
+    """The requests around a request in a queue; None where that would tell what is hidden."""
+    if _hides(visit, queue):
+        return None
+    return await visit.wait(
+        visit.source.pending_place(visit.agent_id, request, **_asked(visit, queue))
+    )
 
 
 async def place_in(
-    visit: Visit, queue: Queue, request: Request, *, is_pending: bool = True
+    visit: Visit, queue: Queue, request: Request, *, is_pending: bool
 ) -> dict[str, Any] | None:
-    """Where a request stands in a queue; None where that would tell what is hidden."""
-    if visit.site.redaction.is_on and queue.search is not None:
+    """Where a request stands in a queue, for its page; None as of `around`."""
+    place = await around(visit, queue, request)
+    if place is None:
         return None
-    place: PendingPlace = await visit.wait(
-        visit.source.pending_place(visit.agent_id, request, **_asked(visit, queue))
-    )
-    counts = await visit.wait(
-        visit.source.count_pending(
-            within=queue.within, search=queue.search, **together.filters(visit)
-        )
-    )
+    counts = await _counts(visit, queue, queue.search)
     return {
         "before": place.before,
         "is_in": is_pending,

@@ -14,8 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from understudy.actors import Page, SearchHit
 from understudy.display import Row
 from understudy.errors import UsageError
-from understudy.journal.search_texts import text_of_request
-from understudy.journal.search_words import SearchQuery, query_of, words_of
+from understudy.journal.search_words import SearchQuery, query_of
 from understudy.web.marks import hexed
 from understudy.web.views.conversation import PAGE
 from understudy.web.visit import SECONDS, Visit
@@ -114,14 +113,6 @@ def seen_content(visit: Visit, where: str, content: Any) -> Any:
     if where == "request":  # as the inbox has it, and its own page
         return visit.redacted(visit.redacted(content, "requests", 0), "request")
     return visit.redacted(content, "rows", 0)
-
-
-def still_found(visit: Visit, query: SearchQuery, request: Any) -> bool:
-    """Whether a request, as plain data, has the words as the user may see it."""
-    if not visit.site.redaction.is_on:
-        return True
-    seen = seen_content(visit, "request", request)
-    return isinstance(seen, dict) and query.matches(words_of(text_of_request(seen)))
 
 
 # ---------------------------------------------------------------------- from a hit to its row
