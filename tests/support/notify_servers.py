@@ -87,14 +87,8 @@ class HttpServer:
 
 @contextmanager
 def http_server(server: HttpServer) -> Iterator[HttpServer]:
-    thread = threading.Thread(target=server._server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with _serving(server._server):
         yield server
-    finally:
-        server._server.shutdown()
-        server._server.server_close()
-        thread.join()
 
 
 class FakeSlack(HttpServer):
@@ -181,13 +175,19 @@ class SmtpServer:
 
 @contextmanager
 def smtp_server(server: SmtpServer) -> Iterator[SmtpServer]:
-    thread = threading.Thread(target=server._server.serve_forever, args=(0.01,), daemon=True)
+    with _serving(server._server):
+        yield server
+
+
+@contextmanager
+def _serving(server: socketserver.BaseServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield server
+        yield
     finally:
-        server._server.shutdown()
-        server._server.server_close()
+        server.shutdown()
+        server.server_close()
         thread.join()
 
 
