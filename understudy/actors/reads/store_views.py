@@ -245,8 +245,17 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        beside = self._beside(viewer, mine=mine, unassigned=unassigned, snoozed=snoozed)
-        query = _pending_query(tool, agent, kind, search, order, beside)
+        query = self._pending_query(
+            order,
+            tool=tool,
+            agent=agent,
+            kind=kind,
+            search=search,
+            viewer=viewer,
+            mine=mine,
+            unassigned=unassigned,
+            snoozed=snoozed,
+        )
         span = None if within is None else checked_delay(within, what="pending(within=...)")
         item = self._pending_request
         return self._asks("pending", query, item, after, limit, self._with_notes, span)
@@ -272,6 +281,24 @@ class StoreViews(ABC):
             return notes_of((each.note for each in kept), self._clock.now())
 
         return self._call(found)
+
+    def _pending_query(
+        self, order: AskOrder = "oldest", **filters: Unpack[PendingFilters]
+    ) -> AskQuery:
+        beside = self._beside(
+            filters.get("viewer"),
+            mine=filters.get("mine", False),
+            unassigned=filters.get("unassigned", False),
+            snoozed=filters.get("snoozed", False),
+        )
+        return AskQuery(
+            checked_name("`tool`", filters.get("tool")),
+            checked_name("`agent`", filters.get("agent")),
+            order,
+            notes=beside,
+            request_kind=checked_name("`kind`", filters.get("kind")),
+            words=_words(filters.get("search")),
+        )
 
     def _beside(
         self, viewer: object, *, mine: bool, unassigned: bool, snoozed: bool
@@ -330,20 +357,7 @@ class StoreViews(ABC):
 
         """
         checked_id(agent_id)
-        beside = self._beside(
-            filters.get("viewer"),
-            mine=filters.get("mine", False),
-            unassigned=filters.get("unassigned", False),
-            snoozed=filters.get("snoozed", False),
-        )
-        query = _pending_query(
-            filters.get("tool"),
-            filters.get("agent"),
-            filters.get("kind"),
-            filters.get("search"),
-            order,
-            beside,
-        )
+        query = self._pending_query(order, **filters)
         _check_order(order)
         span = None if within is None else checked_delay(within, what="pending_place(within=...)")
         at = request.created_at if order == "oldest" else request.expires_at
@@ -383,8 +397,9 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        beside = self._beside(viewer, mine=mine, unassigned=unassigned, snoozed=snoozed)
-        query = AskQuery(words=_words(search), notes=beside)
+        query = self._pending_query(
+            search=search, viewer=viewer, mine=mine, unassigned=unassigned, snoozed=snoozed
+        )
         span = None if within is None else checked_delay(within, what="count_pending(within=...)")
         seconds = sorted({*URGENCIES, *(() if span is None else (span.total_seconds(),))})
 
@@ -1025,24 +1040,6 @@ def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
         return (stored.agent_id,)
     assert stored.status_at is not None, "listed by when its status changed"
     return time_number(stored.status_at), stored.agent_id
-
-
-def _pending_query(
-    tool: str | None,
-    agent: str | None,
-    kind: str | None,
-    search: str | None,
-    order: AskOrder,
-    beside: NotesQuery | None,
-) -> AskQuery:
-    return AskQuery(
-        checked_name("`tool`", tool),
-        checked_name("`agent`", agent),
-        order,
-        notes=beside,
-        request_kind=checked_name("`kind`", kind),
-        words=_words(search),
-    )
 
 
 def _at(query: AskQuery, now: datetime, within: timedelta | None = None) -> AskQuery:
