@@ -33,24 +33,6 @@ class ActionShape(TypedDict):
 
 
 @exactly
-class AgentRow(TypedDict):
-    """An agent of the list."""
-
-    id: str
-    agent: str
-    status: str
-    status_at: Time | None
-    is_active: bool
-    host: str | None
-    waits_for: str
-    due: Time | None
-    version: str | None
-    damage: str | None
-    frozen: str | None
-    """What holds the agent, or its open run: by whom and why."""
-
-
-@exactly
 class TroubledAgent(TypedDict):
     """An agent that needs a person."""
 
@@ -64,6 +46,14 @@ class TroubledAgent(TypedDict):
     due: Time | None
     version: str | None
     damage: str | None
+
+
+@exactly
+class AgentRow(TroubledAgent):
+    """An agent of the list."""
+
+    frozen: str | None
+    """What holds the agent, or its open run: by whom and why."""
 
 
 @exactly
