@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.web.marks import marked, plainly
+from understudy._base.marks import plainly
+from understudy.web.marks import marked
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,16 @@ def marked_by(escape: Callable[[str], str], text: str) -> str:
     return "".join((*parts, escape(text[start:])))
 
 
+def plainly(text: str) -> str:
+    """The text for an attribute or a message, where no HTML can be: marks such as `[U+202E]`."""
+    parts: list[str] = []
+    start = 0
+    for place, _ in odd_places(text):
+        parts.append(f"{text[start:place]}[U+{ord(text[place]):04X}]")
+        start = place + 1
+    return "".join((*parts, text[start:]))
+
+
 def _mark(escape: Callable[[str], str], character: str, *, is_seen: bool) -> str:
     code = f"U+{ord(character):04X}"
     name = escape(unicodedata.name(character, "control character"))

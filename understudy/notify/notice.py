@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from understudy._base.clock import SystemClock, new_random_id
 from understudy._base.confusables import odd_places
 from understudy._base.json_values import digest, jsonable
+from understudy._base.marks import plainly
 from understudy._base.request_summary import summary, why_alone
 from understudy.errors import UsageError
 from understudy.interrupts import Request
@@ -167,13 +168,7 @@ def needs_page(request: Request) -> str:
 
 def plain(text: str) -> str:
     """The text in one line, with a visible mark for each character that is not seen as it is."""
-    line = " ".join(text.split())
-    parts: list[str] = []
-    start = 0
-    for place, _ in odd_places(line):
-        parts.append(f"{line[start:place]}[U+{ord(line[place]):04X}]")
-        start = place + 1
-    return "".join((*parts, line[start:]))
+    return plainly(" ".join(text.split()))
 
 
 def lines_of(value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from understudy._base.confusables import odd_places
 from understudy._base.json_values import digest
 from understudy._base.marks import marked_by
 
@@ -16,16 +15,6 @@ def marked(text: str) -> Markup:
     spaces, and letters that look like Latin letters beside Latin letters.
     """
     return Markup(marked_by(escape, text))  # noqa: S704  # each part is escaped, or made there
-
-
-def plainly(text: str) -> str:
-    """The text for an attribute or the label of a field: the same, by `[U+202E]`."""
-    parts: list[str] = []
-    start = 0
-    for place, _ in odd_places(text):
-        parts.append(f"{text[start:place]}[U+{ord(text[place]):04X}]")
-        start = place + 1
-    return "".join((*parts, text[start:]))
 
 
 def hexed(text: str) -> str:

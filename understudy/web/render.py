@@ -17,13 +17,14 @@ from markupsafe import Markup
 from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.grant_terms import GrantTerms
+from understudy._base.marks import plainly
 from understudy._base.request_summary import SEVERAL, headline, why_alone
 from understudy.interrupts import decision_word
 from understudy.web.changes import changes
 from understudy.web.decide import told
 from understudy.web.json_view import coloured, folded, plain_json, unpacked
 from understudy.web.markdown import as_markdown
-from understudy.web.marks import hexed, marked, plainly
+from understudy.web.marks import hexed, marked
 from understudy.web.views.queue import WITHIN, query_of
 from understudy.web.views.together import TIMES
 
