@@ -16,7 +16,7 @@ from understudy._base.request_summary import LEFT_OUT, decision_word, why_alone
 from understudy.cli.api import Api, agent_path
 from understudy.cli.editor import edited
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
-from understudy.cli.inputs import confirm, given_text, parsed_json
+from understudy.cli.inputs import confirm, given_text, parsed_json, span_or_time
 from understudy.cli.inspect import ToolOption, YesOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
@@ -68,7 +68,6 @@ ScopeOption = Annotated[
     str | None,
     typer.Option("--scope", help="Of later calls: `run` (this run) or `agent` (all its runs)."),
 ]
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def approve(
@@ -216,20 +215,8 @@ def _later(
 
 def _end(given: str) -> dict[str, Any]:
     """When a grant ends: after a span such as `90s`, `15m`, `1h` or `2d`, or at a time."""
-    number, unit = given[:-1], given[-1:]
-    if unit in _UNITS and number.isascii() and number.isdecimal() and len(number) <= 9:
-        return {"seconds": float(int(number) * _UNITS[unit])}
-    try:
-        until = datetime.fromisoformat(given)
-    except ValueError:
-        until = None
-    if until is None or until.tzinfo is None:
-        refuse(
-            USAGE,
-            "--grant must be a span such as 90s, 15m, 1h or 2d, or a time with a zone such as "
-            f"2030-05-01T18:00+00:00, got {given!r}",
-        )
-    return {"until": given}
+    end = span_or_time(given, "--grant", ("90s", "15m", "1h", "2d"), digits=9)
+    return {"until": given} if isinstance(end, datetime) else {"seconds": float(end)}
 
 
 # ------------------------------------------------------------------------------ one

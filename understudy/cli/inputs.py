@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,38 @@ def parsed_json(text: str, what: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse(USAGE, f"{what} no JSON: {error}")
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def span_or_time(
+    given: str, option: str, examples: Sequence[str], *, digits: int
+) -> int | datetime:
+    """The seconds of a span such as `15m`, or a time with a zone.
+
+    Args:
+        given: what was given.
+        option: the name of the option, as in `--until`.
+        examples: spans that the refusal names; only their units are taken.
+        digits: the most that the number of a span has.
+
+    """
+    number, unit = given[:-1], given[-1:]
+    is_number = number.isascii() and number.isdecimal() and len(number) <= digits
+    if is_number and any(unit == each[-1] for each in examples):
+        return int(number) * _SECONDS[unit]
+    try:
+        at = datetime.fromisoformat(given)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        refuse(
+            USAGE,
+            f"{option} must be a span such as {', '.join(examples[:-1])} or {examples[-1]}, or a "
+            f"time with a zone such as 2030-05-01T18:00+00:00, got {given!r}",
+        )
+    return at
 
 
 def confirm(question: str, *, to: str, otherwise: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from understudy.cli.api import Api, request_path
 from understudy.cli.deciding import RequestArgument, find
 from understudy.cli.exits import NOT_FOUND, USAGE, refuse
-from understudy.cli.inputs import given_text
+from understudy.cli.inputs import given_text, span_or_time
 from understudy.cli.options import Where
 from understudy.cli.output import Output
 from understudy.cli.sources import Source, every_row
@@ -22,7 +22,6 @@ _SAID = {
     "snooze": "you do not see it until then",
     "assign": "it is assigned",
 }
-_UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 UntilOption = Annotated[
     str | None,
     typer.Option(
@@ -171,18 +170,8 @@ def _time(given: str | None, api: Api) -> str | None:
     """A time in ISO 8601, of a span such as `15m`, or of a time."""
     if given is None:
         return None
-    number, unit = given[:-1], given[-1:]
-    if unit in _UNITS and number.isascii() and number.isdecimal() and len(number) <= 6:
-        now = datetime.fromisoformat(api.get("")["now"])
-        return (now + timedelta(seconds=int(number) * _UNITS[unit])).isoformat()
-    try:
-        until = datetime.fromisoformat(given)
-    except ValueError:
-        until = None
-    if until is None or until.tzinfo is None:
-        refuse(
-            USAGE,
-            "--until must be a span such as 15m, 1h or 2d, or a time with a zone such as "
-            f"2030-05-01T18:00+00:00, got {given!r}",
-        )
-    return given
+    until = span_or_time(given, "--until", ("15m", "1h", "2d"), digits=6)
+    if isinstance(until, datetime):
+        return given
+    now = datetime.fromisoformat(api.get("")["now"])
+    return (now + timedelta(seconds=until)).isoformat()
