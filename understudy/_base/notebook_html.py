@@ -26,7 +26,7 @@ SHORT = 80
 
 
 class Html(str):
-    """What is HTML already."""
+    """A text that is HTML already, so it is not escaped again."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ def words(value: object) -> Html:
 
 
 def folded(summary: str, inside: Html) -> Html:
-    """What is shown when somebody opens it."""
+    """HTML that is closed at first: the reader opens it by its summary."""
     return Html(f"<details><summary>{text(summary)}</summary>{inside}</details>")
 
 
@@ -70,13 +70,13 @@ def quiet(*parts: object) -> Html:
 
 
 def warning(message: str) -> Html:
-    """What must not be overlooked."""
+    """A message in bold letters beside a coloured edge."""
     edge = f"border-left:3px solid {ENDED};padding-left:.6em;margin:.3em 0"
     return Html(f'<div style="{edge}"><strong>{text(message)}</strong></div>')
 
 
 def shown(value: object) -> Html:
-    """What an application says of a call: a mapping as a table, anything else as text."""
+    """Shows what a tool displays of its call: a mapping as a table, anything else as text."""
     return table(value) if isinstance(value, Mapping) else words(value)
 
 

@@ -13,7 +13,7 @@ SUMMARY = 160
 
 
 def headline(request: Mapping[str, Any]) -> str:
-    """What the application calls a request, or asks by it: its title, or its text; else nothing."""
+    """The title of a request, or else the text that the application asks by it, or else nothing."""
     kind, display, payload = request["kind"], request.get("display"), request.get("payload")
     title = request.get("title_format") or ""
     if isinstance(title, str) and title:
@@ -30,14 +30,14 @@ def _is_said(kind: str, payload: Any) -> bool:
 
 
 def details(request: Mapping[str, Any]) -> str:
-    """What a list shows behind the headline: the arguments, and of a doubt its reason."""
+    """The arguments of a request, and the reason of a doubt, in a line behind the headline."""
     payload = request.get("payload")
     reason = payload.get("reason") if isinstance(payload, Mapping) else None
     return summary_of_doubt(request["arguments"], reason if request["kind"] == "doubt" else None)
 
 
 def summary(request: Mapping[str, Any]) -> str:
-    """What a request, as plain data, is about: its headline, or else its details."""
+    """The headline of a request in its plain form, or else its details."""
     return headline(request) or details(request)
 
 

@@ -30,7 +30,7 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
 
 
 def of_tokens(*priced: tuple[int, Decimal]) -> Decimal:
-    """What so many tokens cost, each at a price in USD per million."""
+    """The cost in USD of pairs of a count of tokens and a price in USD per million tokens."""
     found = NOTHING
     for count, price in priced:
         found = _EXACT.fma(count, price, found)

@@ -90,7 +90,7 @@ TABLES = (
 NAMES = ("search_state", "search_agents", "search_todo", "search_texts")
 
 _STATE = "SELECT version, filled, is_filled, number FROM search_state"
-_TODO = "SELECT agent, n FROM search_todo WHERE agent > %s ORDER BY agent, n LIMIT %s"
+_NOTES = "SELECT agent, n FROM search_todo WHERE agent > %s ORDER BY agent, n LIMIT %s"
 _AGENT = "SELECT agent_id, deleted, incarnation, floor, last_seq FROM agents WHERE key = %s"
 _PROGRESS = "SELECT incarnation, floor, seq, part, version FROM search_agents WHERE agent = %s"
 _ASK_COLUMNS = """
@@ -234,9 +234,9 @@ class SqlSearch(ABC):
         if state is None:
             return None
         filled, is_filled, number = state
-        notes = self._look(_TODO, after, SLICE_NOTES)
+        notes = self._look(_NOTES, after, SLICE_NOTES)
         if not notes and after:
-            notes = self._look(_TODO, 0, SLICE_NOTES)
+            notes = self._look(_NOTES, 0, SLICE_NOTES)
         noted: dict[int, list[int]] = defaultdict(list)
         for key, note in notes:
             noted[key].append(note)

@@ -72,7 +72,7 @@ class Price:
         return not any(getattr(self, each.name) for each in fields(self))
 
     def of(self, usage: RequestUsage) -> Decimal:
-        """What so many tokens cost.
+        """The cost in USD of the tokens that a reply used.
 
         Raises:
             ValueError: if the counts contradict each other.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A note is a row of its own, which nobody waits for: a host may be suspended in the middle of the
 # transaction that works off another one.
-_TODO = """CREATE TABLE search_todo (
+_NOTES_TABLE = """CREATE TABLE search_todo (
     agent bigint NOT NULL,
     n bigint GENERATED ALWAYS AS IDENTITY,
     PRIMARY KEY (agent, n)
@@ -146,7 +146,7 @@ def _make(connection: PsycopgConnection) -> None:
     for statement in TABLES:
         connection.execute(statement.format(words="words tsvector NOT NULL"))
     connection.execute("CREATE INDEX search_texts_by_word ON search_texts USING gin (words)")
-    for statement in (_TODO, *_FUNCTIONS, *_MAKE_TRIGGERS):
+    for statement in (_NOTES_TABLE, *_FUNCTIONS, *_MAKE_TRIGGERS):
         connection.execute(statement)
     connection.execute("INSERT INTO search_state VALUES (%s, 0, false, 0)", [SEARCH_VERSION])
 
