@@ -19,7 +19,7 @@ SECONDS = 10.0
 """Seconds that a server may take for each answer."""
 MAX_ANSWER = 64 * 1024
 """Bytes of an answer that are read."""
-threads = WorkerThreads(16, name="understudy-notify")
+threads: WorkerThreads = WorkerThreads(16, name="understudy-notify")
 """What waits for a server does so in one of these."""
 
 
@@ -49,7 +49,7 @@ class Channel(ABC):
     """
 
     def __init__(self, name: str) -> None:
-        self.name = checked_text(name, what=f"{type(self).__name__}(name)")
+        self.name: str = checked_text(name, what=f"{type(self).__name__}(name)")
         if not self.name.isprintable() or len(self.name) > 100:
             raise UsageError(
                 f"{type(self).__name__}(name) must be a name of at most 100 printable characters, "
