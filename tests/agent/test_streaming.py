@@ -403,7 +403,7 @@ def test_a_run_cut_off_while_the_model_was_asked_declares_its_deltas_void() -> N
     agent = Agent("a", noting(), tools=[note])
     agent.execute_sync("go", journal=journal)
     kinds = [record.kind for record in journal.records]
-    asked_first, asked_again = kinds.index("attempt"), kinds.index("turn_closed")
+    asked_first, asked_again = kinds.index("attempt"), kinds.index("result")
     for cut, void in ((asked_first, True), (asked_again, True), (kinds.index("reply"), False)):
         left = replay(journal.records[: cut + 1])
         done = asyncio.run(told(Agent("a", noting(), tools=[note]).stream(state=left)))[0]

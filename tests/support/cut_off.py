@@ -19,17 +19,20 @@ _TOLD = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome",
 class CutBefore(Disk):
     """Keeps all records before the first of a kind, and then the process goes away.
 
-    Of the agents inside, too. With `inside=True` only of those.
+    Of the agents inside, too. With `inside=True` only of those. With `tool` only of calls of that.
     """
 
-    def __init__(self, kind: str, *, inside: bool = False) -> None:
+    def __init__(self, kind: str, *, inside: bool = False, tool: str | None = None) -> None:
         super().__init__()
-        self.kind, self.inside = kind, inside
+        self.kind, self.inside, self.tool = kind, inside, tool
 
     def append(self, records: Sequence[Record]) -> None:
         for record in records:
             path, own = unwrapped(record)
-            if self.limit is None and own.kind == self.kind and (path or not self.inside):
+            is_meant = own.kind == self.kind and (path or not self.inside)
+            if self.tool is not None and getattr(own, "tool_name", None) != self.tool:
+                is_meant = False
+            if self.limit is None and is_meant:
                 self.limit = len(self.lines)
             super().append([record])
 

@@ -36,6 +36,7 @@ from understudy.models.output import Output
 from understudy.models.prices import Prices
 from understudy.models.requirements import OutputMode, check_can_be_forced, checked_native_tools
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
+from understudy.modes.agent_execution import OWN_STEPS
 from understudy.run.child_calls import checked_initial
 from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion, definition_of
 from understudy.run.hooks import Hook
@@ -126,17 +127,20 @@ def build_definition(
     if output_key is not None or output_type is not None or output_mode is not None:
         output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
+    all_hooks = collect_hooks((*stack, *_around_model(options)))
+    chosen = mode if mode is not None else AgentExecution()
     base = AgentDefinition(
         **{**options, "fallback_models": _fallback_models(options, stack)},
         instructions=(instructions,) if instructions else (),
         tools=_merge_tools({}, tools, agent=agent, owner="tools"),
         middleware=stack,
-        hooks=collect_hooks((*stack, *_around_model(options))),
+        hooks=all_hooks,
         schemas=_schemas(stack, agent=agent),
         cancellation=tuple(
             source for item in stack if isinstance(item, Cancellation) for source in item.sources
         ),
-        mode=mode if mode is not None else AgentExecution(),
+        mode=chosen,
+        has_plain_turns=not all_hooks.after_step and chosen.steps == OWN_STEPS,
         output=output,
         native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,

@@ -31,3 +31,8 @@ class AgentExecution(Mode):
                 continue_or_finish,
             )
         )
+
+
+OWN_STEPS = AgentExecution().steps
+"""Its steps. Between the steps of an application the records of a turn tell more: see
+`AgentDefinition.has_plain_turns`."""

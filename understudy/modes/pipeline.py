@@ -295,7 +295,8 @@ async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | S
     """Call `on_run_end` and record the end. A hook that fails here fails the run."""
     outcome = await call_end_hooks(run, outcome)
     try:
-        end_run(run.ledger, end_of(run, outcome), run.clock.now())
+        end = end_of(run, outcome)
+        end_run(run.ledger, end, run.clock.now(), closes_turn=end is run.ends_by)
     except RecordRefused as refused:  # its error, or its signals, are too large to be stored
         outcome = run.failed(refused)
         end_run(run.ledger, end_of(run, outcome), run.clock.now())

@@ -174,6 +174,11 @@ class AgentDefinition:
     """The prices that a middleware wants for the replies, whatever prices the runtime has."""
     needs_cost: bool = False
     """Whether a middleware must know what each reply costs."""
+    has_plain_turns: bool = False
+    """Whether nothing but the steps of `AgentExecution` looks at a turn before it is closed.
+
+    Then one record says what others say where a step or a hook may come between them.
+    """
     haltable: bool = False
     """Whether its middleware lets tools halt it, and all agents below it."""
 

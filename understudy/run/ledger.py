@@ -107,7 +107,8 @@ class Ledger:
     epoch: int
     """The epoch under which it writes; 0 where no other host could write."""
     gates_asked: dict[str, tuple[int, str]] | None
-    """The turn about which other gates were asked than before, and `Run.asked_by`, by run id."""
+    """By run id, the turn about which gates were asked, and `Run.asked_by`, where no record says
+    it: other ones than before, or ones that let all calls pass."""
     host: str | None
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
@@ -519,7 +520,9 @@ def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
                 yield place, call
 
 
-def end_run(ledger: Ledger, end: End, at: datetime, *, cut_off: bool = False) -> None:
+def end_run(
+    ledger: Ledger, end: End, at: datetime, *, cut_off: bool = False, closes_turn: bool = False
+) -> None:
     """Record that the run of this ledger has ended, behind the ends of the calls that it leaves.
 
     A failed run, and one that is cut off because another one fails, may go on: it leaves its calls
@@ -529,7 +532,7 @@ def end_run(ledger: Ledger, end: End, at: datetime, *, cut_off: bool = False) ->
         RecordRefused: if the end is too large to be stored; nothing is recorded then.
 
     """
-    ended = RunEnded(end=end, at=at, cut_off=cut_off)
+    ended = RunEnded(end=end, at=at, cut_off=cut_off, closes_turn=closes_turn)
     may_go_on = cut_off or end.outcome == "failed"
     if not may_go_on and any(_is_left(place, call) for place, call in open_calls(ledger)):
         ledger.check(ended)

@@ -49,6 +49,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
 from understudy.state.records import (
+    End,
     HistoryReplaced,
     ModelAsked,
     Once,
@@ -161,6 +162,8 @@ class Run(Generic[DepsT_co]):
     stopped_by: Stop | None = None
     """Why a call of the reply may not start, or go on, now; None where all may. The attempt ends
     once the others have their results."""
+    ends_by: End | None = None
+    """How the turn has just ended the run. Its record is that of the end of the run."""
     passed_stops: Stops | None = None
     """The stops that let the agent run, when they were asked last. Other ones are asked anew."""
 
@@ -261,6 +264,17 @@ class Run(Generic[DepsT_co]):
         """
         own = self.definition.asked_by
         return own if self.parent is None else digest([self.parent.asked_by, own])[:16]
+
+    @property
+    def gates_let_pass(self) -> bool:
+        """Whether the gates of today let all calls of the turn pass, and no record says so yet.
+
+        The start of the first call will. After a crash before that, they are asked again.
+        """
+        asked, turn = self.root.ledger.gates_asked, self.current.turn
+        if not asked or turn is None or turn.interrupts_checked:
+            return False
+        return asked.get(self.run_id) == (turn.index, self.asked_by)
 
     @property
     def current(self) -> RunState:

@@ -267,6 +267,11 @@ class Turn:
         return True
 
     @property
+    def last_result_at(self) -> datetime:
+        """When the last of its calls got its result, once all have it."""
+        return max(call.result.part.timestamp for call in self.calls.values() if call.result)
+
+    @property
     def has_requests(self) -> bool:
         """Whether there is a request about any call, decided or not."""
         for call in self.calls.values():  # noqa: SIM110  # as above

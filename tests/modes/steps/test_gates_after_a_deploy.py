@@ -47,6 +47,14 @@ OFF = {"when": lambda arguments, ctx: False}
 """A gate that asks about no call."""
 DELEGATE = call("task", {"task_name": "clerk", "instructions": "Pay."})
 PAY = call("pay", {"amount": 1}, id="p1")
+LET_PASS = [call("look", {}, id="l1"), PAY]
+"""A reply of whose calls the gates of then have been asked when the first one starts."""
+
+
+@tool(sequential=True, read_only=True)
+async def look() -> str:
+    """Look first."""
+    return "looked"
 
 
 class Bank:
@@ -69,7 +77,7 @@ class Bank:
     ) -> Agent:
         if gate is not None:
             options["interrupt_on"] = {"pay": gate}
-        given = tools or [self.tool()]
+        given = [*(tools or [self.tool()]), look]
         return Agent(name, by_turn(*turns or (PAY,)), tools=given, **options)
 
 
@@ -78,9 +86,11 @@ def bank() -> Bank:
     return Bank()
 
 
-def cut_before(kind: str, agent: Agent, *resumed: Any, inside: bool = False) -> AgentState:
+def cut_before(
+    kind: str, agent: Agent, *resumed: Any, inside: bool = False, tool: str | None = None
+) -> AgentState:
     """What is left of a run, or of one that is resumed, that goes away before such a record."""
-    disk = CutBefore(kind, inside=inside)
+    disk = CutBefore(kind, inside=inside, tool=tool)
     run, given = (agent.resume_sync, resumed) if resumed else (agent.execute_sync, ("Go.",))
     with pytest.raises(Crash):
         run(*given, journal=disk)
@@ -104,19 +114,17 @@ def asked(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("before", [None, OFF], ids=["no gate", "a gate that did not ask"])
-@pytest.mark.parametrize("kind", ["interrupts_checked", "started"])
+@pytest.mark.parametrize("reply", [PAY, LET_PASS], ids=["the first to start", "the second"])
 def test_a_gate_of_today_is_asked_about_a_call_that_a_crash_kept_from_starting(
-    bank: Bank, before: Any, kind: str
+    bank: Bank, before: Any, reply: Any
 ) -> None:
-    if before is None and kind == "interrupts_checked":
-        kind = "started"  # without a gate nothing is checked
-    state = cut_before(kind, bank.agent(gate=before))
-    outcome = deployed(bank.agent(gate=True), state)
+    state = cut_before("started", bank.agent(reply, gate=before), tool="pay")
+    outcome = deployed(bank.agent(reply, gate=True), state)
     assert [request.arguments for request in interrupted(outcome).requests] == [{"amount": 1}]
     assert bank.paid == []
-    end = completed(deployed(bank.agent(gate=True), outcome, approve()))
+    end = completed(deployed(bank.agent(reply, gate=True), outcome, approve()))
     assert bank.paid == [1]
-    assert contents(end.state) == [("success", "paid 1")]
+    assert contents(end.state)[-1] == ("success", "paid 1")
 
 
 def test_a_gate_of_today_is_asked_about_a_call_behind_a_pause(bank: Bank) -> None:
@@ -131,16 +139,16 @@ def test_each_kind_of_gate_is_asked_again_and_says_why(bank: Bank, gate: str) ->
         async def check_tool_calls(self, run: Run, calls: Any) -> list[Request]:
             return [each.request() for each in calls]
 
-    state = cut_before("started", bank.agent(gate=OFF))
+    state = cut_before("started", bank.agent(LET_PASS, gate=OFF), tool="pay")
     kinds: dict[str, dict[str, Any]] = {
         "of the agent": {"gate": True},
         "of the tool": {"tools": [bank.tool(ask=True)]},
         "of a middleware": {"middleware": [Careful()]},
     }
     options = kinds[gate]
-    outcome = deployed(bank.agent(**options), state)
+    outcome = deployed(bank.agent(LET_PASS, **options), state)
     assert asked(outcome) == [("pay", NOW)]
-    completed(deployed(bank.agent(**options), outcome, approve()))
+    completed(deployed(bank.agent(LET_PASS, **options), outcome, approve()))
     assert bank.paid == [1]
 
 
@@ -293,10 +301,11 @@ def test_gates_of_today_are_asked_about_calls_of_agents_inside(
 ) -> None:
     def boss(gate: Any) -> Agent:
         if whose == "its own":
-            return around(kind, bank.agent(name="clerk", gate=gate))
-        return around(kind, bank.agent(name="clerk"), middleware=[HumanInTheLoop({"pay": gate})])
+            return around(kind, bank.agent(LET_PASS, name="clerk", gate=gate))
+        clerk = bank.agent(LET_PASS, name="clerk")
+        return around(kind, clerk, middleware=[HumanInTheLoop({"pay": gate})])
 
-    state = cut_before("started", boss(OFF), inside=True)
+    state = cut_before("started", boss(OFF), inside=True, tool="pay")
     assert bank.paid == []
     outcome = deployed(boss(True), state)
     assert asked(outcome) == [("pay", NOW)]
@@ -308,18 +317,18 @@ def test_gates_of_today_are_asked_about_calls_of_agents_inside(
 def test_a_gate_of_today_of_an_agent_above_counts_where_the_agent_inside_is_the_same_object(
     bank: Bank, kind: str
 ) -> None:
-    clerk = bank.agent(name="clerk")
+    clerk = bank.agent(LET_PASS, name="clerk")
 
     def boss(gate: Any) -> Agent:
         return around(kind, clerk, middleware=[HumanInTheLoop({"pay": gate})])
 
-    state = cut_before("started", boss(OFF), inside=True)
+    state = cut_before("started", boss(OFF), inside=True, tool="pay")
     assert asked(deployed(boss(True), state)) == [("pay", NOW)]
     assert bank.paid == []
 
 
 def test_a_gate_of_today_is_asked_about_an_agent_that_a_tool_runs(bank: Bank) -> None:
-    clerk = bank.agent(name="clerk", tools=[bank.tool(ask=OFF)])
+    clerk = bank.agent(LET_PASS, name="clerk", tools=[bank.tool(ask=OFF)])
 
     def boss(clerk: Agent) -> Agent:
         @tool(read_only=True)
@@ -329,8 +338,8 @@ def test_a_gate_of_today_is_asked_about_an_agent_that_a_tool_runs(bank: Bank) ->
 
         return Agent("boss", by_turn(call("delegate", {})), tools=[delegate])
 
-    state = cut_before("started", boss(clerk), inside=True)
-    gated = bank.agent(name="clerk", tools=[bank.tool(ask=True)])
+    state = cut_before("started", boss(clerk), inside=True, tool="pay")
+    gated = bank.agent(LET_PASS, name="clerk", tools=[bank.tool(ask=True)])
     assert asked(deployed(boss(gated), state)) == [("pay", NOW)]
 
 

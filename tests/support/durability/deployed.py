@@ -64,8 +64,14 @@ class _Story:
             self.paid += 1
             return "paid"
 
-        self.tools = [pay]
-        self.clerk = Agent("clerk", by_turn(call("pay", {"amount": 1})), tools=self.tools)
+        @tool(sequential=True, read_only=True)
+        async def look() -> str:
+            """Look first: its start says that the gates were asked about both calls."""
+            return "looked"
+
+        self.tools = [look, pay]
+        self.reply = [call("look", {}), call("pay", {"amount": 1})]
+        self.clerk = Agent("clerk", by_turn(self.reply), tools=self.tools)
 
     def agent(self, gate: Gate) -> Agent:
         middleware: list[Middleware] = []
@@ -74,8 +80,7 @@ class _Story:
             middleware = [HumanInTheLoop({"pay": rule})]
         match self.place:
             case "alone":
-                turn = call("pay", {"amount": 1})
-                return Agent("boss", by_turn(turn), tools=self.tools, middleware=middleware)
+                return Agent("boss", by_turn(self.reply), tools=self.tools, middleware=middleware)
             case "as a task":
                 turn = call("task", {"task_name": "clerk", "instructions": "Pay."})
                 children = SubAgent([self.clerk], general_purpose=False)

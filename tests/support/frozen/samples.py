@@ -888,6 +888,22 @@ def sleeping() -> Iterator[r.Record]:
     yield r.StatusNoted(status="waiting")
 
 
+def plain() -> Iterator[r.Record]:
+    """A run in which nothing but the steps of the library looks at a turn before it is closed."""
+    yield started("run-1", "plain")
+    yield r.Reply(turn=0, response=reply(tool_call(0)))
+    yield r.Started(
+        call_key="run-1.0.0",
+        tool_name="pay",
+        tool_call_id="call_0",
+        attempt=1,
+        gates_asked_by="p1 d1",
+    )
+    yield r.Result(call_key="run-1.0.0", part=returned(0), closes_turn=True)
+    yield r.Reply(turn=1, response=reply())
+    yield r.RunEnded(end=end(outcome="completed"), at=at(14), closes_turn=True)
+
+
 def checking() -> Iterator[r.Record]:
     """A call in doubt whose check was asked once, and is asked again later."""
     yield started("run-1", "checking")
@@ -1104,6 +1120,7 @@ AGENTS = {
     "holding": _timed(holding),
     "open": open_,
     "panel": _timed(panel),
+    "plain": _timed(plain),
     "planning": _timed(planning),
     "quarantined": quarantined,
     "queued": queued,
@@ -1251,6 +1268,7 @@ def _run(**fields: Any) -> RunState:
         halt=halt("run-1.0.1"),
         user_prompt=beside(),
         files=(FileChange(path="a.md", file=FILE),),
+        closes_turn=True,
         at=at(39),
     )
     call = Call(

@@ -98,10 +98,9 @@ async def check_interrupts(run: Run) -> Outcome | None:
         or run.environment.trust.rules
         or (run.definition.has_keys and _has_keyed_call(run, turn))
     )
-    if gates and not turn.interrupts_checked and not turn.has_all_results:
-        await _request_decisions(run, turn)
-    elif gates and turn.interrupts_checked and not turn.has_all_results:
-        await _ask_gates_of_today(run, turn)
+    if gates and not turn.has_all_results and not run.gates_let_pass:
+        ask = _ask_gates_of_today if turn.interrupts_checked else _request_decisions
+        await ask(run, turn)
     if not turn.has_requests:
         return None
     await _request_changed_again(run, turn)
@@ -191,14 +190,17 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             recorded += [replace(each, doubts=doubts, earlier=shown.earlier) for each in own]
         if not doubts:  # beside a doubt the call needs a decision of its own
             grantable += own
+    # Race: nothing is awaited between this and the record, or a call of another agent inside would
+    # take the same use (test_no_call_runs_that_a_grant_does_not_cover).
+    decided = tuple(decided_by_grants(run, grantable, standing))
+    if not (recorded or decided or made):
+        _note_asked(run, turn)  # the start of the first call records it
+        return
     run.record(
         InterruptsChecked(
             turn=turn.index,
             requests=tuple(recorded),
-            # Race: nothing is awaited between this and the record, or a call of another agent
-            # inside would take the same use
-            # (test_no_call_runs_that_a_grant_does_not_cover).
-            decided=tuple(decided_by_grants(run, grantable, standing)),
+            decided=decided,
             arguments=made or None,
             asked_by=run.asked_by,
         )
@@ -228,11 +230,10 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     now counts. Of a call about which a person was asked, that is how many persons must agree.
     Nothing is recorded where the verdict is the same.
     """
-    ledger = run.root.ledger
-    asked, now = ledger.gates_asked or {}, (turn.index, run.asked_by)
-    if turn.asked_by == run.asked_by or asked.get(run.run_id) == now:
+    asked = run.root.ledger.gates_asked or {}
+    if turn.asked_by == run.asked_by or asked.get(run.run_id) == (turn.index, run.asked_by):
         return
-    ledger.gates_asked = {**asked, run.run_id: now}
+    _note_asked(run, turn)
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
@@ -275,6 +276,13 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     }
     if seen:  # the call runs with what a gate has seen, not with what a new default makes next
         run.record(InterruptsChecked(turn=turn.index, arguments=seen, asked_by=run.asked_by))
+
+
+def _note_asked(run: Run, turn: Turn) -> None:
+    ledger = run.root.ledger
+    if ledger.gates_asked is None:
+        ledger.gates_asked = {}
+    ledger.gates_asked[run.run_id] = (turn.index, run.asked_by)
 
 
 def _asks_several(run: Run, tool: Tool) -> bool:

@@ -72,7 +72,11 @@ async def execute_tools(run: Run) -> Outcome | None:
     if turn is None or turn.propagated:
         return None
     gated = run.definition.hooks.check_tool_calls or run.gates
-    if gated and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
+    if (
+        gated
+        and not (turn.interrupts_checked or run.gates_let_pass)
+        and not (turn.cut or turn.has_all_results)
+    ):
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready, has_keys = [], run.definition.has_keys
     asked_some = turn.has_requests
@@ -450,6 +454,5 @@ async def propagate_state(run: Run) -> Outcome | None:
     """Once every call has its result: record the message of the turn, and merge state deltas."""
     turn = run.current.turn
     if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
-        times = [call.result.part.timestamp for call in turn.calls.values() if call.result]
-        run.record(Propagated(turn=turn.index, at=max(times)))
+        run.record(Propagated(turn=turn.index, at=turn.last_result_at))
     return None

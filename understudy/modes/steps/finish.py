@@ -201,8 +201,27 @@ def _continuation_prompt(run: Run) -> ModelRequest:
 def _close(run: Run, end: End) -> Outcome:
     turn = run.current.turn
     assert turn is not None, "only an open turn is closed"
-    run.record(TurnClosed(turn=turn.index, end=end))
+    if _ends_at_once(run, end):
+        run.ends_by = end
+    else:
+        run.record(TurnClosed(turn=turn.index, end=end))
     return outcome_of(end, run.state, run.definition, run.live_values)
+
+
+def _ends_at_once(run: Run, end: End) -> bool:
+    """Whether the run ends by this before anything else is done, so that one record says both.
+
+    Nothing is awaited between the two then: a crash in between would let another attempt decide
+    anew how the run ends.
+    """
+    definition = run.definition
+    return (
+        definition.has_plain_turns
+        and end.outcome == "completed"
+        and end.tool_call is None
+        and not (definition.hooks.on_run_end or run.state.children)
+        and run.seconds_left is None
+    )
 
 
 def _arguments(run: Run, call: Call) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
         return End(outcome="stopped", signals=outcome.signals.to_dict())
     if isinstance(outcome, Failed):
         return End(outcome="failed", error=outcome.error.to_dict())
-    closing = run.current.closing
+    closing = run.current.closing or run.ends_by
     if closing is not None and closing.outcome == "completed" and closing.text == outcome.text:
         return closing
     return End(outcome="completed", text=outcome.text, early_stopped=outcome.early_stopped)

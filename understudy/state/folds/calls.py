@@ -18,8 +18,9 @@ from understudy.state.folds.ends import (
     ran_in_part,
     told_doubt,
 )
-from understudy.state.folds.places import UNREAD, find_call, open_run
+from understudy.state.folds.places import UNREAD, find_call, open_run, open_turn
 from understudy.state.folds.queue import note_authors
+from understudy.state.folds.replies import propagate
 from understudy.state.held_keys import HeldKey
 from understudy.state.run_state import Call, NotKept, Point, PointAnswer
 from understudy.state.shared_empties import with_added, with_item
@@ -31,6 +32,9 @@ def started(state: AgentState, record: r.Started) -> None:
     call.attempts, call.running, call.effect = record.attempt, True, record.effect
     if record.arguments is not None:
         call.arguments = record.arguments
+    if record.gates_asked_by:
+        turn = open_turn(state)
+        turn.interrupts_checked, turn.asked_by = True, record.gates_asked_by
     if record.key_hash is not None:
         held = HeldKey(
             key_hash=record.key_hash,
@@ -73,6 +77,10 @@ def result(state: AgentState, record: r.Result) -> None:
         run.not_kept = with_item(run.not_kept, call.key, kept)
     elif record.part.outcome == "success":
         run.usage.tool_calls += 1
+    if record.closes_turn:
+        turn = open_turn(state)
+        propagate(state, run, turn, at=turn.last_result_at)
+        run.turn = None
 
 
 def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:

@@ -38,6 +38,10 @@ MOVED_ON_INSIDE = "the user moved on instead of answering what it asked"
 
 def run_ended(state: AgentState, record: r.RunEnded) -> None:
     may_go_on = record.cut_off or record.end.outcome == "failed"
+    if record.closes_turn:
+        run = open_run(state)
+        run.closing, run.turn = record.end, None
+        put_output(state, record.end)
     _end(state, record.end, record.at, may_go_on=may_go_on)
 
 

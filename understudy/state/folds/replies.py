@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse
 from pydantic_ai.usage import RequestUsage
 
@@ -82,8 +84,11 @@ def unpaused(state: AgentState, record: r.Unpaused) -> None:
 
 
 def propagated(state: AgentState, record: r.Propagated) -> None:
-    run = open_run(state)
-    turn = run.turn if run.turn is not None else open_turn(state)
+    propagate(state, open_run(state), open_turn(state), at=record.at)
+
+
+def propagate(state: AgentState, run: RunState, turn: Turn, *, at: datetime) -> None:
+    """Make one message of all results of the turn, and merge their deltas."""
     parts: list[ModelRequestPart] = []
     prompts: list[ModelRequestPart] = []
     for call in turn.calls.values():
@@ -101,7 +106,7 @@ def propagated(state: AgentState, record: r.Propagated) -> None:
         if result.escalate:
             run.escalated = True
     turn.propagated = True
-    message = ModelRequest(parts=parts + prompts, timestamp=record.at)
+    message = ModelRequest(parts=parts + prompts, timestamp=at)
     state.messages = state.messages.appending(message)
     if run.continues is not None and run.continues.unread:
         state.messages = state.messages.appending(*run.continues.unread)

@@ -46,6 +46,7 @@ from understudy.state.records.record import (
     StoredRecord,
     record_from_dict,
     record_to_dict,
+    set_closes_turn,
     stamp,
 )
 from understudy.state.records.replies import (
@@ -156,6 +157,7 @@ __all__ = [
     "Withdrawn",
     "record_from_dict",
     "record_to_dict",
+    "set_closes_turn",
     "stamp",
     "voted_on",
 ]

@@ -51,6 +51,9 @@ class Started(Timed):
     key_hash: str | None = None
     """The hash of the key that the call has taken, by which others are equal to it; None where its
     tool has no key, and where it was recorded before."""
+    gates_asked_by: str = ""
+    """Where the gates have just let all calls of the turn pass without a word: the process and the
+    definition that have asked them, as of `InterruptsChecked.asked_by`."""
     kind: Literal["started"] = "started"
 
 
@@ -91,6 +94,11 @@ class Result(Timed):
     """What the tool gives the model beside its result, after the results of its turn."""
     files: tuple[FileChange, ...] = ()
     """The files that the call has changed."""
+    closes_turn: bool = False
+    """It is the last one of its turn, and the model is asked next: nothing else can end the run.
+
+    So the results become one message, as by `Propagated`, and the turn ends, as by `TurnClosed`.
+    """
     kind: Literal["result"] = "result"
 
 

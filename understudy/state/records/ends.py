@@ -38,6 +38,8 @@ class RunEnded:
     at: datetime
     cut_off: bool = False
     """It was stopped because an agent beside it failed: where the workflow goes on, it does too."""
+    closes_turn: bool = False
+    """It ends the open turn, as by `TurnClosed`: nothing came between the two."""
     kind: Literal["run_ended"] = "run_ended"
 
 

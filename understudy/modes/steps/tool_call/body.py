@@ -73,6 +73,8 @@ def record_started(
     elif arguments is None and call.arguments is not None and call.attempts == 0:
         arguments = call.arguments
     effect = effect_now(run, call) if call.attempts else effect_of(run, ready.tool)
+    asked = run.root.ledger.gates_asked
+    is_first = bool(asked) and run.gates_let_pass
     run.record(
         Started(
             call_key=call.key,
@@ -83,8 +85,11 @@ def record_started(
             epoch=run.ledger.epoch,
             arguments=arguments,
             key_hash=key_hash,
+            gates_asked_by=run.asked_by if is_first else "",
         )
     )
+    if asked and is_first:
+        del asked[run.run_id]
 
 
 def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:

@@ -35,6 +35,7 @@ from understudy.modes.steps.tool_call.middleware import call_through_hooks, reco
 from understudy.modes.steps.tool_call.results import (
     as_edited,
     cancelled_inside_result,
+    closes_turn,
     denied_by_rule,
     failed_result,
     found_result,
@@ -52,7 +53,7 @@ from understudy.run.child_calls import CallSuspended, wait_for_parts
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.folds.ends import UNKNOWN_BEFORE, with_done
-from understudy.state.records import Result, Suspended
+from understudy.state.records import Result, Suspended, set_closes_turn
 from understudy.state.run_state import Call, is_child_of
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
@@ -103,6 +104,8 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         await end_agents_of(run, ready.call.key)
         if edits is not None:
             result = with_files(run, ready, result, edits)
+        if closes_turn(run, ready.call, result):
+            set_closes_turn(result, True)
         try:
             run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again

@@ -75,6 +75,34 @@ def failed_result(run: Run, call: Call, content: Any) -> Result:
     return Result(call_key=call.key, part=make_part(run, call, content, "failed"))
 
 
+def closes_turn(run: Run, call: Call, result: Result) -> bool:
+    """Whether the turn ends with this result, and the model is asked next.
+
+    Only where no step, hook or signal has a say in that. The steps that decide it otherwise are
+    `check_until_tool` and `continue_or_finish`.
+    """
+    current, definition = run.current, run.definition
+    turn = current.turn
+    if turn is None or not definition.has_plain_turns or turn.cut or turn.propagated:
+        return False
+    if current.signals or current.overrides or current.early_stop is not None:
+        return False
+    if current.cancelled is not None or run.root.current.halt is not None:
+        return False
+    if result.signal is not None or result.halt is not None or run.tool_raised is not None:
+        return False
+    output_tool = definition.output_tool
+    for each in turn.calls.values():
+        found = result if each is call else each.result
+        if found is None or found.skip_summarization:
+            return False
+        if current.until_tool is not None and run.is_until_tool(each.part.tool_name):
+            return False
+        if output_tool is not None and each.part.tool_name == output_tool.name:
+            return False
+    return True
+
+
 def not_kept_result(run: Run, call: Call, why: str) -> Result:
     """The result of a call that ran, and of which nothing can be kept: it must not run again."""
     text = (
