@@ -105,7 +105,7 @@ def budget(ours: Measured, rivals: Sequence[Measured]) -> list[Line]:
     """The lines of the budget that can be measured without a store."""
     lines = [
         _at_least(f"one step, runs of {n}", 20, times_faster(ours, rivals, "run", "steps", n))
-        for n in ("10", "200")
+        for n in ("10", "50", "200")
     ]
     late = growth(ours)
     lines.append(
@@ -162,9 +162,13 @@ def render(
         f"Medians of {rounds} rounds; in each round every framework ran once, in turn. A ratio is "
         "the median of the rounds' own ratios. Times are of the processor.",
         "",
-        "### One step (model call and tool call), no store: µs",
+        "### One step (model call and tool call), no store, warm: µs",
         "",
         *_steps_table(measured, mine, rivals, lengths),
+        "",
+        "### The same, right after a full collection: µs",
+        "",
+        *_cold_table(measured, mine, rivals, lengths),
         "",
         "### Does a step cost more late in a run: µs",
         "",
@@ -215,6 +219,20 @@ def _steps_table(
         _times(times_more(mine, rivals, "concurrent", "steps_per_second")),
         _times(times_faster(mine, rivals, "import", "seconds")),
     )
+
+
+def _cold_table(
+    measured: Sequence[Measured],
+    mine: Measured,
+    rivals: Sequence[Measured],
+    lengths: Sequence[int],
+) -> Iterator[str]:
+    counts = [str(n) for n in lengths]
+    yield from _head("framework", *(f"N={n}" for n in counts))
+    for m in measured:
+        yield _row(m.name, *(_shown(m.number("run", "cold", n), 1) for n in counts))
+    ratios = (_times(times_faster(mine, rivals, "run", "cold", n)) for n in counts)
+    yield _row("**fastest rival / ours**", *ratios)
 
 
 def _growth_table(measured: Sequence[Measured], lengths: Sequence[int]) -> Iterator[str]:

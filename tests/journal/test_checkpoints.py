@@ -58,6 +58,9 @@ from understudy.state import records as r
 from understudy.state.fold import apply
 from understudy.testing import FaultyBackend
 
+LONG = replace(RICH, turns=(*RICH.turns, (("note", 4), ("plain", 5)), (("note", 6), ("alone", 7))))
+"""With more records than four checkpoints take."""
+
 
 @pytest.fixture(autouse=True)
 def small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +81,7 @@ def recorded(made: Callable[[], Iterator[r.Record]]) -> list[r.Record]:
 
 @cache
 def rich() -> tuple[r.Record, ...]:
-    return tuple(life(RICH))
+    return tuple(life(LONG))
 
 
 def stories() -> dict[str, Callable[[], Sequence[r.Record]]]:
@@ -523,15 +526,15 @@ async def test_a_crash_at_any_write_leaves_an_agent_that_its_records_fold_to(
 async def test_a_message_that_was_changed_into_what_json_lacks_costs_its_records_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = life(RICH)  # its own: it changes a message of them
+    records = life(LONG)  # its own: it changes a message of them
     backend = SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here")
-    async with opened(backend, checkpoint_every=10) as store:
+    async with opened(backend, checkpoint_every=8) as store:
         writer = await writer_of(store)
-        await writer.record(*records[:9])
+        await writer.record(*records[:7])
         (first, *_) = writer.state.messages[0].parts
         first.content = object()  # type: ignore[misc, union-attr]
-        await writer.record(*records[9:12])
-        await writer.record(*records[12:40])
+        await writer.record(*records[7:9])
+        await writer.record(*records[9:40])
         found = await latest(store)
     assert in_checkpoint(found) == 0
     assert found.folded() == replay(records[:40])

@@ -23,6 +23,7 @@ from understudy.modes.steps.check_stop import (
     halted,
     within_deadline,
 )
+from understudy.modes.steps.execute_tools import execute_tools
 from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import Pipeline, name_of_step
@@ -181,6 +182,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
     if run.definition.hooks.on_resume:
         await _call_on_resume(run)
     steps, is_to_end = mode.steps, run.environment.is_to_end_attempt
+    may_close = execute_tools if run.definition.has_plain_turns else None
     trust = run.environment.trust
     while True:
         before = run.ledger.count
@@ -204,6 +206,8 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             try:
                 outcome = await step(run)
                 if outcome is None:
+                    if step is may_close and current.turn is None:
+                        break  # the last result has closed the turn: the others would do nothing
                     continue
                 if not isinstance(outcome, OUTCOMES):
                     raise TypeError(f"a step returns None or an Outcome, got {outcome!r}")
@@ -284,10 +288,13 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
     # The state before the wait: what others record meanwhile is in a later commit
-    # (test_an_outcome_tells_nothing_that_was_recorded_while_it_waited).
-    state = run.state.copied()
+    # (test_an_outcome_tells_nothing_that_was_recorded_while_it_waited). Where nobody goes on with
+    # the ledger it is the outcome's alone.
+    state = run.state if run.has_own_state else run.state.copied()
     run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
     await run.durable()
+    if outcome.state is state and outcome.usage is state.usage:
+        return outcome
     return replace(outcome, state=state, usage=state.usage)
 
 

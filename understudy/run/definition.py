@@ -231,7 +231,7 @@ class AgentDefinition:
         """The agent path where it runs in no other agent."""
         return (self.name,)
 
-    @property
+    @cached_property
     def workflow(self) -> str | None:
         """The agents of its mode in order, as text: they must not change while a run is open."""
         names = [child.definition.name for child in self.mode.agents]

@@ -186,6 +186,11 @@ class Ledger:
         return self._count
 
     @property
+    def is_of_one_run(self) -> bool:
+        """Whether it ends with the attempt for which it was made, and nothing waits for it."""
+        return self._journal is None and self.outlives_run is None
+
+    @property
     def observed(self) -> bool:
         """Whether anybody listens to events now."""
         return self._listener is not None and self._listener.is_listening()

@@ -295,6 +295,11 @@ class Run(Generic[DepsT_co]):
         return tool is not None and not set(tool.names).isdisjoint(until)
 
     @property
+    def has_own_state(self) -> bool:
+        """Whether its state is nobody else's once it is over: it has no journal and no actor."""
+        return self.parent is None and self.ledger.is_of_one_run
+
+    @property
     def run_id(self) -> str:
         return self.current.run_id
 
