@@ -84,6 +84,9 @@ class AgentHost:
         self.lifetime: Lifetime = Lifetime()
         self.directory: Directory = directory
         self.activator: Activator = Activator(directory)
+        self.has_peers: bool = True
+        """Whether calls go to other processes of this machine by a socket. A cluster brings each
+        call to the owner itself."""
         self._make_services = make_services
         self._telemetry = telemetry
         self._outgoing: Outgoing | None = None
@@ -109,7 +112,9 @@ class AgentHost:
         services.placement.introduce()
         shared = services.shared_store
         if shared is not None and services.placement.any_host:
-            self._outgoing = services.calls = Outgoing(self.directory, shared)
+            self._outgoing = services.calls = Outgoing(
+                self.directory, shared, has_peers=self.has_peers
+            )
             shared.listen(self._outgoing.hear)
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)

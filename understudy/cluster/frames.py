@@ -12,6 +12,7 @@ from understudy.approvals import Caller
 from understudy.errors import UsageError
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
+from understudy.state.loaded_later import LoadedLater, Place
 
 _OUTCOMES = (Completed, Interrupted, Waiting, Paused, Stopped, Failed)
 
@@ -135,44 +136,6 @@ def _portable(value: Any) -> Any:
             lost = dataclasses.replace(value.tool_result, value=None, value_lost=True)
             value = dataclasses.replace(value, tool_result=lost)
     return dataclasses.replace(value, state=later)
-
-
-Place = tuple[str, int, str]
-"""What a host finds a state by: as of `LoadedLater`."""
-
-
-class LoadedLater(AgentState):
-    """A state that is loaded when something of it is read first. That waits for the host.
-
-    Args:
-        place: the id of its run, the number of its last record, and its status.
-
-    """
-
-    __slots__ = ("_load", "_place")
-
-    def __init__(self, place: Place) -> None:  # each other attribute is looked for in __getattr__
-        self._place = place
-
-    def load_by(self, load: Callable[[Place], AgentState]) -> None:
-        """Say how it is loaded."""
-        self._load = load
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_load" or (name.startswith("__") and name.endswith("__")):
-            raise AttributeError(name, name=name, obj=self)
-        loaded = self._load(self._place)
-        for slot in AgentState.__slots__:
-            setattr(self, slot, getattr(loaded, slot))
-        return getattr(self, name)
-
-    def __reduce__(self) -> tuple[Callable[..., AgentState], tuple[Any, ...]]:
-        load = getattr(self, "_load", None)
-        return (LoadedLater, (self._place,)) if load is None else (_same, (load(self._place),))
-
-
-def _same(state: AgentState) -> AgentState:
-    return state
 
 
 def with_state(value: Any, load: Callable[[Place], AgentState]) -> Any:

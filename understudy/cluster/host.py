@@ -21,7 +21,6 @@ from understudy.cluster.frames import (
     CannotStart,
     Drain,
     Greeting,
-    Place,
     Target,
     dump_answer,
     dumps,
@@ -31,6 +30,7 @@ from understudy.cluster.frames import (
 from understudy.errors import UsageError
 from understudy.journal.opening import host_name
 from understudy.state.agent_state import AgentState
+from understudy.state.loaded_later import Place
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class Host:
                     tool_errors=definitions.tool_errors,
                     **options,
                 )
+                runtime._agent_host.has_peers = False
                 async with runtime:
                     self._runtime = runtime
                     self._greet(definitions)

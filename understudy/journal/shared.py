@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -130,6 +130,28 @@ class Place(NamedTuple):
     """The name of its definition."""
 
 
+class Process(NamedTuple):
+    """A process of one boot of one machine."""
+
+    place: str
+    """Where its pid counts: the boot of the machine, and the namespaces of pids and of times."""
+    pid: int
+    started: int
+    """When it started, in ticks of its machine's clock since the boot."""
+
+
+class Neighbours(NamedTuple):
+    """The hosts of other processes of this machine, as of the last heartbeat."""
+
+    host_id: int
+    """Of this host."""
+    own: Process
+    others: Mapping[int, Process]
+    """The processes of the others, by host."""
+    are_all: bool
+    """Whether no other host lives, on any machine."""
+
+
 class Taken(NamedTuple):
     """An agent that this host has claimed."""
 
@@ -180,6 +202,17 @@ class SharedBackend(Backend):
     def follow_trust(self) -> None:
         """From now on it does. Called in any thread."""
         self.follows_trust = True
+
+    on_neighbours: Callable[[], None] | None = None
+    """Called in the heartbeat's thread when `neighbours` are others than before."""
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """The hosts of other processes of this machine; None where there are none.
+
+        Also where nobody can tell for certain which process is which.
+        """
+        return None
 
     @abstractmethod
     def introduce(self, labels: Collection[str]) -> None:

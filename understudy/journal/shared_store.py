@@ -15,6 +15,7 @@ from understudy.journal.owned_journal import OwnedJournal
 from understudy.journal.shared import (
     Hint,
     HostedDefinition,
+    Neighbours,
     Notified,
     Place,
     Post,
@@ -92,6 +93,24 @@ class SharedStore:
                     loop.call_soon_threadsafe(lambda: self.dead_hosts.give())
 
         self._backend.listen(tell)
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        return self._backend.neighbours
+
+    def tell_neighbours(self, changed: Callable[[], None]) -> None:
+        """From the next opening on, call it on the loop when the neighbours are others."""
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and its runtime with it
+                loop.call_soon_threadsafe(changed)
+
+        self._backend.on_neighbours = tell
+
+    async def secret(self) -> bytes:
+        """The secret that the store was made with: no one else than its hosts knows it."""
+        return await self._threads.key_secret()
 
     def _hear_of_trust(self, number: int) -> None:
         """Another host has added the fact of this number to the log of trust."""

@@ -35,7 +35,7 @@ class Directory:
         self._agents: dict[str, Agent] = {}
         for agent in agents:
             self._define(agent)
-        self._has_factory = has_factory
+        self.has_factory: bool = has_factory
         self._lock = threading.RLock()
         self._slots: dict[str, AgentSlot] = {}
         """Those that must be kept: in memory, or with something that no store has."""
@@ -144,7 +144,7 @@ class Directory:
 
     def fingerprints(self) -> set[str]:
         """Of all definitions, and of those that were made for agents in memory."""
-        made = [slot.activation for slot in self.slots()] if self._has_factory else []
+        made = [slot.activation for slot in self.slots()] if self.has_factory else []
         return {agent.definition.fingerprint for agent in self.definitions()} | {
             activation.agent.definition.fingerprint for activation in made if activation is not None
         }
@@ -160,13 +160,13 @@ class Directory:
         """
         agent = self._agents.get(name)
         if agent is None:
-            return self._has_factory and not self.services.placement.is_closed
+            return self.has_factory and not self.services.placement.is_closed
         return self.services.placement.fits(agent)
 
     def named(self, name: str) -> Agent | MadeAtActivation:
         """The definition of this name; raises a `UsageError` that lists the known names."""
         agent = self._agents.get(name)
-        if agent is None and self._has_factory:
+        if agent is None and self.has_factory:
             return MadeAtActivation(check_name(name))
         if agent is None:
             known = ", ".join(map(repr, self._agents)) or "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from understudy.agent.agent import Agent
@@ -33,6 +33,8 @@ class Placement:
         """No agent is activated here any more."""
         self.held: str = ""
         """Why no call may start here, and so no agent is activated; empty where calls may."""
+        self.on_said: Callable[[], None] | None = None
+        """Called when this host may run other agents, or takes none any more."""
         self._hosts = store.shared
         self._registered: set[Agent] = set()
         self._has_factory = has_factory
@@ -53,6 +55,8 @@ class Placement:
         if self._hosts is not None and new:
             await self._hosts.register([hosted(agent) for agent in new])
         self._registered.update(new)
+        if new and self.on_said is not None:
+            self.on_said()
 
     async def register_factory(self) -> None:
         """Say that this host makes definitions, if it does."""
@@ -75,6 +79,8 @@ class Placement:
         await self._say()
 
     async def _say(self) -> None:
+        if self.on_said is not None:
+            self.on_said()
         if self._hosts is not None:
             held = "" if self.draining else self.held
             await self._hosts.set_draining(self.is_closed, held)

@@ -13,7 +13,7 @@ from typing import Any
 
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.services import RuntimeServices
-from understudy.actors.hosts.incoming import unless_away
+from understudy.actors.hosts.incoming import SendTexts, unless_away
 from understudy.actors.presence import Presence
 from understudy.journal.chunks import BESIDE, Chunks, chunks_of
 from understudy.journal.shared import Hint, Sent
@@ -32,15 +32,21 @@ class Beside:
         services: of the runtime.
         shared: what hosts share of its store.
         presence: who looks.
+        send: sends texts to other hosts.
 
     """
 
     def __init__(
-        self, services: RuntimeServices[Any, Any], shared: SharedStore, presence: Presence
+        self,
+        services: RuntimeServices[Any, Any],
+        shared: SharedStore,
+        presence: Presence,
+        send: SendTexts,
     ) -> None:
         self._services = services
         self._shared = shared
         self._presence = presence
+        self._send_to = send
         self._chunks = Chunks()
         self._numbers = itertools.count(1)
         self._was_told = False
@@ -81,6 +87,6 @@ class Beside:
             texts = chunks_of(BESIDE, own_id, next(self._numbers), content)
             sent = [Sent(None, text) for text in texts]
             what = "other hosts are not told who looks at requests"
-            await unless_away(partial(self._shared.send, sent), what)
+            await unless_away(partial(self._send_to, sent), what)
         self._was_told = looks
         await asyncio.sleep(PAUSE)

@@ -22,12 +22,14 @@ from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
 from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError, UsageError
-from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
+from understudy.journal.shared import Hint, Posted, Sent, Wanted, error_reply, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+SendTexts = Callable[[list[Sent]], Coroutine[Any, Any, None]]
+"""Sends texts to other hosts."""
 PAGE = 100
 """How many calls are read at a time, and how many of one agent are in memory. The rest waits in the
 table."""
@@ -52,10 +54,17 @@ class Incoming:
         directory: of the agents of the runtime.
         shared: what hosts share of its store.
         hint: has `read` called soon.
+        tell: tells a host something.
 
     """
 
-    def __init__(self, directory: Directory, shared: SharedStore, hint: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        shared: SharedStore,
+        hint: Callable[[], None],
+        tell: Callable[[int, Hint], Coroutine[Any, Any, None]],
+    ) -> None:
         self._services = directory.services
         self._directory = directory
         self._shared = shared
@@ -64,6 +73,7 @@ class Incoming:
         self._wanted: set[str] = set()
         """The agents whose calls are to be read."""
         self._hint = hint
+        self._tell = tell
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
         """The verbs of the calls that are under way here, by agent and by row."""
         self._replied: set[int] = set()
@@ -109,7 +119,7 @@ class Incoming:
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
         for host_id in self._followers.get(slot.id, ()):  # a host that is not told looks for itself
-            tell = partial(self._shared.tell, host_id, Hint("ended", 0, slot.id))
+            tell = partial(self._tell, host_id, Hint("ended", 0, slot.id))
             self._services.start_task(unless_away(tell, "a host is not told"), "telling")
         # The run that a host waits for may be in the queue still
         # (test_a_host_that_waits_for_a_queued_run_is_told_of_the_end_of_that_run).

@@ -33,7 +33,7 @@ from understudy.actors.agent.events import (
 )
 from understudy.actors.agent.services import Live
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.incoming import unless_away
+from understudy.actors.hosts.incoming import SendTexts, unless_away
 from understudy.events import (
     ReplyStarted,
     TextDelta,
@@ -182,13 +182,15 @@ class LiveEvents(Live):
     Args:
         directory: of the agents of the runtime.
         shared: what hosts share of its store.
+        send: sends texts to other hosts.
 
     """
 
-    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+    def __init__(self, directory: Directory, shared: SharedStore, send: SendTexts) -> None:
         services = self._services = directory.services
         self._directory = directory
         self._shared = shared
+        self._send_to = send
         self._relays: dict[str, _Relay] = {}
         """The relay of an agent that other hosts follow, by the agent."""
         self._wanted: set[str] = set()
@@ -381,4 +383,4 @@ class LiveEvents(Live):
             for text in chunks_of(kind, own_id, next(self._numbers), content)
         ]
         # Who follows gets the records later.
-        await unless_away(partial(self._shared.send, sent), "live events are not sent")
+        await unless_away(partial(self._send_to, sent), "live events are not sent")

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pykka
 from pydantic_core import from_json
@@ -64,11 +64,14 @@ from understudy.errors import (
     error_from_dict,
 )
 from understudy.journal.chunks import BESIDE, CHUNKED
-from understudy.journal.shared import Hint, Place, Post, PostState, hint_of
+from understudy.journal.shared import Hint, Place, Post, PostState, Sent, hint_of
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause, run_named_by
+
+if TYPE_CHECKING:
+    from understudy.actors.hosts.peers.calls import PeerCalls
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ MOST_PAUSE = 0.04
 """Seconds that a host waits at most, by chance, before it takes an agent back."""
 MOST_TAKES = 3
 """How often a call takes its agent, and loses it again, before it goes to the owner."""
-ON_ITS_WAY = (CallPhase.LINE, CallPhase.IN_DOUBT, CallPhase.POSTED)
+ON_ITS_WAY = (CallPhase.LINE, CallPhase.IN_DOUBT, CallPhase.SENT, CallPhase.POSTED)
 AT_ONCE = 100
 """Calls that are posted at a time: their bodies are in memory together."""
 
@@ -96,15 +99,21 @@ class Outgoing(Calls[AgentSlot]):
     Args:
         directory: of the agents of the runtime.
         shared: what hosts share of its store.
+        has_peers: whether calls go to other processes of this machine by a socket.
 
     """
 
-    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+    def __init__(
+        self, directory: Directory, shared: SharedStore, *, has_peers: bool = True
+    ) -> None:
         services = self._services = directory.services
         self._directory = directory
         self._shared = shared
-        self._live = services.live = LiveEvents(directory, shared)
-        self._beside = Beside(services, shared, services.presence)
+        self._has_peers = has_peers
+        self._peers: PeerCalls | None = None
+        """The other processes of this machine; None until one is seen."""
+        self._live = services.live = LiveEvents(directory, shared, self._send)
+        self._beside = Beside(services, shared, services.presence, self._send)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Guards what follows, and which calls are put here in which order."""
@@ -122,6 +131,7 @@ class Outgoing(Calls[AgentSlot]):
         """Keeps what is read of the agents that have posted calls, by agent."""
         self._to_look_at: set[int] = set()
         """The rows to look at after the next hint."""
+        self._is_open = False
         self._lookout = Lookout(
             "what became of calls",
             lambda: POLL if self._posted else None,
@@ -131,21 +141,54 @@ class Outgoing(Calls[AgentSlot]):
         self._beats = Lookout(
             "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
         )
-        self._incoming = Incoming(directory, shared, self._beats.hint)
+        self._incoming = Incoming(directory, shared, self._beats.hint, self._tell)
+        if has_peers:
+            shared.tell_neighbours(self._see_neighbours)
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
+        self._is_open = True
         self._beats.begin()
         self._incoming.collect()
+        self._see_neighbours()
+
+    def _see_neighbours(self) -> None:
+        """The hosts of other processes of this machine are others by now."""
+        if not self._is_open or not self._has_peers or self._services.closing:
+            return  # it is looked at when this opens
+        if self._peers is None:
+            if self._shared.neighbours is None:
+                return
+            from understudy.actors.hosts.peers.calls import PeerCalls
+
+            self._peers = PeerCalls(self._directory, self._shared, self, self._lock)
+            self._services.placement.on_said = self._peers.peers.tell_about
+        self._peers.peers.refresh()
+
+    async def _send(self, sent: list[Sent]) -> None:
+        """Send texts to other hosts."""
+        if self._peers is not None:
+            sent = self._peers.send(sent)
+        if sent:
+            await self._shared.send(sent)
+
+    async def _tell(self, host_id: int, hint: Hint) -> None:
+        """Tell another host something."""
+        if self._peers is None or not self._peers.tell(host_id, hint):
+            await self._shared.tell(host_id, hint)
 
     def close(self) -> None:
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
         self._beats.close()
         self._live.close()
         self._beside.close()
+        if self._peers is not None:
+            self._services.loop.call_soon(self._peers.peers.tell_about)  # it closes then
 
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
+        if self._peers is not None:
+            self._peers.close()
         for call in list(self._calls):
             self._refuse(call, runtime_stopped(call.slot.id))
 
@@ -182,12 +225,17 @@ class Outgoing(Calls[AgentSlot]):
                 return
             is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
             is_elsewhere = is_passive or slot.id in self._by_agent
+            peers, link = self._peers, None
             if is_elsewhere:
                 self._lines[slot.id] = [call]
+            elif peers is not None and (link := peers.route(call)) is not None:
+                peers.put(link, call)
             else:
                 self._put_here([call])
         if is_elsewhere:
             call_on(self._services.loop, self._begin, slot)
+        elif peers is not None and link is not None:
+            peers.flush_soon()
         else:
             self._services.check_inbox(slot)
 
@@ -207,6 +255,25 @@ class Outgoing(Calls[AgentSlot]):
             if isinstance(message, Send) and message.message_id == message_id:
                 return call.asked.future
         return None
+
+    # ------------------------------------------------------------------- of other processes
+
+    def answered_by_peer(self, call: RefCall, value: Any) -> None:
+        self._answer(call, value)
+
+    def replied_by_peer(self, call: RefCall, reply: dict[str, Any]) -> None:
+        self._take_reply(call, reply)
+
+    def left_by_peer(self, calls: list[RefCall], *, in_doubt: bool) -> None:
+        self._join(calls[0].slot, calls, in_doubt=in_doubt)
+
+    def put_here(self, call: RefCall) -> None:
+        with self._lock:
+            self._put_here([call])
+        self._services.check_inbox(call.slot)
+
+    def refuse_call(self, call: RefCall, error: Exception) -> None:
+        self._refuse(call, error)
 
     def _counted(self, slot: AgentSlot, asked: AgentCall) -> RefCall:
         call = RefCall(slot, asked, next(self._numbers))
@@ -374,6 +441,9 @@ class Outgoing(Calls[AgentSlot]):
             for call in calls:
                 call.was_elsewhere = True
             calls[:] = [call for call in calls if not self._is_refused(call, place)]
+            if self._sent_to_owner(slot, place, calls):
+                del self._lines[slot.id]
+                return
             # What is posted has its turn there: what comes later is posted behind it.
             is_here = place is None or (
                 slot.id not in self._by_agent and self._may_be_done_here(place, calls)
@@ -397,6 +467,19 @@ class Outgoing(Calls[AgentSlot]):
                 if not await self._post(slot, place, calls[first : first + AT_ONCE]):
                     self._join(slot, calls[first + AT_ONCE :])
                     return
+
+    def _sent_to_owner(self, slot: AgentSlot, place: Place | None, calls: list[RefCall]) -> bool:
+        """Send calls to the owner, if it is another process of this machine."""
+        if self._peers is None or place is None or slot.id in self._by_agent:
+            return False
+        link = self._peers.peers.link_of(place.host_id)
+        # What that process has not done goes as a row: it may have lost the agent just now.
+        if link is None or any(call.refused_by == link.host_id for call in calls):
+            return False
+        for call in calls:
+            self._peers.put(link, call, is_for_owner=True)
+        self._peers.flush_soon()
+        return bool(calls)
 
     async def _answer_known(self, slot: AgentSlot, line: list[RefCall]) -> None:
         """Answer the calls in doubt that are not to be made again.

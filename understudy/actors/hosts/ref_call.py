@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.actors.agent.messages import AgentCall, CallNotes, Cancel, Retry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.verbs import VERB_OF, Repeat
 from understudy.errors import OwnedElsewhere, UnfitHost
 from understudy.loop_actors.future import Future
+
+if TYPE_CHECKING:
+    from understudy.actors.hosts.peers.link import Link
 
 
 class CallPhase(Enum):
@@ -19,6 +22,7 @@ class CallPhase(Enum):
     LINE = "line"  # in the line of its agent: which host does it is to be found out
     IN_DOUBT = "in doubt"  # the same, but something of it may be recorded: that comes first
     HERE = "here"  # with its agent, in this runtime
+    SENT = "sent"  # with another process of this machine
     POSTED = "posted"  # a row in the store, which the owner of its agent does
     FOLLOWED = "followed"  # done; the outcome of its run is waited for
     ANSWERED = "answered"  # its caller has the answer
@@ -58,6 +62,10 @@ class RefCall(CallNotes):
     """When the owner was told of it last, by the clock of the loop."""
     epoch: int = 0
     """The epoch of the agent when its owner was told of this call."""
+    link: Link | None = None
+    """The connection with the process that has it."""
+    refused_by: int | None = None
+    """The last host of another process of this machine that has not done it."""
 
     def __post_init__(self) -> None:
         self.message = self.asked.message
@@ -97,10 +105,14 @@ class RefCall(CallNotes):
 
     def for_here(self, future: Future[Any]) -> AgentCall:
         """The call as an agent in memory gets it; its answer goes to `future`."""
-        message = self.message
-        if self.is_of_named_run and self.run_id is not None:
-            message = replace(message, run_id=self.run_id)
+        message = self.as_known()
         return AgentCall(message, future, self.asked.expectation, self, self.was_elsewhere)
+
+    def as_known(self) -> Any:
+        """What is asked, for the run that it was for before."""
+        if self.is_of_named_run and self.run_id is not None:
+            return replace(self.message, run_id=self.run_id)
+        return self.message
 
     @property
     def expects(self) -> str | None:
@@ -121,9 +133,11 @@ class RefCall(CallNotes):
     @property
     def is_once_at_most(self) -> bool:
         """Whether nothing tells it from a second call."""
-        return VERB_OF[type(self.message)].repeat is Repeat.NEVER
+        verb = VERB_OF.get(type(self.message))
+        return verb is not None and verb.repeat is Repeat.NEVER
 
     @property
     def is_of_named_run(self) -> bool:
         """Whether it is for one run, which its row names."""
-        return VERB_OF[type(self.message)].repeat is Repeat.OF_RUN
+        verb = VERB_OF.get(type(self.message))
+        return verb is not None and verb.repeat is Repeat.OF_RUN

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from understudy.errors import UnfitHost
 from understudy.journal.postgres.sharing.inbox import PostgresInbox
-from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
-from understudy.journal.shared import HostedDefinition
+from understudy.journal.postgres.sharing.processes import has_ended, this_process
+from understudy.journal.shared import HostedDefinition, Neighbours, Process
 from understudy.journal.troubles import GoneHost
 from understudy.state.trust_log import HostBehind
 
@@ -110,6 +110,10 @@ class PostgresHosts(PostgresInbox):
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
+        self._seen: Neighbours | None = None
+        """Of them those of other processes."""
+        self._living: frozenset[int] = frozenset()
+        """The other living hosts, of any machine, as of the last heartbeat."""
         self._ended: set[int] = set()
         """The hosts whose leases had ended at the last heartbeat."""
         self._definitions: dict[str, tuple[HostedDefinition, int]] = {}
@@ -138,9 +142,26 @@ class PostgresHosts(PostgresInbox):
             there = {id: Process(here.place, pid, started) for id, pid, started in rows}
             self._neighbours = there
             dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
+            self._note_neighbours(own_id, here, there.keys() - {id for id, *_ in dead})
             return sum(len(connection.execute(END_HOST, row).fetchall()) for row in dead)
 
         return self._beat(end)
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        return self._seen
+
+    def _note_neighbours(self, own_id: int, here: Process, living: Collection[int]) -> None:
+        """Note which living hosts are other processes of this machine.
+
+        Another runtime of this process is none: two of one process need no socket.
+        """
+        there = {id: self._neighbours[id] for id in living if self._neighbours[id].pid != here.pid}
+        seen = Neighbours(own_id, here, there, self._living <= there.keys()) if there else None
+        if seen != self._seen:
+            self._seen = seen
+            if self.on_neighbours is not None:
+                self.on_neighbours()
 
     def ended_leases(self) -> tuple[int, float]:
         own_id = self.host_id
@@ -149,6 +170,7 @@ class PostgresHosts(PostgresInbox):
         rows = self._beat(lambda connection: connection.execute(LEASE_ENDS, [own_id]).fetchall())
         ended = {id for id, seconds in rows if seconds <= 0}
         new, self._ended = ended - self._ended, ended
+        self._living = frozenset(id for id, seconds in rows if seconds > 0)
         return len(new), min((seconds for _, seconds in rows if seconds > 0), default=math.inf)
 
     # ----------------------------------------------------------------- the reader's thread

@@ -11,20 +11,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from understudy.journal.shared import Process
 
 _UNKNOWN = (OSError, ValueError, IndexError)
 """What reading a file of the kernel's raises that is not there, or says nothing."""
-
-
-class Process(NamedTuple):
-    """A process of one boot of one machine."""
-
-    place: str
-    """Where its pid counts: the boot of the machine, and the namespaces of pids and of times."""
-    pid: int
-    started: int
-    """When it started, in ticks of its machine's clock since the boot."""
 
 
 def this_process(proc: str = "/proc") -> Process | None:

@@ -1,0 +1,415 @@
+"""`PeerCalls`: calls for agents that another process of this machine has, and those from there.
+
+A call by a socket has the guarantees of a call that is made at the owner itself, and no others. The
+process that does it never passes it on: who has made the call finds out where the agent is. Where a
+connection ends in the middle, the calls that were sent by it are in doubt, as those of an agent
+that this host has lost: most are known by their ids, and are made again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import pykka
+from pydantic_core import from_json
+
+from understudy._base.event_loops import call_on, call_soon_on
+from understudy.actors.agent.activation import RunAbandoned
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.messages import (
+    AgentCall,
+    AnswerWait,
+    CallNotes,
+    Expectation,
+    Passivate,
+    WaitOutcome,
+)
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import as_stored
+from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.hosts.peers.frames import (
+    Answered,
+    Call,
+    HasOutcome,
+    Hinted,
+    Note,
+    Refused,
+    outcome_frame,
+)
+from understudy.actors.hosts.peers.link import PATIENCE, Link
+from understudy.actors.hosts.peers.peers import Peers
+from understudy.actors.hosts.ref_call import CallPhase, RefCall
+from understudy.actors.hosts.wire import body_of, message_of, reply_value
+from understudy.actors.verbs import VERB_OF
+from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UsageError
+from understudy.journal.shared import Hint, Sent, error_reply, to_reply
+from understudy.journal.shared_store import SharedStore
+from understudy.loop_actors.errors import RuntimeStopped
+from understudy.loop_actors.future import Future
+from understudy.outcomes import Outcome
+
+FRESH = PATIENCE - 1.0
+"""Seconds after which a call that was sent is not begun any more: who has sent it may have made it
+elsewhere by now. That waits longer, by `link.PATIENCE`
+(test_a_process_that_was_suspended_begins_no_call_that_is_done_elsewhere_by_now)."""
+NOT_HERE = (OwnedElsewhere, Fenced, UnfitHost)
+
+
+class Caller(Protocol):
+    """What becomes of calls that were sent: `hosts.outgoing.Outgoing`."""
+
+    def answered_by_peer(self, call: RefCall, value: Any) -> None:
+        """It is done, and this is its outcome."""
+
+    def replied_by_peer(self, call: RefCall, reply: dict[str, Any]) -> None:
+        """It is done, and this is its reply, as of a row."""
+
+    def left_by_peer(self, calls: list[RefCall], *, in_doubt: bool) -> None:
+        """They are not done there."""
+
+    def put_here(self, call: RefCall) -> None:
+        """It is to be done here."""
+
+    def refuse_call(self, call: RefCall, error: Exception) -> None:
+        """It cannot be done at all."""
+
+    def hear(self, text: str | None) -> None:
+        """A hint has come."""
+
+
+class PeerCalls:
+    """The calls between one runtime and the other processes of its machine.
+
+    Args:
+        directory: of the agents of the runtime.
+        shared: what hosts share of its store.
+        caller: whose calls are sent.
+        lock: of the caller: it guards which calls are sent.
+
+    """
+
+    def __init__(
+        self, directory: Directory, shared: SharedStore, caller: Caller, lock: threading.RLock
+    ) -> None:
+        self._directory = directory
+        self._services = directory.services
+        self._caller = caller
+        self._lock = lock
+        self.peers: Peers = Peers(directory, shared, self._frame, self._ended)
+        self._sent: dict[str, dict[int, RefCall]] = {}
+        """The calls that are with another process, by their numbers, by agent."""
+        self._calls: dict[int, tuple[Link, RefCall]] = {}
+        """The same by their numbers, each with its connection."""
+        self._to_send: deque[tuple[Link, RefCall, bool]] = deque()
+        self._served: dict[tuple[Link, int], _ServedCall] = {}
+        """The calls of other processes that are under way here."""
+        self._refused: dict[Link, dict[str, int]] = {}
+        """The refusals of a connection that its other end may not know yet, by agent."""
+        self._refusals: dict[Link, int] = {}
+
+    # ---------------------------------------------------------- under the lock of the caller
+
+    def route(self, call: RefCall) -> Link | None:
+        """The process that is to do a call; None for this one. In any thread."""
+        slot = call.slot
+        before = self._sent.get(slot.id)
+        if not _can_be_sent(call):
+            return None
+        if before:  # it comes behind what was sent there before
+            return next(iter(before.values())).link
+        if not self.peers.has_homes or slot.phase is not Phase.PASSIVE or slot.inbox:
+            return None
+        # What was given to `spawn` for this process alone stays here, and so does what a run waits
+        # for: only in one process is it seen where agents wait for each other.
+        if slot.has_deps() or call.asked.callers or slot.change is not None:
+            return None
+        if slot.agent is not None and not self._directory.knows(slot.agent.name):
+            return None
+        return self.peers.home(slot.id)
+
+    def put(self, link: Link, call: RefCall, *, is_for_owner: bool = False) -> None:
+        """Send a call, in the order of these calls."""
+        call.phase, call.link = CallPhase.SENT, link
+        self._sent.setdefault(call.slot.id, {})[call.number] = call
+        self._to_send.append((link, call, is_for_owner))
+
+    def flush_soon(self) -> None:
+        """Send what was put. In any thread, also outside of the lock."""
+        call_soon_on(self._services.loop, self.flush)
+
+    # ------------------------------------------------------------------- on the loop
+
+    def flush(self) -> None:
+        while self._to_send:
+            link, call, is_for_owner = self._to_send.popleft()
+            if call.phase is not CallPhase.SENT:
+                continue  # its runtime has stopped
+            if not link.is_ready:
+                self._drop(call)
+                self._caller.left_by_peer([call], in_doubt=False)
+                continue
+            try:
+                kind, body = self._body(call, link)
+            except Exception as error:
+                self._drop(call)
+                # What is no JSON can be done here, as far as this host may have the agent.
+                if is_for_owner:
+                    self._caller.refuse_call(call, error)
+                else:
+                    self._caller.put_here(call)
+                continue
+            slot, is_new = call.slot, call.slot.is_spawned
+            self._calls[call.number] = link, call
+            link.watch()
+            link.send(
+                Call(
+                    call.number,
+                    time.monotonic(),
+                    link.refusals,
+                    slot.id,
+                    slot.agent.name if is_new and slot.agent is not None else None,
+                    dict(slot.values) if is_new and slot.values else None,
+                    kind,
+                    body,
+                    is_for_owner or not kind,
+                )
+            )
+
+    def _body(self, call: RefCall, link: Link) -> tuple[str, Any]:
+        message = call.as_known()
+        if isinstance(message, WaitOutcome):
+            return "", (message, call.expects)
+        return body_of(message, owner=f"host {link.host_id}", expects=call.expects)
+
+    def _drop(self, call: RefCall) -> None:
+        """It is not with another process any more."""
+        found = self._calls.pop(call.number, None)
+        if found is not None:
+            found[0].waits -= 1
+        with self._lock:
+            call.link = None
+            sent = self._sent.get(call.slot.id, {})
+            sent.pop(call.number, None)
+            if not sent:
+                self._sent.pop(call.slot.id, None)
+
+    def send(self, sent: list[Sent]) -> list[Sent]:
+        """Send texts to hosts of this machine; the texts that go by the store are left."""
+        return self.peers.send(sent, Hinted)
+
+    def tell(self, host_id: int, hint: Hint) -> bool:
+        """Tell a host of this machine something; False where it goes by the store."""
+        return not self.send([Sent(host_id, str(hint))])
+
+    def close(self) -> None:
+        """The runtime has stopped."""
+        self.peers.close()
+
+    # ------------------------------------------------------------------- what comes
+
+    def _frame(self, link: Link, frame: Any) -> None:
+        if isinstance(frame, Call):
+            self._serve(link, frame)
+        elif isinstance(frame, Hinted):
+            self._caller.hear(frame.text)
+        else:
+            found = self._calls.get(frame.number)
+            if found is not None and found[0] is link:
+                self._take(link, found[1], frame)
+
+    def _take(self, link: Link, call: RefCall, frame: Any) -> None:
+        if isinstance(frame, Note):
+            if frame.run_id is None:
+                call.is_queued = True
+            else:
+                call.on_run(frame.run_id, frame.retries, frame.message_id)
+            call.incarnation, call.noted_at = frame.incarnation, frame.seq
+            return
+        self._drop(call)
+        if isinstance(frame, Refused):
+            link.refusals += 1
+            if isinstance(call.message, WaitOutcome):
+                self._caller.put_here(call)
+                return
+            call.refused_by = link.host_id
+            call.was_handled |= frame.is_begun
+            in_doubt = frame.is_begun or call.run_id is not None
+            self._caller.left_by_peer([call], in_doubt=in_doubt)
+            return
+        if call.asked.expectation is not None:
+            call.asked.expectation.is_met = True
+        if isinstance(frame, HasOutcome):
+            self._caller.answered_by_peer(call, frame.read())
+        else:
+            assert isinstance(frame, Answered), "there is no other frame"
+            self._caller.replied_by_peer(call, from_json(frame.reply))
+        self._has_agent(call.slot)
+
+    def _has_agent(self, slot: AgentSlot) -> None:
+        """The store has the agent that was spawned here: nothing is to be kept of it."""
+        if slot.is_spawned and slot.phase is Phase.PASSIVE and slot.id not in self._sent:
+            slot.is_spawned, slot.values = False, None
+            self._directory.drop_unless_needed(slot)
+
+    def _ended(self, link: Link) -> None:
+        """A connection has ended, and perhaps the process at its other end."""
+        self._refused.pop(link, None)
+        self._refusals.pop(link, None)
+        for (of, _), served in list(self._served.items()):
+            if of is link:
+                served.withdraw()
+        left: dict[AgentSlot, list[RefCall]] = {}
+        for of, call in list(self._calls.values()):
+            if of is not link:
+                continue
+            self._drop(call)
+            if isinstance(call.message, WaitOutcome):
+                self._caller.put_here(call)
+                continue
+            call.was_handled = True  # as far as anybody knows
+            left.setdefault(call.slot, []).append(call)
+        for calls in left.values():
+            self._caller.left_by_peer(calls, in_doubt=True)
+
+    # ------------------------------------------------------------------- done for others
+
+    def _serve(self, link: Link, call: Call) -> None:
+        """Have an agent of this host do what another process asks of it."""
+        refused = self._refused.get(link, {})
+        for agent_id in [id for id, number in refused.items() if number <= call.seen]:
+            del refused[agent_id]
+        age = time.monotonic() - call.sent_at
+        # Behind one that was refused, all are, until their caller knows that: else they would be
+        # done before it (test_calls_behind_one_that_a_process_refuses_stay_behind_it).
+        if call.agent_id in refused or age > FRESH or self._services.closing:
+            self._refuse(link, call, is_begun=False)
+            return
+        try:
+            served = self._served_call(link, call)
+        except Exception as error:  # told to its caller
+            link.send(Answered(call.number, error_reply(as_stored(error))))
+            return
+        if served is None:
+            self._refuse(link, call, is_begun=False)
+            return
+        key = link, call.number
+        self._served[key] = served
+        settled = partial(self._settled, key)
+        served.done._when_settled(self, partial(call_on, self._services.loop, settled))
+        served.slot.put(served.agent_call)
+
+    def _served_call(self, link: Link, call: Call) -> _ServedCall | None:
+        """The call for its agent; None where this host is not to do it."""
+        if call.agent is not None:
+            if not self._directory.knows(call.agent):
+                return None
+            slot, _ = self._directory.spawn(
+                call.agent, call.agent_id, deps=None, values=call.values
+            )
+        else:
+            slot = self._directory.get(call.agent_id)
+        if not slot.phase.is_in_memory and (
+            call.is_for_owner or self._services.placement.is_closed
+        ):
+            return None
+        if call.kind:
+            message, expects, needs_deps = message_of(call.kind, call.body)
+        else:
+            message, expects = call.body
+            needs_deps = False
+        served = _ServedCall(link, call.number, slot, Future(self._services.loop))
+        served.agent_call = AgentCall(
+            message,
+            served.done,
+            None if expects is None else Expectation(expects),
+            served,
+            was_elsewhere=True,
+            needs_deps=needs_deps,
+        )
+        return served
+
+    def _refuse(self, link: Link, call: Call, *, is_begun: bool) -> None:
+        number = self._refusals[link] = self._refusals.get(link, 0) + 1
+        self._refused.setdefault(link, {})[call.agent_id] = number
+        link.send(Refused(call.number, is_begun))
+
+    def _settled(self, key: tuple[Link, int]) -> None:
+        link, number = key
+        served = self._served.pop(key)
+        if not link.is_ready:
+            return
+        slot, call = served.slot, served.agent_call
+        assert call is not None, "it was put into an inbox"
+        try:
+            value = served.done.get()
+        except (RuntimeStopped, pykka.ActorDeadError, *NOT_HERE) as error:
+            is_other = isinstance(error, NOT_HERE) and error.agent_id not in (slot.id, "*")
+            if is_other or isinstance(error, RunAbandoned):
+                link.send(Answered(number, error_reply(as_stored(error))))
+                return
+            lost = isinstance(error, (Fenced, RuntimeStopped, pykka.ActorDeadError))
+            number_of = self._refusals[link] = self._refusals.get(link, 0) + 1
+            self._refused.setdefault(link, {})[slot.id] = number_of
+            link.send(Refused(number, lost))
+        except Exception as error:
+            link.send(Answered(number, error_reply(as_stored(error))))
+        else:
+            link.send(_answer(number, call.message, value))
+
+
+def _answer(number: int, message: Any, value: Any) -> Answered | HasOutcome:
+    if isinstance(value, Outcome):
+        frame = outcome_frame(number, value)
+        if frame is not None:
+            return frame
+        return Answered(number, to_reply(reply_value("run", value)))
+    if isinstance(message, WaitOutcome):
+        return Answered(number, to_reply({"value": None}))
+    return Answered(number, to_reply(reply_value(VERB_OF[type(message)].row_kind, value)))
+
+
+def _can_be_sent(call: RefCall) -> bool:
+    message = call.message
+    if isinstance(message, WaitOutcome):
+        return True
+    if isinstance(message, AnswerWait) and message.given is not None:
+        return False  # whether it is a guess is found out here
+    return type(message) in VERB_OF and not isinstance(message, Passivate)
+
+
+@dataclass(eq=False, slots=True)
+class _ServedCall(CallNotes):
+    """A call of another process, while an agent of this host does it."""
+
+    link: Link
+    number: int
+    slot: AgentSlot
+    done: Future[Any]
+    agent_call: Any = None
+
+    def on_run(
+        self, run_id: str, retries: str | None = None, message_id: str | None = None
+    ) -> None:
+        self._note(run_id, retries, message_id)
+
+    def on_queued(self) -> None:
+        self._note(None, None, None)
+
+    def _note(self, run_id: str | None, retries: str | None, message_id: str | None) -> None:
+        if self.slot.activation is not None and self.link.is_ready:
+            owned = self.slot.activation.journal.owned
+            note = Note(
+                self.number, run_id, retries, message_id, owned.incarnation, owned.last_seq
+            )
+            self.link.send(note)
+
+    def withdraw(self) -> None:
+        """Who has made it is gone, or makes it elsewhere: do it only if it has begun."""
+        if self.agent_call in self.slot.inbox:
+            self.slot.inbox.remove(self.agent_call)
+            self.done._fail(UsageError("who has made this call is gone"))

@@ -1,0 +1,174 @@
+"""The frames between two processes of one machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle  # both ends are processes of one user, with one store and one version: see `Greeting`
+from functools import partial
+from typing import Any, NamedTuple
+
+from understudy._base.json_values import text_of
+from understudy.errors import UsageError
+from understudy.outcomes import Outcome
+from understudy.state.agent_state import AgentState
+from understudy.state.loaded_later import LoadedLater
+
+MOST_MESSAGES = 500
+"""A longer conversation is not sent with an outcome, but read from the store: that is done in
+pieces. One of so many messages holds the loop for 6 ms."""
+MOST_BYTES = 64 * 1024 * 1024
+"""The same of what is sent."""
+
+
+class Greeting(NamedTuple):
+    """What both ends say first, as JSON: nothing is unpickled before the other end is known."""
+
+    library: str
+    """The version of this library, and of this module's frames."""
+    host_id: int
+    pid: int
+    proof: str
+    """Shows that this end knows the secret of the store."""
+
+    def dump(self) -> bytes:
+        return json.dumps(self).encode()
+
+    @classmethod
+    def read(cls, frame: bytes) -> Greeting:
+        """The greeting.
+
+        Raises:
+            ValueError: if it is none.
+
+        """
+        given = json.loads(frame)
+        if not isinstance(given, list) or list(map(type, given)) != [str, int, int, str]:
+            raise ValueError("it is no greeting")
+        return cls(*given)
+
+
+class About(NamedTuple):
+    """What an end is now, again whenever that changes."""
+
+    definitions: str
+    """The same where the same agents can be run: their definitions, and the labels of the host."""
+    is_closed: bool
+    """It takes no agents."""
+
+
+class Call(NamedTuple):
+    """Have an agent do something."""
+
+    number: int
+    sent_at: float
+    """By the clock of the machine, which counts the same for all of its processes."""
+    seen: int
+    """How many refusals of the other end this end knew then."""
+    agent_id: str
+    agent: str | None
+    """The definition with which it was spawned; None where it was not."""
+    values: dict[str, Any] | None
+    """Those with which it was spawned."""
+    kind: str
+    """Of the row of `hosts.wire`; empty for a look."""
+    body: Any
+    """As of `hosts.wire`; of a look itself."""
+    is_for_owner: bool
+    """It is for an agent in the memory of the other end, else nothing is done."""
+
+
+class Note(NamedTuple):
+    """What a call was found to be for, before it is answered: as of `CallNotes.on_run`."""
+
+    number: int
+    run_id: str | None
+    """None: its message is in the queue."""
+    retries: str | None
+    message_id: str | None
+    incarnation: int | None
+    seq: int
+    """The number of the newest record then."""
+
+
+class Answered(NamedTuple):
+    """What came of a call."""
+
+    number: int
+    reply: bytes
+    """As of a row."""
+
+
+class HasOutcome(NamedTuple):
+    """The outcome of a run that a call waited for."""
+
+    number: int
+    outcome: bytes
+    state: bytes
+    """Its state, pickled apart: most callers read nothing of it."""
+
+    def read(self) -> Outcome:
+        """The outcome. Its state is read when something of it is."""
+        outcome: Outcome
+        outcome, seq = pickle.loads(self.outcome)  # noqa: S301  # see the import
+        assert isinstance(outcome.state, LoadedLater), "it is sent so"
+        outcome.state.load_by(partial(_loaded, self.state))
+        object.__setattr__(outcome, "_seq", seq)
+        return outcome
+
+
+class Refused(NamedTuple):
+    """Nothing was done: the agent is not here, or no longer."""
+
+    number: int
+    is_begun: bool
+    """It was begun before the agent was lost."""
+
+
+class Hinted(NamedTuple):
+    """What a host tells another one: a `journal.shared.Hint` as text."""
+
+    text: str
+
+
+class Asked(NamedTuple):
+    """Is anybody there?"""
+
+
+class There(NamedTuple):
+    """Yes."""
+
+
+def dump(frame: object) -> bytes:
+    return pickle.dumps(frame, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def load(frame: bytes) -> Any:
+    return pickle.loads(frame)  # noqa: S301  # see the import
+
+
+def outcome_frame(number: int, outcome: Outcome) -> HasOutcome | None:
+    """An outcome as it is sent; None where the other end reads it from the store.
+
+    There its state is long, or a tool has returned what cannot be sent.
+    """
+    state: AgentState = outcome.state
+    if sum(len(each.messages) for each in state.tree) > MOST_MESSAGES:
+        return None
+    later = LoadedLater((outcome.run_id, outcome._seq, state.status))
+    try:
+        bare = dump((dataclasses.replace(outcome, state=later), outcome._seq))
+        frame = HasOutcome(number, bare, dump(state))
+    except Exception:  # the methods of an object in it may raise anything
+        return None
+    return frame if len(frame.outcome) + len(frame.state) <= MOST_BYTES else None
+
+
+def _loaded(state: bytes, _place: object) -> AgentState:
+    try:
+        found: AgentState = load(state)
+    except Exception as error:
+        what = f"the state of an outcome cannot be read in this process: {text_of(error)}"
+        raise UsageError(what) from error
+    return found
+
