@@ -13,7 +13,7 @@ from typing import IO, Any
 import psycopg
 import pytest
 
-from tests.support.processes import until
+from tests.support.processes import is_running, until
 from tests.support.programs import PIPE, Started, ran, started
 from tests.support.web_server import held_port
 from understudy import Observer, Runtime
@@ -308,3 +308,82 @@ def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(
         shown = json.loads(command(folder, "ls", "--json"))["agents"]
         assert [(row["id"], row["status"]) for row in shown] == [("t-1", "idle")]
     assert (folder / "paid").read_text() == "5\n"
+
+
+@contextmanager
+def serving_by_processes(folder: Path, store: str, log: Path) -> Iterator[tuple[Started, Any]]:
+    """A server of two processes, which tells what it does in a file."""
+    with log.open("w") as errors:
+        process = started(
+            *(*COMMAND, "serve", "desk_program:agents", "--store", store, "--processes", "2"),
+            *("--port", "0", "--json"),
+            cwd=folder,
+            env=environment(folder),
+            stdout=PIPE,
+            stderr=errors,
+            is_fresh=True,
+        )
+    try:
+        assert process.stdout is not None
+        yield process, json.loads(process.stdout.readline())
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def serving_pids(log: Path) -> list[int]:
+    """The processes that have begun to serve, in order."""
+    lines = [line.split() for line in log.read_text().splitlines() if " serves (" in line]
+    return [int(line[line.index("serves") - 1]) for line in lines]
+
+
+def test_several_processes_serve_one_port_and_one_that_is_killed_is_started_again(
+    folder: Path, postgres_store: str
+) -> None:
+    """J120."""
+    log = folder / "log"
+    with serving_by_processes(folder, postgres_store, log) as (process, _):
+        first = until(lambda: pids if len(pids := serving_pids(log)) == 2 else [])
+        for number in range(4):
+            id = f"t-{number}"
+            command(folder, "run", id, "pay", "--agent", "desk", "--wait", code=10)
+        os.kill(first[0], signal.SIGKILL)
+        all_three = until(lambda: pids if len(pids := serving_pids(log)) == 3 else [])
+        assert f"process {first[0]} has ended by signal 9: another one starts" in log.read_text()
+        (agents,) = [json.loads(command(folder, "ls", "--json"))["agents"]]
+        assert [each["status"] for each in agents] == ["interrupted"] * 4
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        assert not any(map(is_running, all_three))
+    assert servers_of(folder) == []
+
+
+def test_processes_end_where_the_one_that_watches_them_is_killed(
+    folder: Path, postgres_store: str
+) -> None:
+    """J120."""
+    log = folder / "log"
+    with serving_by_processes(folder, postgres_store, log) as (process, _):
+        pids = until(lambda: pids if len(pids := serving_pids(log)) == 2 else [])
+        process.send_signal(signal.SIGKILL)
+        until(lambda: not any(map(is_running, pids)))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["desk_program:runtime"], "is for one process"),
+        (["desk_program:agents", "--store", "memory:"], "is for one process"),
+        (["desk_program:agents", "--store", "postgresql:///a", "--reload"], "for one process"),
+    ],
+)
+def test_what_several_processes_cannot_serve_is_said(
+    folder: Path, options: list[str], told: str
+) -> None:
+    done = ran(
+        *(*COMMAND, "serve", *options, "--processes", "2"), cwd=folder, env=environment(folder)
+    )
+    assert done.returncode == 2
+    assert told in done.stderr

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli.exits import FAILED, USAGE, Refusal, refuse
+from understudy.cli.many_processes import SETTINGS, Processes, check
 from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:  # the help of the command needs none of it
     from understudy.tools.tool_defaults import ToolDefaults
 
 PORT = 8420
-_SETTINGS = "UNDERSTUDY_SERVE"
-"""The environment variable by which a process that is reloaded gets its settings."""
-
 TargetArgument = Annotated[
     str,
     typer.Argument(
@@ -70,6 +68,10 @@ ProxyOption = Annotated[
 RedactOption = Annotated[
     str | None,
     typer.Option("--redact", metavar="MODULE:ATTR", help="Hides values: as `redact=` of `ui`."),
+]
+ProcessesOption = Annotated[
+    int,
+    typer.Option("--processes", min=1, metavar="N", help="Use N cores. It needs PostgreSQL."),
 ]
 OwnTokenOption = Annotated[
     str | None,
@@ -106,6 +108,7 @@ def serve(
     token: OwnTokenOption = None,
     redact: RedactOption = None,
     proxy: ProxyOption = None,
+    processes: ProcessesOption = 1,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an inbox and an inspector in the browser."""
@@ -121,10 +124,13 @@ def serve(
         redact=redact,
         proxy=proxy,
     )
-    run_settings(settings, Output(json=json), browser=open, reload=reload)
+    out = Output(json=json)
+    run_settings(settings, out, browser=open, reload=reload, processes=processes)
 
 
-def run_settings(settings: Settings, out: Output, *, browser: bool, reload: bool) -> None:
+def run_settings(
+    settings: Settings, out: Output, *, browser: bool, reload: bool, processes: int = 1
+) -> None:
     """Serve until the process is asked to end."""
     check_web()
     if reload and settings.port == 0:
@@ -135,9 +141,14 @@ def run_settings(settings: Settings, out: Output, *, browser: bool, reload: bool
             "in front of it"
         )
     if reload:
+        if processes > 1:
+            check(processes, None, reload=True)
         _serve_reloading(settings, out, browser=browser)
         return
     runtime, name = load_runtime(settings)
+    if processes > 1:
+        _serve_by_processes(settings, name, out, browser=browser, processes=processes)
+        return
     with listening(settings.host, settings.port) as listener:
         asyncio.run(serve_runtime(settings, runtime, name, listener, out, browser=browser))
 
@@ -194,6 +205,50 @@ async def serve_runtime(
         with _announced(settings, name, listener.getsockname()[1]) as url:
             tell(settings, url, out, browser=browser)
             await server.serve(sockets=[listener])
+
+
+async def serve_quietly(
+    settings: Settings, runtime: Runtime, listener: socket.socket, ends: Coroutine[Any, Any, None]
+) -> None:
+    """As `serve_runtime`, in one of several processes: the one that has started it tells the URL.
+
+    Args:
+        settings, runtime, listener: as of `serve_runtime`.
+        ends: returns when nobody watches this process any more.
+
+    """
+    server = quiet_server(new_app(settings, lambda: runtime), settings.proxy)
+
+    async def end() -> None:
+        await ends
+        server.should_exit = True
+
+    watching = asyncio.create_task(end())
+    try:
+        async with runtime:
+            await runtime.recover()
+            print("ready", flush=True)  # noqa: T201  # its parent reads it
+            await server.serve(sockets=[listener])
+    finally:
+        watching.cancel()
+
+
+def _serve_by_processes(
+    settings: Settings, name: str | None, out: Output, *, browser: bool, processes: int
+) -> None:
+    check(processes, name, reload=False)
+    with (
+        listening(settings.host, settings.port) as listener,
+        _announced(settings, name, listener.getsockname()[1]) as url,
+    ):
+        tell(settings, url, out, browser=browser)
+
+        async def serve() -> int:
+            return await Processes(settings, processes, listener).run()
+
+        code = asyncio.run(serve())
+    if code:
+        raise SystemExit(code)
 
 
 def server_options(proxy: str | None) -> dict[str, Any]:
@@ -397,7 +452,7 @@ def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
 def _serve_reloading(settings: Settings, out: Output, *, browser: bool) -> None:
     import uvicorn
 
-    os.environ[_SETTINGS] = json_module.dumps(asdict(settings))
+    os.environ[SETTINGS] = json_module.dumps(asdict(settings))
     tell(settings, url_of(settings.host, settings.port), out, browser=browser)
     uvicorn.run(
         "understudy.cli.serve:reloaded",
@@ -414,7 +469,7 @@ def reloaded() -> ASGIApp:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    data = json_module.loads(os.environ[_SETTINGS])
+    data = json_module.loads(os.environ[SETTINGS])
     settings = Settings(**{**data, "allowed_hosts": tuple(data["allowed_hosts"])})
     try:
         runtime, name = load_runtime(settings)

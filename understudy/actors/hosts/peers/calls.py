@@ -403,9 +403,7 @@ class _ServedCall(CallNotes):
     def _note(self, run_id: str | None, retries: str | None, message_id: str | None) -> None:
         if self.slot.activation is not None and self.link.is_ready:
             owned = self.slot.activation.journal.owned
-            note = Note(
-                self.number, run_id, retries, message_id, owned.incarnation, owned.last_seq
-            )
+            note = Note(self.number, run_id, retries, message_id, owned.incarnation, owned.last_seq)
             self.link.send(note)
 
     def withdraw(self) -> None:

@@ -171,4 +171,3 @@ def _loaded(state: bytes, _place: object) -> AgentState:
         what = f"the state of an outcome cannot be read in this process: {text_of(error)}"
         raise UsageError(what) from error
     return found
-

@@ -175,9 +175,7 @@ class Link(asyncio.Protocol):
             and (given.host_id, given.pid) == expected
             and given.pid == pid
             and given.library == own.library
-            and hmac.compare_digest(
-                given.proof, proof_of(self._secret, given.host_id, own.host_id)
-            )
+            and hmac.compare_digest(given.proof, proof_of(self._secret, given.host_id, own.host_id))
         )
         if not is_known:
             logger.info("process %s of this machine is no peer of this host", pid)
