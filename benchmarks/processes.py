@@ -178,7 +178,8 @@ async def measure(
             await asyncio.gather(*(user() for _ in range(users)))
 
         async def cpu() -> float:
-            return sum(await asyncio.gather(*(each.ask(next(numbers)) for each in workers)))
+            used: list[float] = await asyncio.gather(*(w.ask(next(numbers)) for w in workers))
+            return sum(used)
 
         await load(2 * users, "warm")
         await asyncio.sleep(6 if processes > 1 else 0)  # by then each has seen the others

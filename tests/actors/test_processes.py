@@ -1,4 +1,4 @@
-"""Processes of one machine keep an agent's calls at the process that has it (J120)."""
+"""Processes of one machine keep an agent's calls at the process that has it (J76)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_without_the_socket_an_agent_at_rest_changes_hands(
 async def test_a_process_that_is_killed_in_the_middle_of_a_call_loses_nothing(
     hosts: Hosts, tmp_path: Path
 ) -> None:
-    """What had finished is not repeated, and who waits gets the outcome."""
+    """J76: what had finished is not repeated, and who waits gets the outcome."""
     with peer(hosts, tmp_path) as other:
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
             run = ref.run("work")
@@ -131,7 +131,7 @@ async def test_a_call_that_may_have_been_done_is_not_made_again(
 async def test_a_process_that_was_suspended_begins_no_call_that_is_done_elsewhere_by_now(
     hosts: Hosts, tmp_path: Path, without: str
 ) -> None:
-    """What is not known by an id would be done twice; the control does it, once it is awake."""
+    """J76: what is not known by an id would be done twice: the control does it once it is awake."""
     with peer(hosts, tmp_path, without=without) as other:
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
             other.send(signal.SIGSTOP)
@@ -186,11 +186,35 @@ async def test_a_process_that_leaves_hands_its_agents_over(hosts: Hosts, tmp_pat
 async def test_what_is_no_json_is_done_by_the_process_that_has_it(
     hosts: Hosts, tmp_path: Path
 ) -> None:
+    class Odd:
+        def __str__(self) -> str:
+            return "odd"
+
     with peer(hosts, tmp_path):
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
-            await soon(ref.notify("Told", {"news"}))
-            assert lines(tmp_path / "told") == ["{'news'}"]
+            await soon(ref.notify("Told", Odd()))
+            assert lines(tmp_path / "told") == ["odd"]
             assert (await ref.info()).host == HERE
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("without", ["one", "order"])
+async def test_calls_behind_one_that_a_process_refuses_stay_behind_it(
+    hosts: Hosts, tmp_path: Path, without: str
+) -> None:
+    """J76. In the control the process does what comes behind it."""
+    with peer(hosts, tmp_path, without=without):
+        async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
+            (tmp_path / "refuse").touch()
+            await soon(asyncio.gather(*(ref.send(each, message_id=each) for each in "ab")))
+            await soon(asyncio.gather(*(ref.outcome(message_id=each) for each in "ab")))
+            prompts = [
+                part.content
+                for message in (await soon(ref.state())).messages
+                for part in message.parts
+                if part.part_kind == "user-prompt"
+            ]
+            assert prompts[-2:] == (["b", "a"] if without == "order" else ["a", "b"])
 
 
 def _listening() -> list[str]:

@@ -148,22 +148,32 @@ async def _serve(
         from understudy.actors.hosts.peers import calls
 
         calls.FRESH = 1e9
-    elif without == "order":
-        from understudy.actors.hosts.peers.frames import Call
+    elif without in ("one", "order"):
+        from understudy.actors.hosts.peers import calls
 
-        Call.__getattribute__ = _knows_all  # type: ignore[method-assign,assignment]
+        calls.FRESH = _RefusesOne(Path(folder) / "refuse")  # type: ignore[assignment]
+        if without == "order":
+            calls.Call.__getattribute__ = _knows_all  # type: ignore[method-assign,assignment]
     elif without == "version":
         from understudy.actors.hosts.peers import peers
 
         peers.library = lambda: "another"
-    elif without == "home":
-        from understudy.actors.hosts.peers.peers import Peers
-
-        Peers.has_homes = False  # type: ignore[assignment,method-assign]
     backend = PostgresBackend(url, host=name, schema=schema, lease=float(lease))
     async with Runtime([desk(Path(folder))], store=DatabaseStore(backend), sweep=None):
         print("open", flush=True)  # noqa: T201  # the test reads it
         await asyncio.to_thread(sys.stdin.read)
+
+
+class _RefusesOne:
+    """The age up to which a call is done: of the first one behind the making of a file, none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __lt__(self, age: float) -> bool:
+        refuses = self._file.exists()
+        self._file.unlink(missing_ok=True)
+        return refuses
 
 
 def _knows_all(call: Any, name: str) -> Any:

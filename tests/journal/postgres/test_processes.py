@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
+from understudy.journal.postgres.sharing.processes import has_ended, this_process
+from understudy.journal.shared import Process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes so")
 

@@ -184,7 +184,8 @@ class PeerCalls:
         message = call.as_known()
         if isinstance(message, WaitOutcome):
             return "", (message, call.expects)
-        return body_of(message, owner=f"host {link.host_id}", expects=call.expects)
+        owner, has_deps = f"host {link.host_id}", call.slot.has_deps()
+        return body_of(message, owner=owner, expects=call.expects, has_deps=has_deps)
 
     def _drop(self, call: RefCall) -> None:
         """It is not with another process any more."""
@@ -231,24 +232,27 @@ class PeerCalls:
             call.incarnation, call.noted_at = frame.incarnation, frame.seq
             return
         self._drop(call)
+        if isinstance(frame, Refused) and isinstance(call.message, WaitOutcome):
+            self._caller.put_here(call)
+            return
         if isinstance(frame, Refused):
             link.refusals += 1
-            if isinstance(call.message, WaitOutcome):
-                self._caller.put_here(call)
-                return
             call.refused_by = link.host_id
             call.was_handled |= frame.is_begun
             in_doubt = frame.is_begun or call.run_id is not None
             self._caller.left_by_peer([call], in_doubt=in_doubt)
             return
-        if call.asked.expectation is not None:
-            call.asked.expectation.is_met = True
         if isinstance(frame, HasOutcome):
+            if call.asked.expectation is not None:
+                call.asked.expectation.is_met = True
             self._caller.answered_by_peer(call, frame.read())
-        else:
-            assert isinstance(frame, Answered), "there is no other frame"
-            self._caller.replied_by_peer(call, from_json(frame.reply))
-        self._has_agent(call.slot)
+            self._has_agent(call.slot)
+            return
+        assert isinstance(frame, Answered), "there is no other frame"
+        reply = from_json(frame.reply)
+        self._caller.replied_by_peer(call, reply)
+        if "error" not in reply:
+            self._has_agent(call.slot)
 
     def _has_agent(self, slot: AgentSlot) -> None:
         """The store has the agent that was spawned here: nothing is to be kept of it."""
@@ -287,7 +291,7 @@ class PeerCalls:
         # Behind one that was refused, all are, until their caller knows that: else they would be
         # done before it (test_calls_behind_one_that_a_process_refuses_stay_behind_it).
         if call.agent_id in refused or age > FRESH or self._services.closing:
-            self._refuse(link, call, is_begun=False)
+            self._refuse(link, call.number, call.agent_id, is_look=not call.kind)
             return
         try:
             served = self._served_call(link, call)
@@ -295,7 +299,7 @@ class PeerCalls:
             link.send(Answered(call.number, error_reply(as_stored(error))))
             return
         if served is None:
-            self._refuse(link, call, is_begun=False)
+            self._refuse(link, call.number, call.agent_id, is_look=not call.kind)
             return
         key = link, call.number
         self._served[key] = served
@@ -305,24 +309,26 @@ class PeerCalls:
 
     def _served_call(self, link: Link, call: Call) -> _ServedCall | None:
         """The call for its agent; None where this host is not to do it."""
-        if call.agent is not None:
-            if not self._directory.knows(call.agent):
-                return None
+        found = self._directory.find(call.agent_id)
+        is_here = found is not None and found.phase.is_in_memory
+        if not is_here and (call.is_for_owner or self._services.placement.is_closed):
+            return None
+        is_new = call.agent is not None and not is_here
+        if call.agent is None or is_here:
+            slot = self._directory.get(call.agent_id)
+        elif self._directory.knows(call.agent):
+            is_new = found is None or not found.is_spawned
             slot, _ = self._directory.spawn(
                 call.agent, call.agent_id, deps=None, values=call.values
             )
         else:
-            slot = self._directory.get(call.agent_id)
-        if not slot.phase.is_in_memory and (
-            call.is_for_owner or self._services.placement.is_closed
-        ):
             return None
         if call.kind:
             message, expects, needs_deps = message_of(call.kind, call.body)
         else:
             message, expects = call.body
             needs_deps = False
-        served = _ServedCall(link, call.number, slot, Future(self._services.loop))
+        served = _ServedCall(link, call.number, slot, Future(self._services.loop), is_new)
         served.agent_call = AgentCall(
             message,
             served.done,
@@ -333,10 +339,13 @@ class PeerCalls:
         )
         return served
 
-    def _refuse(self, link: Link, call: Call, *, is_begun: bool) -> None:
-        number = self._refusals[link] = self._refusals.get(link, 0) + 1
-        self._refused.setdefault(link, {})[call.agent_id] = number
-        link.send(Refused(call.number, is_begun))
+    def _refuse(
+        self, link: Link, number: int, agent_id: str, *, is_look: bool, is_begun: bool = False
+    ) -> None:
+        if not is_look:  # a look may be overtaken
+            count = self._refusals[link] = self._refusals.get(link, 0) + 1
+            self._refused.setdefault(link, {})[agent_id] = count
+        link.send(Refused(number, is_begun))
 
     def _settled(self, key: tuple[Link, int]) -> None:
         link, number = key
@@ -353,9 +362,11 @@ class PeerCalls:
                 link.send(Answered(number, error_reply(as_stored(error))))
                 return
             lost = isinstance(error, (Fenced, RuntimeStopped, pykka.ActorDeadError))
-            number_of = self._refusals[link] = self._refusals.get(link, 0) + 1
-            self._refused.setdefault(link, {})[slot.id] = number_of
-            link.send(Refused(number, lost))
+            is_look = isinstance(call.message, WaitOutcome)
+            self._refuse(link, number, slot.id, is_look=is_look, is_begun=lost)
+            if served.is_new and slot.phase is Phase.PASSIVE:
+                slot.is_spawned, slot.values = False, None
+                self._directory.drop_unless_needed(slot)
         except Exception as error:
             link.send(Answered(number, error_reply(as_stored(error))))
         else:
@@ -390,6 +401,8 @@ class _ServedCall(CallNotes):
     number: int
     slot: AgentSlot
     done: Future[Any]
+    is_new: bool
+    """The agent was spawned here for this call."""
     agent_call: Any = None
 
     def on_run(

@@ -39,7 +39,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 FIRST_PAUSE = 0.25
 """Seconds before a process that could not be reached is tried again: it may not have seen this one
 yet."""
-MOST_PAUSE = 30.0
+MOST_PAUSE = 5.0
 """The pause doubles up to this."""
 _MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
