@@ -27,6 +27,16 @@ def test_every_call_at_a_random_host_is_done_once_while_hosts_stop_and_die(
     assert found["figures"]["killed"] + found["figures"]["stopped"] > 0
 
 
+def test_every_call_at_a_random_process_is_done_once_by_sockets(forks: Forks, hosts: Hosts) -> None:
+    """J76, J70: the same of processes that call each other, while they stop and die."""
+    found = forks.play(
+        "any_host", url=hosts.url, schema=hosts.schema, seed=SEED, seconds=SECONDS, by_socket=True
+    )
+    print(found)  # noqa: T201  # the figures of `make chaos`
+    assert found["violations"] == []
+    assert found["figures"]["killed"] + found["figures"]["stopped"] > 0
+
+
 def test_no_call_is_cut_off_or_lost_while_hosts_drain_one_after_the_other(
     forks: Forks, hosts: Hosts
 ) -> None:

@@ -148,6 +148,7 @@ async def _serve(
         from understudy.actors.hosts.peers import calls
 
         calls.FRESH = 1e9
+        calls.ServedCall.withdraw = lambda _: None  # type: ignore[method-assign]
     elif without in ("one", "order"):
         from understudy.actors.hosts.peers import calls
 

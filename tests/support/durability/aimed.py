@@ -116,6 +116,7 @@ def any_host(
     agents: int = 6,
     absent: float = SOON,
     broken: str | None = None,
+    by_socket: bool = False,
 ) -> dict[str, Any]:
     """Three hosts and their callers.
 
@@ -128,13 +129,14 @@ def any_host(
         agents: how many those have.
         absent: seconds after which an answer that a round is about does not come.
         broken: the build that plays it.
+        by_socket: whether hosts call each other by sockets.
 
     """
     if broken is not None:
         HOSTS_BROKEN[broken]()
     chance = random.Random(seed)
     others = {"lease": LEASE, **SETTINGS.get(named or "", {})} if named or drains_alone else {}
-    setting = Setting(url=url, schema=schema, **others)
+    setting = Setting(url=url, schema=schema, has_peers=by_socket, **others)
     fleet = Fleet(setting, folder, chance, absent=absent, is_over_when_wrong=broken is not None)
     callers = Callers(fleet, chance)
     try:

@@ -84,6 +84,8 @@ class Setting:
     patience: float = 0.3
     poll: float = 0.1
     sweep: float | None = 0.4
+    has_peers: bool = False
+    """Whether calls go by sockets: else all go by the tables, whose points are aimed at."""
     ahead: Mapping[str, float] = field(default_factory=dict)
     """By host, the seconds by which the clock of its machine is ahead of the right time."""
 
@@ -394,6 +396,7 @@ class _Host:
             deps_for=lambda _: scene,
             sweep=setting.sweep,
         )
+        self._runtime._agent_host.has_peers = setting.has_peers
 
     async def follow(self, commands: int) -> None:
         """Until there are no more."""

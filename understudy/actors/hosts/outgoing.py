@@ -224,8 +224,10 @@ class Outgoing(Calls[AgentSlot]):
                 line.append(call)
                 return
             is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
-            is_elsewhere = is_passive or slot.id in self._by_agent
             peers, link = self._peers, None
+            is_elsewhere = is_passive or slot.id in self._by_agent
+            if peers is not None and not is_elsewhere:
+                is_elsewhere = peers.is_to_be_named(call)
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             elif peers is not None and (link := peers.route(call)) is not None:
@@ -433,6 +435,8 @@ class Outgoing(Calls[AgentSlot]):
             line += await self._withdraw(slot.id, is_free=self._to_withdraw.pop(slot.id))
         await self._answer_known(slot, line)
         place = await self._shared.place(slot.id)
+        if self._peers is not None and place is not None:
+            await self._name_runs(line, place)
         with self._lock:
             if slot.id in self._to_withdraw or any(map(_is_in_doubt, line)):
                 return  # they have come meanwhile, and may go before all others
@@ -468,6 +472,16 @@ class Outgoing(Calls[AgentSlot]):
                     self._join(slot, calls[first + AT_ONCE :])
                     return
 
+    async def _name_runs(self, line: list[RefCall], place: Place) -> None:
+        """Find the runs that calls are for which go to another process of this machine."""
+        assert self._peers is not None, "there is one"
+        if self._peers.peers.link_of(place.host_id) is None:
+            return
+        for call in list(line):
+            if self._peers.is_unnamed(call) and await self._message_to_post(call) is None:
+                line.remove(call)
+                self._answer(call, None)
+
     def _sent_to_owner(self, slot: AgentSlot, place: Place | None, calls: list[RefCall]) -> bool:
         """Send calls to the owner, if it is another process of this machine."""
         if self._peers is None or place is None or slot.id in self._by_agent:
@@ -475,6 +489,8 @@ class Outgoing(Calls[AgentSlot]):
         link = self._peers.peers.link_of(place.host_id)
         # What that process has not done goes as a row: it may have lost the agent just now.
         if link is None or any(call.refused_by == link.host_id for call in calls):
+            return False
+        if any(map(self._peers.is_unnamed, calls)):  # it has come just now
             return False
         for call in calls:
             self._peers.put(link, call, is_for_owner=True)

@@ -106,7 +106,7 @@ class PeerCalls:
         self._calls: dict[int, tuple[Link, RefCall]] = {}
         """The same by their numbers, each with its connection."""
         self._to_send: deque[tuple[Link, RefCall, bool]] = deque()
-        self._served: dict[tuple[Link, int], _ServedCall] = {}
+        self._served: dict[tuple[Link, int], ServedCall] = {}
         """The calls of other processes that are under way here."""
         self._refused: dict[Link, dict[str, int]] = {}
         """The refusals of a connection that its other end may not know yet, by agent."""
@@ -121,6 +121,8 @@ class PeerCalls:
         if not _can_be_sent(call):
             return None
         if before:  # it comes behind what was sent there before
+            if self.is_unnamed(call):
+                call.run_id = next((each.run_id for each in before.values() if each.run_id), None)
             return next(iter(before.values())).link
         if not self.peers.has_homes or slot.phase is not Phase.PASSIVE or slot.inbox:
             return None
@@ -131,6 +133,27 @@ class PeerCalls:
         if slot.agent is not None and not self._directory.knows(slot.agent.name):
             return None
         return self.peers.home(slot.id)
+
+    @staticmethod
+    def is_unnamed(call: RefCall) -> bool:
+        """Whether a call is for a run that nobody has named yet."""
+        message = call.message
+        return (
+            call.is_of_named_run
+            and call.run_id is None
+            and message.run_id is None
+            and getattr(message, "message_id", None) is None
+        )
+
+    def is_to_be_named(self, call: RefCall) -> bool:
+        """Whether the run that a call is for is to be found out before it is sent.
+
+        Else it would be for another run, or none, where it is made again
+        (test_every_call_at_a_random_process_is_done_once_by_sockets).
+        """
+        slot = call.slot
+        is_elsewhere = slot.phase is Phase.PASSIVE and not slot.inbox and slot.id not in self._sent
+        return is_elsewhere and self.peers.has_homes and self.is_unnamed(call)
 
     def put(self, link: Link, call: RefCall, *, is_for_owner: bool = False) -> None:
         """Send a call, in the order of these calls."""
@@ -307,7 +330,7 @@ class PeerCalls:
         served.done._when_settled(self, partial(call_on, self._services.loop, settled))
         served.slot.put(served.agent_call)
 
-    def _served_call(self, link: Link, call: Call) -> _ServedCall | None:
+    def _served_call(self, link: Link, call: Call) -> ServedCall | None:
         """The call for its agent; None where this host is not to do it."""
         found = self._directory.find(call.agent_id)
         is_here = found is not None and found.phase.is_in_memory
@@ -328,7 +351,7 @@ class PeerCalls:
         else:
             message, expects = call.body
             needs_deps = False
-        served = _ServedCall(link, call.number, slot, Future(self._services.loop), is_new)
+        served = ServedCall(link, call.number, slot, Future(self._services.loop), is_new)
         served.agent_call = AgentCall(
             message,
             served.done,
@@ -394,7 +417,7 @@ def _can_be_sent(call: RefCall) -> bool:
 
 
 @dataclass(eq=False, slots=True)
-class _ServedCall(CallNotes):
+class ServedCall(CallNotes):
     """A call of another process, while an agent of this host does it."""
 
     link: Link
