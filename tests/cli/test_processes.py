@@ -320,7 +320,7 @@ def serving_by_processes(folder: Path, store: str, log: Path) -> Iterator[tuple[
             cwd=folder,
             env=environment(folder),
             stdout=PIPE,
-            stderr=errors,
+            stderr=errors.fileno(),
             is_fresh=True,
         )
     try:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
@@ -144,25 +145,28 @@ async def one_that_lives_at(runtime: Runtime, name: str, tag: str = "t") -> Asyn
 async def _serve(
     url: str, schema: str, name: str, lease: str, folder: str, without: str = ""
 ) -> None:
-    if without == "freshness":
-        from understudy.actors.hosts.peers import calls
-
-        calls.FRESH = 1e9
-        calls.ServedCall.withdraw = lambda _: None  # type: ignore[method-assign]
-    elif without in ("one", "order"):
-        from understudy.actors.hosts.peers import calls
-
-        calls.FRESH = _RefusesOne(Path(folder) / "refuse")  # type: ignore[assignment]
-        if without == "order":
-            calls.Call.__getattribute__ = _knows_all  # type: ignore[method-assign,assignment]
-    elif without == "version":
-        from understudy.actors.hosts.peers import peers
-
-        peers.library = lambda: "another"
+    _leave_out(without, Path(folder))
     backend = PostgresBackend(url, host=name, schema=schema, lease=float(lease))
     async with Runtime([desk(Path(folder))], store=DatabaseStore(backend), sweep=None):
         print("open", flush=True)  # noqa: T201  # the test reads it
         await asyncio.to_thread(sys.stdin.read)
+
+
+def _leave_out(without: str, folder: Path) -> None:
+    """Make it a process that lacks something, for a control."""
+    if not without:
+        return
+    from understudy.actors.hosts.peers import calls, frames, peers
+
+    if without == "freshness":
+        mock.patch.object(calls, "FRESH", 1e9).start()
+        mock.patch.object(calls.ServedCall, "withdraw", return_value=None).start()
+    elif without == "version":
+        mock.patch.object(peers, "library", return_value="another").start()
+    else:
+        mock.patch.object(calls, "FRESH", _RefusesOne(folder / "refuse")).start()
+    if without == "order":
+        mock.patch.object(frames.Call, "__getattribute__", _knows_all).start()
 
 
 class _RefusesOne:
