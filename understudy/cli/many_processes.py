@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json as json_module
 import os
 import signal
 import socket
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from understudy.cli.exits import USAGE, Refusal, code_of, message_of, refuse
-from understudy.cli.output import complain, note
-from understudy.errors import UnderstudyError
-
-if TYPE_CHECKING:
-    from understudy.cli.serve import Settings
+from understudy.cli.exits import USAGE, refuse
+from understudy.cli.output import note
 
 SETTINGS = "UNDERSTUDY_SERVE"
 """The environment variable by which a process that is started gets its settings."""
@@ -56,16 +49,16 @@ class Processes:
     """Keeps so many processes running, until this one is told to end.
 
     Args:
-        settings: of each.
+        settings: of each, as JSON.
         count: how many.
         listener: the socket on which all listen.
 
     """
 
-    def __init__(self, settings: Settings, count: int, listener: socket.socket) -> None:
+    def __init__(self, settings: str, count: int, listener: socket.socket) -> None:
         self._listener = listener
         self._count = count
-        self._environment = {**os.environ, SETTINGS: json_module.dumps(asdict(settings))}
+        self._environment = {**os.environ, SETTINGS: settings}
         self._running: set[asyncio.subprocess.Process] = set()
         self._ends = asyncio.Event()
         self._failed = 0
@@ -107,7 +100,7 @@ class Processes:
             # It reads from a pipe that this process holds, and ends where this one is killed.
             watched, held = os.pipe()
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "understudy.cli.many_processes"),
+                *(sys.executable, "-m", "understudy.cli.serve"),
                 *(str(self._listener.fileno()), str(watched)),
                 pass_fds=(self._listener.fileno(), watched),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -150,23 +143,7 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
         process.send_signal(number)
 
 
-def serve_one(listener: int, watched: int) -> None:
-    """Serve in a process that another one has started."""
-    from understudy.cli.serve import Settings, load_runtime, serve_quietly
-
-    given = json_module.loads(os.environ.pop(SETTINGS))
-    settings = Settings(**{**given, "allowed_hosts": tuple(given["allowed_hosts"])})
-    try:
-        runtime, _ = load_runtime(settings)
-        with socket.socket(fileno=listener) as shared:
-            shared.setblocking(False)
-            asyncio.run(serve_quietly(settings, runtime, shared, _parent_ends(watched)))
-    except (Refusal, UnderstudyError) as error:
-        complain(message_of(error))
-        raise SystemExit(code_of(error)) from None
-
-
-async def _parent_ends(watched: int) -> None:
+async def parent_ends(watched: int) -> None:
     """Return when the process that has started this one is no more."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(watched, ended.set)
@@ -174,7 +151,3 @@ async def _parent_ends(watched: int) -> None:
         await ended.wait()
     finally:
         loop.remove_reader(watched)
-
-
-if __name__ == "__main__":
-    serve_one(int(sys.argv[1]), int(sys.argv[2]))

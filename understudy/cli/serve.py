@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.exits import FAILED, USAGE, Refusal, refuse
-from understudy.cli.many_processes import SETTINGS, Processes, check
+from understudy.cli.exits import FAILED, USAGE, Refusal, code_of, message_of, refuse
+from understudy.cli.many_processes import SETTINGS, Processes, check, parent_ends
 from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
 
@@ -237,6 +237,7 @@ def _serve_by_processes(
     settings: Settings, name: str | None, out: Output, *, browser: bool, processes: int
 ) -> None:
     check(processes, name, reload=False)
+    given = json_module.dumps(asdict(settings))
     with (
         listening(settings.host, settings.port) as listener,
         _announced(settings, name, listener.getsockname()[1]) as url,
@@ -244,11 +245,27 @@ def _serve_by_processes(
         tell(settings, url, out, browser=browser)
 
         async def serve() -> int:
-            return await Processes(settings, processes, listener).run()
+            return await Processes(given, processes, listener).run()
 
         code = asyncio.run(serve())
     if code:
         raise SystemExit(code)
+
+
+def serve_one(listener: int, watched: int) -> None:
+    """Serve in a process that another one has started."""
+    from understudy.errors import UnderstudyError
+
+    given = json_module.loads(os.environ.pop(SETTINGS))
+    settings = Settings(**{**given, "allowed_hosts": tuple(given["allowed_hosts"])})
+    try:
+        runtime, _ = load_runtime(settings)
+        with socket.socket(fileno=listener) as shared:
+            shared.setblocking(False)
+            asyncio.run(serve_quietly(settings, runtime, shared, parent_ends(watched)))
+    except (Refusal, UnderstudyError) as error:
+        complain(message_of(error))
+        raise SystemExit(code_of(error)) from None
 
 
 def server_options(proxy: str | None) -> dict[str, Any]:
@@ -486,3 +503,7 @@ def reloaded() -> ASGIApp:
                 yield
 
     return Starlette(routes=[Mount("/", app)], lifespan=lifespan)
+
+
+if __name__ == "__main__":  # one of several processes
+    serve_one(int(sys.argv[1]), int(sys.argv[2]))

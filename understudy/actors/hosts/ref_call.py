@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy.actors.agent.messages import AgentCall, CallNotes, Cancel, Retry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.verbs import VERB_OF, Repeat
 from understudy.errors import OwnedElsewhere, UnfitHost
 from understudy.loop_actors.future import Future
-
-if TYPE_CHECKING:
-    from understudy.actors.hosts.peers.link import Link
 
 
 class CallPhase(Enum):
@@ -62,8 +59,8 @@ class RefCall(CallNotes):
     """When the owner was told of it last, by the clock of the loop."""
     epoch: int = 0
     """The epoch of the agent when its owner was told of this call."""
-    link: Link | None = None
-    """The connection with the process that has it."""
+    link: Any = None
+    """The connection with the process that has it: a `hosts.peers.link.Link`."""
     refused_by: int | None = None
     """The last host of another process of this machine that has not done it."""
 

@@ -123,7 +123,8 @@ class PeerCalls:
         if before:  # it comes behind what was sent there before
             if self.is_unnamed(call):
                 call.run_id = next((each.run_id for each in before.values() if each.run_id), None)
-            return next(iter(before.values())).link
+            link: Link | None = next(iter(before.values())).link
+            return link
         if not self.peers.has_homes or slot.phase is not Phase.PASSIVE or slot.inbox:
             return None
         # What was given to `spawn` for this process alone stays here, and so does what a run waits
