@@ -156,7 +156,7 @@ def _leave_out(without: str, folder: Path) -> None:
     """Make it a process that lacks something, for a control."""
     if not without:
         return
-    from understudy.actors.hosts.peers import calls, frames, peers
+    from understudy.actors.hosts.peers import calls, peers
 
     if without == "freshness":
         mock.patch.object(calls, "FRESH", 1e9).start()
@@ -165,8 +165,6 @@ def _leave_out(without: str, folder: Path) -> None:
         mock.patch.object(peers, "library", return_value="another").start()
     else:
         mock.patch.object(calls, "FRESH", _RefusesOne(folder / "refuse")).start()
-    if without == "order":
-        mock.patch.object(frames.Call, "__getattribute__", _knows_all).start()
 
 
 class _RefusesOne:
@@ -179,10 +177,6 @@ class _RefusesOne:
         refuses = self._file.exists()
         self._file.unlink(missing_ok=True)
         return refuses
-
-
-def _knows_all(call: Any, name: str) -> Any:
-    return sys.maxsize if name == "seen" else tuple.__getattribute__(call, name)
 
 
 if __name__ == "__main__":
