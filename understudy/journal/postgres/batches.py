@@ -136,7 +136,7 @@ def at_once(
     add, values = sql.ADD, columns_of(batches, keys, own_id)
     changed = known_changes(dict(zip(keys, batches, strict=True)))
     if any(changed):
-        counts = dict(changed[-1])
+        counts: dict[int, int] = dict(changed[-1])
         values |= columns_of_asks(changed)
         values["ask_counts"] = numbers(counts.get(key, "NULL") for key in keys)
         add = sql.and_put_asks(add)
