@@ -2,28 +2,34 @@
 
     python -m benchmarks.simulate_hosts postgresql://user@server/database
     python -m benchmarks.simulate_hosts postgresql://... --hosts 40 --decisions 100000
+    python -m benchmarks.simulate_hosts postgresql://... --hosts 100 --agents 1e6 --every 5
 
-It runs some decisions of people on that database, counts what each costs the server, measures what
-a commit and a NOTIFY cost, and multiplies. It writes into a schema of its own, and drops nothing of
-others. What it does not model: the network, the size of caches, and what else the server does.
+It runs steps of agents and decisions of people, counts what each costs the server and the host,
+measures what a commit and a NOTIFY cost, and multiplies. It does so in a database of its own on
+that server, of which it alone counts, and drops it then: the user needs the right to create one.
+What it does not model: the network, the size of caches, and what else the server does. Before
+PostgreSQL 18 a server does not say which session writes how much of its log: then nothing else may
+write meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
-from understudy import Agent, Interrupted, Runtime, ScriptedModel, approve, call, tool
+from understudy import Agent, Completed, Interrupted, Runtime, ScriptedModel, approve, call, tool
 from understudy.models import ScriptedRequest
 
 DAY = 86_400.0
@@ -54,6 +60,12 @@ class Measured:
     is woken by all that is said in its database."""
     connections: float
     """Of one host."""
+    step_busy: float
+    """As `busy`, of one step of an agent: a reply, a call of a tool, and its result."""
+    step_wal_bytes: float
+    step_records: float
+    step_host: float
+    """Seconds of a processor of the host for one step. Its model takes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +76,8 @@ class Scale:
     agents: int = 10_000_000
     decisions: float = 100_000
     """A minute."""
+    every: float = math.inf
+    """Seconds in which each agent makes a step."""
     wrong_host: float = 1.0
     """Which part of the decisions reaches a host that does not have the agent."""
     lease: float = 10.0
@@ -103,6 +117,7 @@ class Load:
 def loads(measured: Measured, scale: Scale, server: Server) -> list[Load]:
     """What is used, the tightest first."""
     each = scale.decisions / 60
+    steps = scale.agents / scale.every
     listening = measured.notify_listener * scale.hosts
     # A host renews its lease three times within it, and looks for what is due.
     beats = scale.hosts * (3 / scale.lease + 1 / scale.sweep)
@@ -124,21 +139,25 @@ def loads(measured: Measured, scale: Scale, server: Server) -> list[Load]:
         ),
         Load(
             "processors",
-            each * measured.busy + beats * per_commit + each * scale.wrong_host * listening,
+            each * measured.busy
+            + steps * measured.step_busy
+            + beats * per_commit
+            + each * scale.wrong_host * listening,
             server.cores,
             "cores",
             "a larger server; then several databases, by a hash of the agent's id",
         ),
         Load(
             "log of the server",
-            each * measured.wal_bytes,
+            each * measured.wal_bytes + steps * measured.step_wal_bytes,
             server.log_bytes,
             "bytes/s",
-            "a faster disk; shorter tool results",
+            "a faster disk; shorter tool results; then several databases",
         ),
         Load(
             "table of records",
-            each * DAY * server.days * measured.records * measured.record_bytes,
+            (each * measured.records + steps * measured.step_records)
+            * (DAY * server.days * measured.record_bytes),
             server.disk_bytes,
             "bytes",
             "compact agents that rest, delete those that are done; a partition for each month",
@@ -156,6 +175,13 @@ def loads(measured: Measured, scale: Scale, server: Server) -> list[Load]:
             server.cores,
             "cores",
             "a longer lease and sweep",
+        ),
+        Load(
+            "steps of one host",
+            steps / scale.hosts * measured.step_host,
+            1.0,
+            "cores",
+            "more hosts: a process uses one core",
         ),
     ]
     return sorted(found, key=lambda load: -load.part)
@@ -189,48 +215,136 @@ async def decide(runtime: Runtime, count: int) -> None:
         await ref.resume(outcome.decide(approve(by="ann")))
 
 
+@tool
+def look(order_id: str) -> str:
+    """Look up an order."""
+    return f"{order_id} is paid"
+
+
+STEPS = 20
+"""Of a run that is measured."""
+
+
+def walker() -> Agent:
+    def play(request: ScriptedRequest) -> Any:
+        done = sum(message.kind == "response" for message in request.messages)
+        return call("look", {"order_id": str(done)}) if done < STEPS - 1 else "All are paid."
+
+    return Agent("walker", ScriptedModel(play), tools=[look])
+
+
+async def walk(runtime: Runtime, agents: int, tag: str) -> None:
+    """Have so many agents make `STEPS` steps each, all at once."""
+    refs = [runtime.spawn("walker", f"{tag}-{n}") for n in range(agents)]
+    for outcome in await asyncio.gather(*(ref.run("Are all paid?") for ref in refs)):
+        assert isinstance(outcome, Completed), outcome
+
+
 _COUNTS = (
-    "SELECT d.xact_commit, d.active_time / 1000, pg_current_wal_lsn() - '0/0'::pg_lsn"
-    " FROM pg_stat_database d WHERE d.datname = current_database()"
+    "SELECT d.xact_commit, d.active_time / 1000 FROM pg_stat_database d"
+    " WHERE d.datname = current_database()"
 )
 _SIZE = "SELECT pg_total_relation_size('understudy.records'), count(*) FROM understudy.records"
 _AGENTS = "SELECT pg_total_relation_size('understudy.agents'), count(*) FROM understudy.agents"
+_OURS = (
+    "FROM pg_stat_activity WHERE datname = current_database()"
+    " AND application_name LIKE 'understudy %'"
+)
+_SESSIONS = f"SELECT count(*) {_OURS}"
+_TELLS_LOG = "SELECT to_regproc('pg_stat_get_backend_wal') IS NOT NULL"
+_LOG_OF_SESSIONS = f"SELECT sum((pg_stat_get_backend_wal(pid)).wal_bytes) {_OURS}"
+_LOG_OF_ALL = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
+_UNTOLD = 1.2
+"""Seconds in which a session at rest has told the server what it did."""
 
 
-_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'understudy %'"
+def measure(url: str, decisions: int = 300, agents: int = 200) -> Measured:
+    """Measure a server that has PostgreSQL 14 or newer, in a database of its own."""
+    name = f"understudy_simulation_{os.getpid()}"
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        try:
+            return _measure(_url_of(url, name), decisions, agents)
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def measure(url: str, decisions: int = 300) -> Measured:
-    """Measure a server that has PostgreSQL 14 or newer. Its store is written to."""
+def _url_of(url: str, database: str) -> str:
+    """The URL of another database of the same server."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{database}"))
+
+
+def _measure(url: str, decisions: int, agents: int) -> Measured:
     with psycopg.connect(url, autocommit=True) as admin:
-        counts, connections = asyncio.run(_decisions(url, admin, decisions))
-        sizes = [_row(admin, query) for query in (_SIZE, _AGENTS)]
-        (record_bytes, records), (agent_bytes, agents) = sizes
+        decided, connections = asyncio.run(_decisions(url, admin, decisions))
+        (record_bytes, records), (agent_bytes, rows) = (
+            _row(admin, query) for query in (_SIZE, _AGENTS)
+        )
+        stepped = asyncio.run(_steps(url, admin, agents))
+        steps, (_, more) = agents * STEPS, _row(admin, _SIZE)
         return Measured(
-            commits=counts[0] / decisions,
-            busy=counts[1] / decisions,
-            wal_bytes=counts[2] / decisions,
-            records=records / agents,
+            commits=decided.commits / decisions,
+            busy=decided.busy / decisions,
+            wal_bytes=decided.wal_bytes / decisions,
+            records=records / rows,
             record_bytes=record_bytes / records,
-            agent_bytes=agent_bytes / agents,
+            agent_bytes=agent_bytes / rows,
             notifying=commit_seconds(url, "SELECT pg_notify('simulated', '1')"),
             plain=commit_seconds(url, "SELECT 1"),
             notify_listener=listener_seconds(url),
             connections=connections,
+            step_busy=stepped.busy / steps,
+            step_wal_bytes=stepped.wal_bytes / steps,
+            step_records=(more - records) / (steps + STEPS),
+            step_host=stepped.host / steps,
         )
 
 
+@dataclass(slots=True)
+class _Spent:
+    """What was spent in this database, and by this process."""
+
+    commits: float = 0.0
+    busy: float = 0.0
+    wal_bytes: float = 0.0
+    host: float = 0.0
+
+
+@asynccontextmanager
+async def _counted(admin: psycopg.Connection[Any]) -> AsyncIterator[_Spent]:
+    spent, (tells,) = _Spent(), _row(admin, _TELLS_LOG)
+    log = _LOG_OF_SESSIONS if tells else _LOG_OF_ALL
+    await asyncio.sleep(_UNTOLD)
+    before = *_row(admin, _COUNTS), *_row(admin, log)
+    host = time.process_time()
+    yield spent
+    spent.host = time.process_time() - host
+    await asyncio.sleep(_UNTOLD)
+    after = *_row(admin, _COUNTS), *_row(admin, log)
+    spent.commits, spent.busy, spent.wal_bytes = (
+        float(b) - float(a) for a, b in zip(before, after, strict=True)
+    )
+
+
+# It is measured what work costs, and not how long a disk takes: its commits do not wait for one.
 async def _decisions(
     url: str, admin: psycopg.Connection[Any], decisions: int
-) -> tuple[list[float], float]:
-    async with Runtime([desk()], store=url) as runtime:
+) -> tuple[_Spent, float]:
+    async with Runtime([desk()], store=url, durability="off") as runtime:
         await decide(runtime, 10)
         connections = float(_row(admin, _SESSIONS)[0])
-        before = _row(admin, _COUNTS)
-        await decide(runtime, decisions)
-    # Sessions tell the server what they did when they end.
-    after = _row(admin, _COUNTS)
-    return [float(b) - float(a) for a, b in zip(before, after, strict=True)], connections
+        async with _counted(admin) as spent:
+            await decide(runtime, decisions)
+    return spent, connections
+
+
+async def _steps(url: str, admin: psycopg.Connection[Any], agents: int) -> _Spent:
+    async with Runtime([walker()], store=url, durability="off") as runtime:
+        await walk(runtime, 1, "first")
+        async with _counted(admin) as spent:
+            await walk(runtime, agents, "measured")
+    return spent
 
 
 def commit_seconds(url: str, also: str, senders: int = 8, count: int = 40) -> float:

@@ -20,6 +20,10 @@ MEASURED = Measured(
     plain=0.0002,
     notify_listener=10e-6,
     connections=4,
+    step_busy=0.0002,
+    step_wal_bytes=2_000,
+    step_records=3,
+    step_host=0.0005,
 )
 
 
@@ -33,6 +37,9 @@ def test_what_gives_way_first_depends_on_what_there_is_most_of() -> None:
     notify = "NOTIFY, one commit after the other"
     short = Server(days=1)
     assert loads(MEASURED, replace(Scale(), hosts=40, decisions=1e6), short)[0].what == notify
+    steps = replace(Scale(), hosts=100, agents=1e6, decisions=0, every=5)
+    assert loads(MEASURED, steps, short)[0].what == "table of records"
+    assert loads(MEASURED, steps, replace(short, days=0.01))[0].what == "steps of one host"
     owners = replace(Scale(), hosts=40, decisions=1e6, wrong_host=0)
     assert loads(MEASURED, owners, short)[0].what != notify
 
@@ -45,8 +52,9 @@ def test_what_is_used_is_told_in_a_table() -> None:
 
 @pytest.mark.slow
 def test_each_number_is_measured(postgres_url: str) -> None:
-    measured = measure(postgres_url, decisions=20)
+    measured = measure(postgres_url, decisions=20, agents=5)
     for name, value in asdict(measured).items():
         assert value > 0 or name == "notify_listener", name
     assert measured.records > 10
+    assert 2 <= measured.step_records <= 10
     assert 3 <= measured.connections <= 10

@@ -15,6 +15,7 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
+from understudy.journal.asks import told_of
 from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
@@ -39,6 +40,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 _NOTED = MAY_BE_TOLD | {MessagesArchived}
 _NOTED_WITH_USAGE = _NOTED | ASKS
 _AT_REST = IndexEntry(IndexStatus.REST)
+_NO_ASKS: Mapping[str, tuple[int, int]] = {}  # one for all agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class AgentJournal(OwnedJournal, Job):
     __slots__ = (
         "_agent",
         "_appended",
+        "_asked",
         "_at",
         "_buffer",
         "_checkpoints",
@@ -113,6 +116,8 @@ class AgentJournal(OwnedJournal, Job):
         # Guarded by the committer's lock: the loop adds to it, the committer's thread takes it.
         self._queued: Batch | None = None
         self._checkpoints: CheckpointWriter | None = None
+        self._asked: Mapping[str, tuple[int, int]] | None = None if owned.last_seq else _NO_ASKS
+        """What the last batch says that the agent asks, as of `Batch.asks_before`."""
         self._keys: set[str] | None = None
         """The calls whose keys are noted when they are over, by call key; None where none of the
         agent's has ever had one."""
@@ -330,7 +335,9 @@ class AgentJournal(OwnedJournal, Job):
                         committer.flush_now()
                 return
             buffer = self._new_batch()
-        buffer.entry = self._agent.index_entry()
+        buffer.entry = entry = self._agent.index_entry()
+        buffer.asks_before = self._asked
+        self._asked = told_of(entry.asks) if entry.asks else _NO_ASKS
         if self._keys is not None:
             self._note_keys(buffer, self._keys)
         job: CheckpointJob | None = None

@@ -305,6 +305,11 @@ class AskChanges(NamedTuple):
     """The asks of which more people were told."""
 
 
+def told_of(asks: Collection[Ask]) -> dict[str, tuple[int, int]]:
+    """The reminders and escalations of each, by its id."""
+    return {ask.id: (ask.told.reminders, ask.told.escalations) for ask in asks}
+
+
 def changes(stored: Mapping[str, tuple[int, int]], asks: Sequence[Ask]) -> AskChanges:
     """The difference, which alone is written.
 

@@ -182,6 +182,20 @@ class Backend(ABC):
                 answers.append(None)
         return answers
 
+    def commit_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
+        """`append_all` as a transaction of its own, in one round trip where the database is remote.
+
+        Whoever calls it calls `rollback` if it raises.
+
+        Returns:
+            As of `append_all`. All but those that are refused are durable.
+
+        """
+        self.begin()
+        answers = self.append_all(batches)
+        self.commit()
+        return answers
+
     @abstractmethod
     def release(self, owned: Owned) -> bool:
         """Give up the agent, if this is still its epoch. Any host may claim it then.

@@ -29,7 +29,7 @@ from tenacity.nap import sleep_using_event
 
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 from understudy.journal.backend import Backend
-from understudy.journal.contracts import Batch
+from understudy.journal.contracts import Batch, Refusal
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,9 +37,10 @@ T = TypeVar("T")
 WHILE_UNAVAILABLE = retry_if_exception_type(StoreUnavailable)
 BACKOFF = wait_random_exponential(multiplier=0.05, max=2)
 """Between two attempts, of the writer and of readers."""
-LINGER = 0.0003
-"""Seconds that records wait for others while no caller waits for them. A step of an agent, from a
-tool's result to the start of the next tool, takes less if the model answers at once."""
+LINGER = 0.01
+"""Seconds that records wait for others while no caller waits for them: about as long as a sync of a
+disk takes. On a host with little to do, most results of tools go with the next commit for which
+somebody waits, of any agent; each commit of its own wakes two threads."""
 
 
 def failed_once(first: StoreUnavailable, attempt: Callable[[], T]) -> Callable[[], T]:
@@ -290,20 +291,25 @@ class Committer:
     def _run_transaction(self, group: Group) -> dict[Job, StoreError]:
         failed: dict[Job, StoreError] = {}
         try:
+            if all(batch is not None for _, batch in group):
+                return self._append(group, self._backend.commit_all)
             self._backend.begin()
             for appends, jobs in groupby(group, key=lambda item: item[1] is not None):
-                run = self._append if appends else self._execute
-                failed.update(run(list(jobs)))
+                if appends:
+                    failed.update(self._append(list(jobs), self._backend.append_all))
+                else:
+                    failed.update(self._execute(list(jobs)))
             self._backend.commit()
         except BaseException:
             self._backend.rollback()
             raise
         return failed
 
-    def _append(self, group: Group) -> dict[Job, StoreError]:
+    def _append(
+        self, group: Group, append_all: Callable[[list[Batch]], list[Refusal | None]]
+    ) -> dict[Job, StoreError]:
         """Append for many agents at once. Returns the errors of those that were refused."""
-        batches = [batch for _, batch in group if batch is not None]
-        answers = zip(group, self._backend.append_all(batches), strict=True)
+        answers = zip(group, append_all([batch for _, batch in group if batch]), strict=True)
         return {job: refused for (job, _), refused in answers if refused is not None}
 
     def _execute(self, group: Group) -> dict[Job, StoreError]:

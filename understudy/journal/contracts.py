@@ -332,6 +332,9 @@ class Batch:
     """What requests to models have used by its records, where a runtime counts it."""
     blobs_in_use: Collection[str] = ()
     """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
+    asks_before: Mapping[str, tuple[int, int]] | None = None
+    """What the agent asked before it: the reminders and escalations by the id of each ask, as the
+    index has them. None: who made the batch does not know, and the index is read."""
 
     def add(self, later: Batch) -> None:
         """Add what is recorded later to a batch that no backend has yet."""

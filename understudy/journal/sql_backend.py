@@ -683,6 +683,11 @@ def feed_rows(batch: Batch) -> Rows:
     ]
 
 
+def asks_known(key: int, batch: Batch) -> Rows:
+    """The rows of the asks of an agent, for `changed_asks`, as who made a batch knows them."""
+    return [(key, id, *told) for id, told in (batch.asks_before or {}).items()]
+
+
 def changed_asks(stored: Rows, asks: Mapping[int, Sequence[Ask]]) -> tuple[Rows, ...]:
     """The rows by which these become the asks of each agent, by its key: what differs.
 

@@ -106,6 +106,14 @@ class FaultyBackend(_AnyBackend):
             planned, self._planned = self._planned, None
             return planned is not None and planned.happened > 0
 
+    def commit_all(self, batches: Any) -> Any:
+        """As `Backend.commit_all`, in its steps: each of them may fail."""
+        called: Any = self
+        called.begin()
+        answers = called.append_all(batches)
+        called.commit()
+        return answers
+
     def renew(self) -> float:
         """As `Backend.renew`, by `lease` and `lease_lost`."""
         lost_answer = self._enter("renew")

@@ -16,28 +16,32 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import LiteralString, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import (
     append,
     append_batch,
     batch,
     claim,
     commit,
+    knowing,
     meanwhile,
     record,
     refused,
     texts,
 )
 from tests.support.few_files import few_files
+from tests.support.hosts import opened
 from tests.support.loops import soon
 from tests.support.postgres import Cutter, Hosts, Server
 from tests.support.programs import PIPE, started
+from understudy import Agent, approve, call, tool
 from understudy.errors import (
     Fenced,
     OwnedElsewhere,
@@ -578,6 +582,91 @@ def test_many_batches_are_added_at_once_and_each_gets_its_own_answer(hosts: Host
     assert [texts(a, agent_id) for agent_id in "xyz"] == [["one", "two", "three"], [], ["one"]]
     assert [agent.index_status.value for agent in a.agents(None, "x", 9)] == ["rest", "rest"]
     assert [agent.agent_id for agent in a.agents([IndexStatus.WAITS], "", 9)] == ["x"]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements of all connections, in order."""
+    made: list[str] = []
+    execute = psycopg.Connection.execute
+
+    def noted(self: psycopg.Connection[Any], query: str, *given: Any, **options: Any) -> Any:
+        made.append(query)
+        return execute(self, query, *given, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", noted)
+    return made
+
+
+def test_batches_of_many_agents_are_committed_by_one_statement(
+    hosts: Hosts, made: list[str]
+) -> None:
+    a = hosts.open("a")
+    x, y = claim(a, "x"), claim(a, "y")
+    assert a.commit_all([knowing(batch(x, "one"))]) == [None]
+    made.clear()
+    second = knowing(batch(x, "two", "three", first_seq=2))
+    assert a.commit_all([second, knowing(batch(y, "one"))]) == [None, None]
+    assert len(made) == 1
+    assert [texts(a, agent_id) for agent_id in "xy"] == [["one", "two", "three"], ["one"]]
+    assert a.is_committed(second)
+
+
+async def test_each_commit_of_a_run_that_asks_a_person_is_one_statement(
+    hosts: Hosts, made: list[str]
+) -> None:
+    """But for the claim, whose answer is needed before it is committed."""
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    desk = Agent("desk", by_turn(call("pay"), "done"), tools=[pay], interrupt_on={"pay": True})
+    async with opened(DatabaseStore(hosts.new("a")), desk) as runtime:
+        made.clear()
+        ref = runtime.spawn("desk", "ticket")
+        asked = interrupted(await soon(ref.run("go")))
+        completed(await soon(ref.resume(asked.decide(approve(by="ann")))))
+        assert made.count("BEGIN") == made.count("COMMIT") == 1
+        found = await soon(runtime.decided())
+    assert [each.by for each in found] == ["ann"]
+
+
+def test_a_statement_that_fails_as_it_commits_has_added_nothing(new_hosts: Hosts) -> None:
+    """J16: the server has answered it by then."""
+    hosts = new_hosts
+    a = hosts.open("a")
+    added = knowing(batch(claim(a, "x"), "one"))
+    hosts.sql(
+        """CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$"""
+    )
+    hosts.sql(
+        """CREATE CONSTRAINT TRIGGER no AFTER INSERT ON records
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()"""
+    )
+    with pytest.raises(StoreUnavailable, match="no"):
+        a.commit_all([added])
+    a.rollback()
+    assert not a.is_committed(added)
+    assert texts(a, "x") == []
+
+
+def test_a_statement_whose_answer_was_lost_is_known_to_be_committed(
+    hosts: Hosts, cutter: Cutter
+) -> None:
+    """J16."""
+    a = hosts.open("a", url=cutter.url)
+    owned = claim(a, "x")
+    a.commit_all([knowing(batch(owned, "one"))])  # the server has prepared it by then
+    added = knowing(batch(owned, "two", first_seq=2))
+    cutter.lose_the_next_answer()
+    with pytest.raises(StoreUnavailable):
+        a.commit_all([added])
+    a.rollback()
+    a.reconnect()
+    assert a.is_committed(added)
+    assert [type(answer) for answer in a.commit_all([added])] == [StoreConflict]
 
 
 def test_adding_nothing_needs_no_agent(hosts: Hosts) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
-from understudy.journal.contracts import NO_TIME, Batch, Refusal
+from understudy.journal.contracts import Batch, Refusal
+from understudy.journal.decided import decided_columns, persons_of
 from understudy.journal.postgres import feed_sql, sql
-from understudy.journal.postgres.asks import put_asks
+from understudy.journal.postgres.arrays import flags, numbers, texts
+from understudy.journal.postgres.asks import columns_of_asks, known_changes, put_asks
 from understudy.journal.postgres.sql import Fetch
 from understudy.journal.sql_backend import feed_rows, refusal
 
@@ -85,23 +88,15 @@ def add_batches(
         accepted = {place: ask_count for place, ask_count, _ in rows}
         for *_, number in rows[:1]:
             see_trust(number)
-    asks = {
-        keys[place - 1]: batches[place - 1].entry.asks
+    asking = {
+        keys[place - 1]: (batches[place - 1], ask_count)
         for place, ask_count in accepted.items()
         if ask_count or batches[place - 1].entry.asks
     }
-    if asks:
-        put_asks(fetch, asks)
-    for place in accepted:
-        blobs = batches[place - 1].blobs
-        if blobs is not None:
-            _add_blobs(fetch, keys[place - 1], blobs)
-        runs = batches[place - 1].message_runs
-        if runs is not None:
-            fetch(sql.ADD_MESSAGE_RUNS, [keys[place - 1], [*runs], [*runs.values()]])
-    told = [row for place in sorted(accepted) for row in feed_rows(batches[place - 1])]
-    if told:
-        fetch(feed_sql.ADD_TO_FEED, [list(column) for column in zip(*told, strict=True)])
+    if asking:
+        by_key = {key: batch for key, (batch, _) in asking.items()}
+        put_asks(fetch, by_key, {key: count for key, (_, count) in asking.items()})
+    add_beside(fetch, {keys[place - 1]: batches[place - 1] for place in sorted(accepted)})
     if len(accepted) == len(batches):
         return [None] * len(batches)
     rest = [n for n in range(len(batches)) if n + 1 in accepted]
@@ -114,6 +109,83 @@ def add_batches(
         None if place in accepted else _refusal(batch, by_id.get(batch.agent_id), own_id=own_id)
         for place, batch in enumerate(batches, 1)
     ]
+
+
+def add_beside(fetch: Fetch, batches: Mapping[int, Batch]) -> None:
+    """Add what batches have besides records and asks, by the keys of their agents' rows."""
+    for key, batch in batches.items():
+        if batch.blobs is not None:
+            _add_blobs(fetch, key, batch.blobs)
+        runs = batch.message_runs
+        if runs is not None:
+            fetch(sql.ADD_MESSAGE_RUNS, [key, [*runs], [*runs.values()]])
+    told = [row for batch in batches.values() for row in feed_rows(batch)]
+    if told:
+        fetch(feed_sql.ADD_TO_FEED, [list(column) for column in zip(*told, strict=True)])
+
+
+def at_once(
+    batches: Sequence[Batch], keys: Sequence[int], own_id: int, *, sees_trust: bool
+) -> tuple[str, dict[str, Any]] | None:
+    """The statement that adds all batches or none, with what they ask and decide, and its values.
+
+    None where it is not known what their agents have asked before: then that is to be read.
+    """
+    if any(batch.asks_before is None for batch in batches):
+        return None
+    add, values = sql.ADD, columns_of(batches, keys, own_id)
+    changed = known_changes(dict(zip(keys, batches, strict=True)))
+    if any(changed):
+        counts: dict[int, int] = dict(changed[-1])
+        values |= columns_of_asks(changed)
+        values["ask_counts"] = numbers(counts.get(key, "NULL") for key in keys)
+        add = sql.and_put_asks(add)
+    if any(batch.decided for batch in batches):
+        add, values = sql.and_decide(add), values | columns_of_decided(batches, keys)
+    if any(batch.settlements for batch in batches):
+        from understudy.journal.postgres.spending import settlements_of  # few stores have budgets
+        from understudy.journal.postgres.spending_sql import and_settle
+
+        add, values = and_settle(add), values | settlements_of(batches, keys)
+    if sees_trust:
+        add = sql.and_last_fact(add)
+    return sql.all_or_none(add), values
+
+
+def columns_of_decided(batches: Sequence[Batch], keys: Sequence[int]) -> dict[str, Any]:
+    """The values of `sql.DECIDE`."""
+    decided = [
+        (key, batch, record)
+        for key, batch in zip(keys, batches, strict=True)
+        for record in batch.decided
+    ]
+    rows = [decided_columns(key, batch.incarnation, record) for key, batch, record in decided]
+    incarnations, requests, kinds, tools, types, origins, by, logins, since, at, *rest = zip(
+        *rows, strict=True
+    )
+    versions, payloads, agents = rest
+    persons = [
+        (person, place)
+        for place, (*_, record) in enumerate(decided, 1)
+        for person in persons_of(record)
+    ]
+    return {
+        "decided_of": numbers(agents),
+        "decided_in": numbers(incarnations),
+        "requests": texts(requests),
+        "decided_kinds": texts(kinds),
+        "decided_tools": texts(tools),
+        "types": texts(types),
+        "origins": texts(origins),
+        "decided_by": texts(by),
+        "logins": list(logins),
+        "since": numbers(since),
+        "decided_at": numbers(at),
+        "decided_versions": numbers(versions),
+        "decided": list(payloads),
+        "persons": texts(person for person, _ in persons),
+        "persons_of": numbers(place for _, place in persons),
+    }
 
 
 def _add_blobs(fetch: Fetch, key: int, blobs: Mapping[str, bytes]) -> None:
@@ -130,25 +202,28 @@ def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> di
         for seq, record in enumerate(batch.records, batch.first_seq)
     ]
     entries = [batch.entry for batch in batches]
+    sizes = [len(record.payload) for _, _, record in rows]
     return {
         "owner": own_id,
-        "keys": list(keys),
-        "incarnations": [batch.incarnation for batch in batches],
-        "epochs": [batch.epoch for batch in batches],
-        "befores": [batch.first_seq - 1 for batch in batches],
-        "last_seqs": [batch.last_seq for batch in batches],
-        "index_statuses": [entry.status.value for entry in entries],
-        "dues": [NO_TIME if entry.due_number is None else entry.due_number for entry in entries],
-        "statuses": [entry.status_word for entry in entries],
-        "run_versions": [entry.run_version for entry in entries],
-        "noted": [batch.status_noted for batch in batches],
-        "takeables": [entry.takeable for entry in entries],
-        "ats": [NO_TIME if batch.at_number is None else batch.at_number for batch in batches],
-        "places": [place for place, _, _ in rows],
-        "seqs": [seq for _, seq, _ in rows],
-        "kinds": [record.kind for _, _, record in rows],
-        "versions": [record.version for _, _, record in rows],
-        "payloads": [record.payload for _, _, record in rows],
+        "keys": numbers(keys),
+        "incarnations": numbers(batch.incarnation for batch in batches),
+        "epochs": numbers(batch.epoch for batch in batches),
+        "befores": numbers(batch.first_seq - 1 for batch in batches),
+        "last_seqs": numbers(batch.last_seq for batch in batches),
+        "index_statuses": texts(entry.status.value for entry in entries),
+        "dues": numbers("NULL" if entry.due is None else entry.due_number for entry in entries),
+        "statuses": texts(entry.status_word for entry in entries),
+        "run_versions": texts(entry.run_version for entry in entries),
+        "noted": flags(batch.status_noted for batch in batches),
+        "takeables": flags(entry.takeable for entry in entries),
+        "ats": numbers("NULL" if batch.at is None else batch.at_number for batch in batches),
+        "places": numbers(place for place, _, _ in rows),
+        "seqs": numbers(seq for _, seq, _ in rows),
+        "kinds": texts(record.kind for _, _, record in rows),
+        "versions": numbers(record.version for _, _, record in rows),
+        "starts": numbers(accumulate(sizes[:-1], initial=1)) if sizes else "{}",
+        "sizes": numbers(sizes),
+        "payloads": b"".join(record.payload for _, _, record in rows),
     }
 
 

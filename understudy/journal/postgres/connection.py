@@ -48,6 +48,11 @@ _SETTINGS = {
 _FIRST_ANSWER = 10.0
 """Seconds that a new connection may wait for it: behind a pooler it gets its session then."""
 _NAME_SESSION = "SELECT pg_backend_pid(), set_config('understudy.session', %s, false)"
+_DEMAND_SESSION = """
+SELECT CASE WHEN current_setting('understudy.session', true) = %s::text THEN 0
+    ELSE ('a session of: ' || coalesce(current_setting('understudy.session', true), '-'))::date
+        - current_date END"""
+"""A text that is no date is its way to fail: the server's log says what it is."""
 _NAME_OF_SESSION = "SELECT current_setting('understudy.session', true)"
 
 
@@ -241,6 +246,14 @@ class PostgresConnection:
                 cause="a statement came to a session of the server that is another connection's",
                 remedy=POOLED,
             )
+
+    def demand_session(self, connection: PsycopgConnection) -> None:
+        """Have the server refuse the transaction where the session is another connection's.
+
+        Nothing without a pooler in between. What is raised then is as of `check_session`.
+        """
+        if self.is_pooled:
+            connection.execute(_DEMAND_SESSION, [self._session], prepare=True)
 
     def run_repeatable(self, work: Callable[[PsycopgConnection], T]) -> T:
         """Do work that may be done twice: if the connection is lost, do it on a new one."""

@@ -23,8 +23,9 @@ NO_SESSION = (
     "a pooler before the server may be paused, or have no free session (a runtime needs four, and "
     "another one to reserve what calls spend: see its default_pool_size)"
 )
-OF_ANOTHER_SESSION = frozenset({"26000", "42P01", "42P05"})
-"""What statements end with, by SQLSTATE, in a session that was set up by somebody else."""
+OF_ANOTHER_SESSION = frozenset({"22007", "26000", "42P01", "42P05"})
+"""What statements end with, by SQLSTATE, in a session that was set up by somebody else. The first
+is how `PostgresConnection.demand_session` fails."""
 # By SQLSTATE, or by its class, the first two characters.
 _REMEDIES = {
     "53100": "Free space on the database's disk.",
@@ -34,6 +35,7 @@ _REMEDIES = {
     "(or CREATE on the database: then the store makes them itself).",
     "3D000": "Create the database, or name another one in the URL.",
     "28": "Check user and password in the URL, and the server's pg_hba.conf.",
+    "22007": POOLED,
     "26000": POOLED,
     "42P05": POOLED,
     "42P01": "Tables of the store were dropped or renamed: restore them from a copy. Or a pooler "

@@ -304,7 +304,7 @@ _SETTLE = f"""
         WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
     WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
         AND s.is_open AND EXISTS (
-            SELECT FROM held h WHERE (%(keys)b::int8[])[h.place] = s.agent)"""  # noqa: S608
+            SELECT FROM held h WHERE (%(keys)s::int8[])[h.place] = s.agent)"""  # noqa: S608
 
 
 @cache

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeAlias
 
-from understudy.journal.contracts import NO_TIME
 from understudy.journal.sql_backend import (
     JOIN_CHECKPOINT,
     LAST_FACT,
@@ -36,17 +35,30 @@ def is_storable_id(agent_id: str) -> bool:
 
 
 OWNERSHIP = """
+WITH ours AS MATERIALIZED (
+    SELECT lease_until > clock_timestamp() AS holds FROM hosts
+    WHERE id = %(own_id)s AND lease_until > '-infinity'
+), made AS (
+    INSERT INTO agents (agent_id, definition, owner)
+    SELECT %(agent_id)s::text, %(begins)s::text, %(own_id)s FROM ours
+    WHERE holds AND %(begins)s::text IS NOT NULL
+        AND NOT EXISTS (SELECT FROM agents WHERE agent_id = %(agent_id)s::text)
+    ON CONFLICT (agent_id) DO NOTHING
+    RETURNING incarnation, epoch, last_seq, definition, key
+)
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
     CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,
-    (SELECT lease_until > clock_timestamp() FROM hosts
-        WHERE id = %s AND lease_until > '-infinity'),
-    a.run_version, a.takeable AND h.channel IS NOT NULL
-FROM (VALUES (%s::text)) AS requested (agent_id)
-LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
+    (SELECT holds FROM ours), a.run_version, a.takeable AND h.channel IS NOT NULL,
+    m.incarnation, m.epoch, m.last_seq, m.definition, m.key
+FROM (VALUES (%(agent_id)s::text)) AS requested (agent_id)
+LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner LEFT JOIN made m ON true"""
 """Who owns an agent, whether that lease and our own hold (null: it is lost), and whether it may be
-taken from a living owner. It locks nothing: a claim that is refused must block neither the owner's
-writes nor its heartbeat
-(test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
+taken from a living owner. It locks nothing of an agent that is there: a claim that is refused must
+block neither the owner's writes nor its heartbeat
+(test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat).
+
+An agent that is not there begins in the same round trip, owned by this host, if that is asked and
+our lease holds."""
 
 INSERT_AGENT = """
 INSERT INTO agents (agent_id, definition, owner) VALUES (%s, %s, %s)
@@ -98,32 +110,34 @@ KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
 _INSERT = """
     INSERT INTO records (agent, seq, incarnation, epoch, kind, version, payload)
-    SELECT (%(keys)b::int8[])[r.place], r.seq, (%(incarnations)b::int8[])[r.place],
-        (%(epochs)b::int8[])[r.place], r.kind, r.version, r.payload
-    FROM unnest(%(places)b::int4[], %(seqs)b::int8[], %(kinds)b::text[], %(versions)b::int4[],
-        %(payloads)b::bytea[]) AS r (place, seq, kind, version, payload)"""
+    SELECT (%(keys)s::int8[])[r.place], r.seq, (%(incarnations)s::int8[])[r.place],
+        (%(epochs)s::int8[])[r.place], r.kind, r.version,
+        substring(%(payloads)b::bytea FROM r.start FOR r.size)
+    FROM unnest(%(places)s::int4[], %(seqs)s::int8[], %(kinds)s::text[], %(versions)s::int4[],
+        %(starts)s::int4[], %(sizes)s::int4[])
+        AS r (place, seq, kind, version, start, size)"""
 
-_PLACE = "array_position(%(keys)b::int8[], a.key)"
+_PLACE = "array_position(%(keys)s::int8[], a.key)"
 
 ADD = f"""
 WITH held AS (
-    UPDATE agents a SET last_seq = (%(last_seqs)b::int8[])[{_PLACE}],
-        index_status = (%(index_statuses)b::text[])[{_PLACE}],
-        due = nullif((%(dues)b::int8[])[{_PLACE}], {NO_TIME}),
-        takeable = (%(takeables)b::bool[])[{_PLACE}],
-        status = (%(statuses)b::text[])[{_PLACE}],
-        run_version = (%(run_versions)b::text[])[{_PLACE}],
+    UPDATE agents a SET last_seq = (%(last_seqs)s::int8[])[{_PLACE}],
+        index_status = (%(index_statuses)s::text[])[{_PLACE}],
+        due = (%(dues)s::int8[])[{_PLACE}],
+        takeable = (%(takeables)s::bool[])[{_PLACE}],
+        status = (%(statuses)s::text[])[{_PLACE}],
+        run_version = (%(run_versions)s::text[])[{_PLACE}],
         status_at = CASE
-            WHEN (%(noted)b::bool[])[{_PLACE}] OR a.last_seq = 0
-                OR a.status <> (%(statuses)b::text[])[{_PLACE}]
-            THEN nullif((%(ats)b::int8[])[{_PLACE}], {NO_TIME}) ELSE a.status_at END
-    WHERE a.key = ANY(%(keys)b::int8[]) AND a.owner = %(owner)b::int8 AND NOT a.deleted
-        AND a.incarnation = (%(incarnations)b::int8[])[{_PLACE}]
-        AND a.epoch = (%(epochs)b::int8[])[{_PLACE}]
-        AND a.last_seq = (%(befores)b::int8[])[{_PLACE}]
+            WHEN (%(noted)s::bool[])[{_PLACE}] OR a.last_seq = 0
+                OR a.status <> (%(statuses)s::text[])[{_PLACE}]
+            THEN (%(ats)s::int8[])[{_PLACE}] ELSE a.status_at END
+    WHERE a.key = ANY(%(keys)s::int8[]) AND a.owner = %(owner)b::int8 AND NOT a.deleted
+        AND a.incarnation = (%(incarnations)s::int8[])[{_PLACE}]
+        AND a.epoch = (%(epochs)s::int8[])[{_PLACE}]
+        AND a.last_seq = (%(befores)s::int8[])[{_PLACE}]
     RETURNING {_PLACE} AS place, a.ask_count
 ), kept AS ({_INSERT}
-    WHERE (SELECT count(*) FROM held) = cardinality(%(keys)b::int8[])
+    WHERE (SELECT count(*) FROM held) = cardinality(%(keys)s::int8[])
 )
 SELECT place, ask_count FROM held"""  # noqa: S608 - of the constants above
 """Which batches may be added, counted from 1, and how many rows of `asks` their agents have; if all
@@ -144,6 +158,84 @@ def and_last_fact(add: str) -> str:
     of an agent is told by a hint, and by the next heartbeat.
     """
     return add.replace("SELECT place, ask_count", f"SELECT place, ask_count, ({LAST_FACT})")
+
+
+@cache
+def all_or_none(add: str) -> str:
+    """The statement as a transaction of its own: it fails where not all batches may be added.
+
+    It brings one row, with the last number of the log of trust where `and_last_fact` has added it.
+    The text that is no number is its way to fail: the server's log says what it is.
+    """
+    return add.replace(
+        "SELECT place, ask_count",
+        """SELECT CASE WHEN count(*) = cardinality(%(keys)s::int8[]) THEN 0
+    ELSE ('agents still owned: ' || count(*))::int4 END""",
+    )
+
+
+@cache
+def and_put_asks(add: str) -> str:
+    """The statement, which also changes what the agents ask: see `journal.postgres.asks`."""
+    counted = f"""UPDATE agents a SET
+        ask_count = coalesce((%(ask_counts)s::int4[])[{_PLACE}], a.ask_count),
+        last_seq"""  # noqa: S608 - of a constant
+    return _and(add.replace("UPDATE agents a SET last_seq", counted), PUT_ASKS)
+
+
+@cache
+def and_decide(add: str) -> str:
+    """The statement, which also adds what is decided."""
+    return _and(add, DECIDE)
+
+
+def _and(add: str, more: str) -> str:
+    return add.replace("\n)\nSELECT", f"\n), {more}\n)\nSELECT")
+
+
+PUT_ASKS = """gone AS (
+    DELETE FROM asks k USING unnest(%(gone_of)s::int8[], %(gone)s::text[]) AS n (agent, id)
+    WHERE k.agent = n.agent AND k.id = n.id
+), told AS (
+    UPDATE asks k SET reminders = n.reminders, escalations = n.escalations
+    FROM unnest(%(told_of)s::int8[], %(told)s::text[], %(reminded)s::int4[], %(escalated)s::int4[])
+        AS n (agent, id, reminders, escalations)
+    WHERE k.agent = n.agent AND k.id = n.id
+), asked AS (
+    INSERT INTO asks (agent, id, definition, kind, tool, request_kind, words, asked_at, expires_at,
+        reminders, escalations, version, payload)
+    SELECT n.agent, n.id, a.definition, n.kind, n.tool, n.request_kind, n.words, n.asked_at,
+        n.expires_at, n.reminders, n.escalations, n.version, n.payload
+    FROM unnest(%(ask_of)s::int8[], %(ask_ids)s::text[], %(ask_kinds)s::text[],
+        %(ask_tools)s::text[], %(request_kinds)s::text[], %(words)s::text[], %(asked_at)s::int8[],
+        %(expires_at)s::int8[], %(ask_reminders)s::int4[], %(ask_escalations)s::int4[],
+        %(ask_versions)s::int4[], %(ask_payloads)b::bytea[]) WITH ORDINALITY AS n (agent, id,
+        kind, tool, request_kind, words, asked_at, expires_at, reminders, escalations, version,
+        payload, place)
+    JOIN agents a ON a.key = n.agent ORDER BY n.place"""
+
+DECIDE = """new_decided AS (
+    INSERT INTO decided (agent, definition, incarnation, request, kind, tool, type, origin,
+        decided_by, login, asked_at, at, version, payload)
+    SELECT a.key, a.definition, n.incarnation, n.request, n.kind, n.tool, n.type, n.origin,
+        n.decided_by, n.login, n.asked_at, n.at, n.version, n.payload
+    FROM unnest(%(decided_of)s::int8[], %(decided_in)s::int8[], %(requests)s::text[],
+        %(decided_kinds)s::text[], %(decided_tools)s::text[], %(types)s::text[],
+        %(origins)s::text[], %(decided_by)s::text[], %(logins)b::bytea[], %(since)s::int8[],
+        %(decided_at)s::int8[], %(decided_versions)s::int4[], %(decided)b::bytea[])
+        WITH ORDINALITY AS n (agent, incarnation, request, kind, tool, type, origin, decided_by,
+        login, asked_at, at, version, payload, place)
+    JOIN agents a ON a.key = n.agent ORDER BY n.place
+    RETURNING no, agent, at, payload
+), new_deciders AS (
+    INSERT INTO deciders (person, at, no) SELECT n.person, d.at, d.no
+    FROM unnest(%(persons)s::text[], %(persons_of)s::int4[]) AS n (person, place)
+    JOIN new_decided d ON d.agent = (%(decided_of)s::int8[])[n.place]
+        AND d.at = (%(decided_at)s::int8[])[n.place]
+        AND d.payload = (%(decided)b::bytea[])[n.place]
+    ON CONFLICT DO NOTHING"""
+"""The numbers of the rows are those that the table gives: a row is told by what it says. Of two
+that say the same, the same persons have decided both."""
 
 
 ADD_FACT = f"""

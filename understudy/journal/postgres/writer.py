@@ -14,6 +14,7 @@ from understudy.errors import (
     RecordRefused,
     StoreError,
     StoreUnavailable,
+    UnfitHost,
 )
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
@@ -27,7 +28,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.postgres import feed_sql, sql
-from understudy.journal.postgres.batches import add_batches, columns_of, split
+from understudy.journal.postgres.batches import add_batches, add_beside, at_once, columns_of, split
 from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import PostgresHosts
@@ -37,12 +38,14 @@ from understudy.journal.shared import Hint, answers_of_deleted
 from understudy.journal.sql_backend import Rows, Values
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import PostgresConnection
+    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
     from understudy.journal.usage import Used
 
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
 _LOCK_NOT_AVAILABLE = "55P03"
+_REFUSED = "22P02"
+"""How `sql.all_or_none` fails where not all batches may be added."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,6 +76,8 @@ class PostgresWriter(PostgresHosts):
         self._sent_begin = False
         self._session_of: int | None = None
         """The host that the server knows the present connection as."""
+        self._later: list[tuple[str, Values]] | None = None
+        """While it is a list, it gets the statements that are made."""
         self._waited_for_a_lock = False
         """Whether a statement gave up waiting for what another session has locked."""
 
@@ -107,10 +112,7 @@ class PostgresWriter(PostgresHosts):
         if sent_begin:
             with self._writing.use() as connection:
                 answer = connection.execute("COMMIT").statusmessage
-            # A COMMIT after a failed statement succeeds, and is answered by ROLLBACK
-            # (test_a_transaction_that_failed_is_never_told_to_be_committed).
-            if answer != "COMMIT":
-                raise StoreUnavailable(cause=f"the commit was answered by {answer}")
+            _check_committed(answer)
 
     def rollback(self) -> None:
         sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
@@ -159,8 +161,19 @@ class PostgresWriter(PostgresHosts):
             # An epoch must never be given twice, also after a crash of the server
             # (test_a_crash_of_the_server_loses_nothing_that_was_committed).
             self._fetch("SET LOCAL synchronous_commit = local")
+        begins = agent if creates and agent and self._may_begin(agent_id, agent, runs) else None
         for _ in range(_TRIES):
-            found = self._claimable(agent_id, take=at_rest)
+            found = self._claimable(agent_id, take=at_rest, begins=begins)
+            if found is not None and found["begun"] is not None:
+                incarnation, epoch, last_seq, name, key = found["begun"]
+                self._keys[agent_id] = key
+                return Owned(
+                    agent_id=agent_id,
+                    agent=intern(name),
+                    incarnation=incarnation,
+                    epoch=epoch,
+                    last_seq=last_seq,
+                )
             is_there = found is not None and not found["deleted"]
             if not is_there and (agent is None or not creates):
                 return None
@@ -185,6 +198,15 @@ class PostgresWriter(PostgresHosts):
                     has_posts=has_posts,
                 )
         raise _contended(agent_id)
+
+    def _may_begin(self, agent_id: str, agent: str, runs: bool) -> bool:
+        """Whether an agent may begin here, if it is not there."""
+        try:
+            if runs:
+                self._check_fits(agent_id, agent, None)
+        except UnfitHost:
+            return False
+        return True
 
     def give(
         self,
@@ -231,8 +253,7 @@ class PostgresWriter(PostgresHosts):
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         answers: list[Refusal | None] = [None] * len(batches)
-        settled: list[Batch] = []
-        used: list[Used] = []
+        accepted: list[tuple[int, Batch]] = []
         see_trust = self._see_trust if self.follows_trust else None
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
@@ -240,23 +261,97 @@ class PostgresWriter(PostgresHosts):
             refusals = add_batches(self._fetch, part, keys, self._own_id, see_trust)
             for index, key, refused in zip(indexes, keys, refusals, strict=True):
                 answers[index] = refused
-                batch = batches[index]
-                if refused is not None:
-                    continue
-                if batch.key_ends:
-                    self._end_keys(key, batch)
-                if batch.decided:
-                    self._add_decided(key, batch)
-                used += batch.used
-                if batch.settlements:
-                    settled.append(batch)
+                if refused is None:
+                    accepted.append((key, batches[index]))
+        for key, batch in accepted:
+            if batch.decided:
+                self._add_decided(key, batch)
+        self._note_ends(accepted)
+        return answers
+
+    def _note_ends(self, accepted: Sequence[tuple[int, Batch]]) -> None:
+        """Note what has ended by batches that are added, by the keys of their agents' rows."""
+        used: list[Used] = []
+        settled: list[Batch] = []
+        for key, batch in accepted:
+            if batch.key_ends:
+                self._end_keys(key, batch)
+            used += batch.used
+            if batch.settlements:
+                settled.append(batch)
         if used:
             self._add_used(used, self._own_id)
         if settled:
             from understudy.journal.postgres.spending import give_back  # few stores have budgets
 
             give_back(self._fetch, settled)
-        return answers
+
+    def commit_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
+        """As of `Backend`. Where all batches are added, that is one round trip."""
+        # The statement fails as a whole where one of them is refused, which is then told from the
+        # others in a transaction of several round trips.
+        if not self._commit_at_once(batches):
+            return super().commit_all(batches)
+        return [None] * len(batches)
+
+    def _commit_at_once(self, batches: Sequence[Batch]) -> bool:
+        """Make one transaction of batches, all that follows from them sent together.
+
+        Returns:
+            Whether they are committed. Else nothing is changed.
+
+        """
+        keys = [self._keys.get(batch.agent_id, -1) for batch in batches]
+        if -1 in keys or len(split(batches)) != 1:
+            return False
+        add = at_once(batches, keys, self._own_id, sees_trust=self.follows_trust)
+        if add is None:
+            return False
+        statements: list[tuple[str, Values]] = [add]
+        self._later = statements  # what follows needs no answer
+        try:
+            add_beside(self._fetch, dict(zip(keys, batches, strict=True)))
+            self._note_ends(list(zip(keys, batches, strict=True)))
+        finally:
+            self._later = None
+        row = self._commit_statements(statements)
+        if row is not None and self.follows_trust:
+            self._see_trust(row[1])
+        return row is not None
+
+    def _commit_statements(
+        self, statements: Sequence[tuple[str, Values]]
+    ) -> tuple[Any, ...] | None:
+        """Commit statements as one transaction, sent at once; the first row of the first one.
+
+        None if that one refuses, and nothing is changed.
+        """
+        try:
+            with self._writing.use() as connection:
+                self._name_session(connection)
+                if len(statements) == 1 and not self._writing.is_pooled:
+                    ((query, values),) = statements  # it commits by itself
+                    found = connection.execute(query, values, prepare=True, binary=True)
+                    return found.fetchone()
+                self._in_transaction = self._sent_begin = True
+                with connection.pipeline():
+                    connection.execute("BEGIN", prepare=True)
+                    self._writing.demand_session(connection)
+                    found, *_ = [
+                        connection.execute(query, values, prepare=True, binary=True)
+                        for query, values in statements
+                    ]
+                    committed = connection.execute("COMMIT", prepare=True)
+                self._in_transaction = self._sent_begin = False
+                _check_committed(committed.statusmessage)
+                return found.fetchone()
+        except StoreError as error:
+            if getattr(error.__cause__, "sqlstate", None) == _REFUSED:
+                self.rollback()
+                return None
+            if isinstance(error, StoreUnavailable):
+                self._note_lock(error)
+            raise
 
     def _see_trust(self, number: int) -> None:
         # Also of a transaction that is rolled back: the facts that it has seen are committed.
@@ -329,16 +424,16 @@ class PostgresWriter(PostgresHosts):
         return self._fetch(LOCK_KEY, [int.from_bytes(hash[:8], signed=True)]) == [(True,)]
 
     def _fetch(self, query: str, values: Values = ()) -> Rows:
+        if self._later is not None:
+            self._later.append((query, values))
+            return []
         try:
             with self._writing.use() as connection:
                 if self._sent_begin:
                     cursor = connection.execute(query, values, prepare=True, binary=True)
                 else:
                     assert self._in_transaction, "a change is made between begin and commit"
-                    if self._session_of != self._host_id:
-                        own_id = self._own_id
-                        connection.execute(lease.NAME_SESSION, [own_id])
-                        self._session_of = own_id
+                    self._name_session(connection)
                     self._sent_begin = True
                     with connection.pipeline():
                         connection.execute("BEGIN", prepare=True)
@@ -349,14 +444,30 @@ class PostgresWriter(PostgresHosts):
                     self._writing.check_session(session)
                 return cursor.fetchall() if cursor.description is not None else []
         except StoreUnavailable as error:
-            if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
-                self._waited_for_a_lock = True
+            self._note_lock(error)
             raise
 
-    def _claimable(self, agent_id: str, *, take: bool) -> dict[str, Any] | None:
+    def _name_session(self, connection: PsycopgConnection) -> None:
+        if self._session_of != self._host_id:
+            own_id = self._own_id
+            connection.execute(lease.NAME_SESSION, [own_id])
+            self._session_of = own_id
+
+    def _note_lock(self, error: StoreUnavailable) -> None:
+        if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+            self._waited_for_a_lock = True
+
+    def _claimable(
+        self, agent_id: str, *, take: bool, begins: str | None = None
+    ) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.
 
         An owner whose lease has ended is marked as expired.
+
+        Args:
+            agent_id, take: as of `SharedBackend.take`.
+            begins: the name of the definition with which an agent begins that is not there. Then
+                `"begun"` says how.
 
         Raises:
             OwnedElsewhere: if a host with an unexpired lease owns it.
@@ -365,10 +476,12 @@ class PostgresWriter(PostgresHosts):
 
         """
         while True:
-            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self._fetch(
-                sql.OWNERSHIP, [self._own_id, agent_id]
-            )
-            incarnation, epoch, deleted = is_
+            values = {"own_id": self._own_id, "agent_id": agent_id, "begins": begins}
+            (row,) = self._fetch(sql.OWNERSHIP, values)
+            incarnation, epoch, deleted, owner, host, owner_holds, we_hold, version, takeable = row[
+                :9
+            ]
+            begun = row[9:]
             is_taken = False
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
@@ -377,6 +490,8 @@ class PostgresWriter(PostgresHosts):
             if we_hold is None:
                 why = f"the lease of {self._host!r} has ended"
                 raise Fenced(agent_id=agent_id, why=why)
+            if begun[0] is not None:
+                return {"begun": begun}
             if epoch is None:
                 return None
             if host is None or owner == self._own_id:
@@ -396,6 +511,7 @@ class PostgresWriter(PostgresHosts):
             if self._fetch(lease.EXPIRE_HOST, [owner]):
                 break
         return {
+            "begun": None,
             "agent_id": agent_id,
             "incarnation": incarnation,
             "epoch": epoch,
@@ -411,6 +527,13 @@ class PostgresWriter(PostgresHosts):
         missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
         found: dict[str, int] = dict(self._fetch(sql.KEYS, [missing])) if missing else {}
         return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
+
+
+def _check_committed(answer: str | None) -> None:
+    # A COMMIT after a failed statement succeeds, and is answered by ROLLBACK
+    # (test_a_transaction_that_failed_is_never_told_to_be_committed).
+    if answer != "COMMIT":
+        raise StoreUnavailable(cause=f"the commit was answered by {answer}")
 
 
 def _contended(agent_id: str) -> StoreUnavailable:

@@ -16,7 +16,7 @@ from sys import intern
 
 from understudy.errors import StoreDamaged
 from understudy.journal.contracts import Batch, Owned, Refusal
-from understudy.journal.sql_backend import changed_asks, refusal
+from understudy.journal.sql_backend import asks_known, changed_asks, refusal
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -117,9 +117,12 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         for id, (kind, version, payload) in enumerate(batch.records, first)
     ]
     db.executemany(_RECORD, rows)
-    if ask_count or batch.entry.asks:
-        stored = db.execute(_ASKS, (key,)).fetchall()
-        changed = changed_asks(stored, {key: batch.entry.asks})
+    if batch.asks_before is None and ask_count:
+        asked = db.execute(_ASKS, (key,)).fetchall()
+    else:
+        asked = asks_known(key, batch)
+    if asked or batch.entry.asks:
+        changed = changed_asks(asked, {key: batch.entry.asks})
         for query, rows in zip(_PUT_ASKS, changed, strict=True):
             db.executemany(query, rows)
     if batch.blobs:

@@ -13,6 +13,7 @@ from understudy.testing.contracts.backends.batches import (
     batch,
     claim,
     commit,
+    knowing,
     loaded,
     stored,
     texts,
@@ -197,6 +198,26 @@ class Appends(BackendTests):
             IndexStatus.WAITS,
         ]
         assert [backend.is_committed(each) for each in batches] == [True, False, False, True, True]
+
+    def test_batches_that_are_a_transaction_are_answered_each_in_its_place(self) -> None:
+        # J7, J16
+        backend = self.open()
+        older = claim(backend, "b")
+        a, b, c = (claim(backend, each) for each in "abc")
+        assert backend.commit_all([knowing(batch(a, "one", "two")), knowing(batch(c, "one"))]) == [
+            None,
+            None,
+        ]
+        late, next_one = knowing(batch(older, "late")), knowing(batch(a, "three", first_seq=3))
+        answers = backend.commit_all([late, next_one])
+        assert [type(answer) for answer in answers] == [Fenced, type(None)]
+        assert backend.commit_all([batch(b, "one")]) == [None]
+        assert [texts(backend, each) for each in "abc"] == [
+            ["one", "two", "three"],
+            ["one"],
+            ["one"],
+        ]
+        assert [backend.is_committed(each) for each in (late, next_one)] == [False, True]
 
     def test_no_batches_at_once_are_no_answers(self) -> None:
         backend = self.open()
