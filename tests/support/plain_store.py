@@ -16,7 +16,7 @@ from understudy.journal import (
     Store,
     StoredAgent,
 )
-from understudy.models import Messages
+from understudy.models.messages import Messages
 from understudy.state.records import Record
 
 __all__ = ["PlainStore"]
