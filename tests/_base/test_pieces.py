@@ -1,4 +1,4 @@
-"""Long work on a loop: in pieces, one in an iteration."""
+"""Long work on a loop: in pieces, one in an iteration (A13)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -266,12 +267,11 @@ async def test_a_snapshot_in_several_records_has_the_rows_of_one() -> None:
     async with Runtime([desk(call("pay", {"amount": 5}))]) as runtime:
         ref = runtime.spawn("desk", id="a")
         state = (await soon(ref.run("go"))).state
-    at = state.messages[-1].timestamp
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     whole, parted = Display("desk"), Display("desk")
     whole.record(1, r.Snapshot(state=state.to_dict(), at=at))
-    for seq, record in enumerate(
-        (snapshot_of(state, at=at, by=None), *parts_of(state.messages, at)), 1
-    ):
+    records: list[r.Record] = [snapshot_of(state, at=at, by=None), *parts_of(state.messages, at)]
+    for seq, record in enumerate(records, 1):
         parted.record(seq, record)
     shown = [(row.id, row.kind, row.state, row.text, row.detail) for row in whole.rows]
     assert [(row.id, row.kind, row.state, row.text, row.detail) for row in parted.rows] == shown

@@ -1,4 +1,4 @@
-"""The benchmark of stalls measures each call that is meant to stop nobody."""
+"""The benchmark of stalls measures each call that is meant to stop nobody (A13)."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def test_messages_go_through_json_without_loss() -> None:
     assert again == state
 
 
-# --------------------------------------------------------------- a packed beginning
+# --------------------------------------------------------------- a packed beginning (A13)
 
 
 def packed(*segments: list[ModelMessage]) -> Messages:

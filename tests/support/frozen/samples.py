@@ -841,6 +841,7 @@ def without_times() -> Iterator[r.Record]:
     yield from desk()
     yield r.MessagesArchived(runs={})
     yield r.Snapshot(state=_stored_state())
+    yield r.SnapshotMessages(messages=history()[:1])
 
 
 def resting() -> Iterator[r.Record]:
