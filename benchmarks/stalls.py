@@ -190,7 +190,12 @@ async def _main(steps: int, repeat: int, kind: str) -> None:
                 found = await measured(steps, MemoryStore())
             for name, stall in found.items():
                 kept = best.get(name, stall)
-                best[name] = Stall(*(min(pair) for pair in zip(kept, stall, strict=True)))
+                best[name] = Stall(
+                    min(kept.seconds, stall.seconds),
+                    min(kept.collecting, stall.collecting),
+                    min(kept.rounds, stall.rounds),
+                    min(kept.cpu, stall.cpu),
+                )
     print(f"the longest stall of the loop, in ms, at {steps:,} steps, {kind}; at most 10 is meant")
     print(f"{'':38} {'stall':>7} {'with gc':>8} {'rounds':>8} {'loop cpu':>9}")
     for name, stall in best.items():
