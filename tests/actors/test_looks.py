@@ -209,7 +209,7 @@ class Unanswering(MemoryStore):
         super().__init__()
         self.entered = asyncio.Event()
 
-    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         self.entered.set()
         await asyncio.Event().wait()
         raise AssertionError

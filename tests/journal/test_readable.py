@@ -231,7 +231,8 @@ def of_kinds(value: Any) -> list[Record]:
         r.ModelGaveNoAnswer(key=text, response=response, error=text),
         r.Withdrawn(request_ids=("q",)),
         r.RunEnded(end=end, at=NOW),
-        r.Snapshot(state=state.to_dict()),
+        r.Snapshot(state=state.to_dict(), following=2),
+        r.SnapshotMessages(messages=(ask, response)),
     ]
 
 

@@ -256,7 +256,7 @@ def test_messages_go_through_json_without_loss() -> None:
     assert again == state
 
 
-# --------------------------------------------------------------- a packed beginning
+# --------------------------------------------------------------- a packed beginning (A13)
 
 
 def packed(*segments: list[ModelMessage]) -> Messages:
@@ -326,3 +326,53 @@ def test_messages_are_decoded_once_while_others_are_appended() -> None:
 def read_after(begin: threading.Barrier, view: Messages) -> list[ModelMessage]:
     begin.wait(timeout=60)
     return list(view)
+
+
+def texts(count: int) -> list[ModelMessage]:
+    found: list[ModelMessage] = []
+    for number in range(count // 2):
+        found += [
+            ModelRequest(parts=[UserPromptPart(f"question {number}")]),
+            ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id=f"c{number}")]),
+        ]
+    return found
+
+
+def test_packed_messages_are_read_in_pieces_of_a_segment() -> None:
+    given = texts(600)
+    view = packed(given[:200], given[200:400], given[400:])
+    assert view.is_unread
+    pieces = 1 + sum(1 for _ in view.reading())
+    assert not view.is_unread
+    assert 3 <= pieces <= 3 + 600 // 100 + 1  # the segments, and the look whether they are plain
+    assert list(view) == given
+    assert view.has_call_id("c299")
+
+
+def test_what_comes_while_packed_messages_are_read_is_behind_them() -> None:
+    given = texts(600)
+    newest = packed(given[:200], given[200:400], given[400:])
+    reading, other = newest.reading(), newest.reading()
+    later: list[ModelMessage] = []
+    while next(reading, "over") != "over":
+        next(other, None)  # who else reads them takes part in it
+        call: ModelMessage = ModelResponse(
+            parts=[ToolCallPart("note", {}, tool_call_id=f"later{len(later)}")]
+        )
+        later.append(call)
+        newest = newest.appending(call)
+    assert list(newest) == [*given, *later]
+    assert newest.has_call_id("c0")
+    assert newest.has_call_id("later0")
+    assert newest.has_call_id(f"later{len(later) - 1}")
+
+
+def test_a_look_at_packed_messages_that_are_being_read_has_all_of_them() -> None:
+    given = texts(400)
+    view = packed(given[:200], given[200:])
+    reading = view.reading()
+    next(reading)
+    assert list(view) == given
+    for _ in reading:
+        pass
+    assert list(view) == given

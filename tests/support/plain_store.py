@@ -16,6 +16,7 @@ from understudy.journal import (
     Store,
     StoredAgent,
 )
+from understudy.models.messages import Messages
 from understudy.state.records import Record
 
 __all__ = ["PlainStore"]
@@ -50,8 +51,10 @@ class PlainStore(Store):
     ) -> AsyncIterator[StoredAgent]:
         return self._kept.agents(index_statuses)
 
-    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
-        return await self._kept.compact(owned, snapshot, entry)
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Messages | None = None
+    ) -> Owned:
+        return await self._kept.compact(owned, snapshot, entry, messages)
 
     async def delete(self, agent_id: str, by: str | None = None) -> bool:
         return await self._kept.delete(agent_id, by)

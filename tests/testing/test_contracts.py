@@ -131,15 +131,19 @@ class NoTombstone(MemoryStore):
 
 
 class KeepsAllAtCompaction(MemoryStore):
-    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Any = None
+    ) -> Owned:
         self._claimed(owned).records.append(snapshot)
         return dataclasses.replace(owned, last_seq=owned.last_seq + 1)
 
 
 class SnapshotOfAnybody(MemoryStore):
-    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Any = None
+    ) -> Owned:
         owned = dataclasses.replace(owned, epoch=self._kept[owned.agent_id].epoch)
-        return await super().compact(owned, snapshot, entry)
+        return await super().compact(owned, snapshot, entry, messages)
 
 
 class Unordered(MemoryStore):

@@ -29,6 +29,7 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
+from understudy.journal.snapshots import snapshot_of
 from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
@@ -39,7 +40,6 @@ from understudy.loop_actors.supervisor import (
     Supervisor,
     SupervisorRef,
 )
-from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -207,9 +207,10 @@ class Activator:
                     now = self.services.clock.now()
                     leaving = (each.message for each in activation.leaving)
                     by = next(each.by for each in leaving if isinstance(each, Compact))
-                    state = activation.state.to_dict()
-                    snapshot = Snapshot(state=state, at=now, by=by)
-                    owned = await store.compact(owned, snapshot, activation.index_entry())
+                    state = activation.state
+                    snapshot = snapshot_of(state, at=now, by=by)
+                    entry = activation.index_entry()
+                    owned = await store.compact(owned, snapshot, entry, state.messages)
             finally:
                 is_own = not activation.is_taken
                 if is_own or activation.lost_attempt is not None:

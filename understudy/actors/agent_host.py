@@ -46,10 +46,11 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import IndexStatus
+from understudy.journal.parts import read_in_parts
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.run.waits.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
+from understudy.run.waits.answers import TOKEN_RECORDS, Answer, MadeToken, TokenReading
 from understudy.run.waits.tokens import agent_of, hash_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -336,8 +337,8 @@ class AgentHost:
         # (test_a_token_that_nobody_made_reads_no_records).
         if not await store.has_text(agent_id, TOKEN_RECORDS, token_hash):
             raise UnknownToken
-        loaded = await store.load(agent_id)
-        made = token_in(loaded.records if loaded is not None else (), token_hash)
+        read = await read_in_parts(store, agent_id, lambda _: TokenReading(token_hash))
+        made = None if read is None else read[1].found
         if made is None:
             raise UnknownToken
         return made

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from understudy._base.pieces import ITEMS
 from understudy.actors.agent.events import AgentEvent, Subscription
-from understudy.actors.agent.stored_agents import loaded_agent
+from understudy.actors.agent.stored_agents import unknown_agent
 from understudy.actors.reads.recorded_events import RecordedEvents
 from understudy.display import Display, DisplayUpdate, Row
 from understudy.journal import StoreReads
+from understudy.journal.parts import read_in_parts
 from understudy.loop_actors.future import Future
-from understudy.loop_actors.stream import Stream
+from understudy.loop_actors.stream import PAUSE, Pause, Stream
 from understudy.state.records import Record
 
 
@@ -41,11 +43,10 @@ async def stored_display(
         UnknownAgent: if there is no agent of this id.
 
     """
-    loaded = await loaded_agent(store, id)
-    display = Display(loaded.agent.agent)
-    for seq, record in enumerate(loaded.records, loaded.first_seq):
-        display.record(seq, record)
-    return display.update(after, limit)
+    read = await read_in_parts(store, id, lambda agent: Display(agent.agent))
+    if read is None:
+        raise await unknown_agent(store, id)
+    return read[1].update(after, limit)
 
 
 class DisplaySubscription(Stream[DisplayUpdate]):
@@ -71,8 +72,8 @@ class DisplaySubscription(Stream[DisplayUpdate]):
         """End the subscription. What has changed until now can still be read."""
         self._records.close()
 
-    def _steps(self) -> Iterator[DisplayUpdate | Future[Any]]:
-        steps = self._records._steps()
+    def _steps(self) -> Iterator[DisplayUpdate | Future[Any] | Pause]:
+        steps, folded = self._records._steps(), 0
         while True:
             # Asked before the step: what is stored is one update with what has come meanwhile
             # (test_a_live_screen_has_what_the_store_has).
@@ -80,6 +81,9 @@ class DisplaySubscription(Stream[DisplayUpdate]):
             step = next(steps, None)
             if isinstance(step, AgentEvent):
                 self._fold(step)
+                folded += 1
+                if not folded % ITEMS:
+                    yield PAUSE
                 continue
             if (step is None or not was_reading) and (update := self._update()) is not None:
                 yield update
@@ -100,7 +104,11 @@ class DisplaySubscription(Stream[DisplayUpdate]):
         if update is not None:
             if update.reset:
                 self._changed, self._reset = {}, True
-            self._changed.update((row.id, row) for row in update.rows)
+            for row in update.rows:
+                if self._told_first or row.seq is None:
+                    self._changed[row.id] = row
+                else:  # the first update has all that is recorded
+                    self._changed.pop(row.id, None)
 
     def _update(self) -> DisplayUpdate | None:
         changed, self._changed = self._changed, {}

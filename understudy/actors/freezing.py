@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from understudy._base.clock import new_random_id
+from understudy._base.pieces import in_pieces
 from understudy.actors.agent.directory import Directory
 from understudy.agent.rule_checks import reachable_tools
 from understudy.errors import UsageError
 from understudy.journal import IndexStatus
+from understudy.journal.parts import read_in_parts
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Started
+from understudy.state.records import Record, Started
 from understudy.state.trust_facts import Frozen, Thawed
 from understudy.trust.fold import TrustState
 from understudy.trust.freezes import EnteredCall, Freeze, FrozenWhat
@@ -108,7 +110,7 @@ class Freezing:
                 loaded = await store.load_latest(stored.agent_id)
                 if loaded is None:
                     continue
-                state = loaded.folded()
+                state = await in_pieces(loaded.folding())
             calls = list(_under_way(state, stored.agent_id, freeze, names))
             if calls:
                 found += await self._with_times(stored.agent_id, calls)
@@ -116,10 +118,8 @@ class Freezing:
 
     async def _with_times(self, agent_id: str, calls: Collection[EnteredCall]) -> list[EnteredCall]:
         """The same calls, with the times at which they were started."""
-        loaded, times = await self._services.store.load(agent_id), dict[str, datetime | None]()
-        for record in loaded.records if loaded is not None else ():
-            if isinstance(record, Started):
-                times[record.call_key] = record.at
+        read = await read_in_parts(self._services.store, agent_id, lambda _: _Starts())
+        times = {} if read is None else read[1].times
         return [replace(each, since=times.get(each.call_key)) for each in calls]
 
     # ------------------------------------------------------------------- what is known
@@ -183,3 +183,14 @@ def _under_way(
             )
     for child in state.children.values():
         yield from _under_way(child, agent_id, freeze, names, path, run_id)
+
+
+class _Starts:
+    """When calls were started, by call key."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, datetime | None] = {}
+
+    def add(self, seq: int, record: Record) -> None:
+        if isinstance(record, Started):
+            self.times[record.call_key] = record.at

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 from understudy._base.clock import SharedClock
 from understudy._base.json_values import shown
 from understudy.actors.agent.directory import Directory, checked_id
-from understudy.actors.agent.events import AgentEvent, position_of
+from understudy.actors.agent.events import AgentEvent, StoredEvents, position_of
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
@@ -210,8 +210,12 @@ class Observer(Opened):
 
         async def events() -> list[AgentEvent]:
             await self._row(id)
-            found = await stored_events(self._store, id, begin.seq)
-            return [event for event in found.events if not begin.has(event)]
+            found = StoredEvents([], begin.seq, more=True)
+            events: list[AgentEvent] = []
+            while found.more:
+                found = await stored_events(self._store, id, found.last)
+                events += (event for event in found.events if not begin.has(event))
+            return events
 
         return self._call(events)
 

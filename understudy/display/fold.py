@@ -146,6 +146,8 @@ class Display:
     def __init__(self, agent: str) -> None:
         self._table = Table(agent)
         self._live = LiveRows(self._table)
+        self._beginning: _Beginning | None = None
+        """The snapshot of which messages are still to follow."""
 
     # ------------------------------------------------------------------- looking
 
@@ -180,6 +182,10 @@ class Display:
         """Fold a live event, which is not recorded. None where no row changes by it."""
         return self._live.event(event)
 
+    def add(self, seq: int, record: r.Record) -> None:
+        """Fold the next record, as `record`."""
+        self.record(seq, record)
+
     def record(self, seq: int, record: r.Record) -> DisplayUpdate:
         """Fold the next record. What it changes, all at once: it may be nothing."""
         self._table.seq, self._table.n, self._table.changed = seq, 0, {}
@@ -197,6 +203,9 @@ class Display:
                 self._fold(record.record, self._table.child(place, record.child, record.name))
             case r.Snapshot():
                 self._begin_with(record)
+            case r.SnapshotMessages():
+                if self._beginning is not None and self._beginning.add(record.messages):
+                    self._beginning = None
             case r.RunStarted():
                 place.run_id, place.turn, place.calls = record.run_id, 0, {}
                 place.attempt = 0
@@ -519,7 +528,38 @@ class Display:
         self._table.root = Place(self._table.root.path)
         self._table.places = {"": self._table.root}
         self._table.floor = self._table.seq
-        add_state(self._table, self._table.root, AgentState.from_dict(record.state))
+        begun = _Beginning(self._table, AgentState.from_dict(record.state), record.following)
+        self._beginning = None if begun.add(()) else begun
+
+
+class _Beginning:
+    """The rows of a snapshot, whose messages may follow in records of their own."""
+
+    def __init__(self, table: Table, state: AgentState, following: int) -> None:
+        self._table = table
+        self._state = state
+        self._count = len(state.messages) + following
+        self._rows = _MessageRows(table, table.root, state)
+        self._waiting: list[ModelMessage] = list(state.messages)
+
+    def add(self, messages: Sequence[ModelMessage]) -> bool:
+        """Add the rows of the messages that follow. Returns whether these were the last."""
+        self._waiting += messages
+        is_whole = self._rows.added + len(self._waiting) >= self._count
+        # The last reply may be that of the open turn: it waits for what is behind it.
+        until = len(self._waiting) if is_whole else _last_reply(self._waiting)
+        now, self._waiting = self._waiting[:until], self._waiting[until:]
+        self._rows.add(now, is_end=is_whole)
+        if is_whole:
+            add_run(self._table, self._table.root, self._state)
+        return is_whole
+
+
+def _last_reply(messages: Sequence[ModelMessage]) -> int:
+    """The place of the last reply; 0 if there is none."""
+    return next(
+        (at for at in reversed(range(len(messages))) if isinstance(messages[at], ModelResponse)), 0
+    )
 
 
 def _is_below(key: str, run_id: str | None) -> bool:
@@ -528,10 +568,16 @@ def _is_below(key: str, run_id: str | None) -> bool:
 
 def add_state(table: Table, place: Place, state: AgentState) -> None:
     """Add the rows of an agent: its conversation, and what is open in its run."""
+    shared = state.run.shared if state.run is not None else None
+    # Of an agent of a workflow: the conversation before its run is that of the workflow.
+    first = shared.inherited if shared is not None else 0
+    _MessageRows(table, place, state).add(state.messages[first:], is_end=True)
+    add_run(table, place, state)
+
+
+def add_run(table: Table, place: Place, state: AgentState) -> None:
+    """Add the rows of what is open in the run of an agent, behind those of its conversation."""
     run = state.run
-    if run is not None:
-        place.run_id, place.turn = run.run_id, run.turns
-    _add_messages(table, place, state)
     if run is not None:
         if not run.over:
             _add_open_run(table, place, state, run)
@@ -550,34 +596,50 @@ def add_state(table: Table, place: Place, state: AgentState) -> None:
         table.add_queued(timed.message_id, timed.message, due=due, by=timed.by)
 
 
-def _add_messages(table: Table, place: Place, state: AgentState) -> None:
-    shared = state.run.shared if state.run is not None else None
-    # Of an agent of a workflow: the conversation before its run is that of the workflow.
-    first = shared.inherited if shared is not None else 0
-    messages: Sequence[ModelMessage] = state.messages[first:]
-    turn = state.run.turn if state.run is not None and not state.run.over else None
-    decided: dict[str, list[DecisionRecord]] = {}
-    for record in state.decisions:
-        decided.setdefault(record.request.tool_call_id, []).append(record)
-    last = len(messages) - 1
-    while turn is not None and last >= 0 and not isinstance(messages[last], ModelResponse):
-        last -= 1
-    for index, message in enumerate(messages):
-        prefix = f"{place.key}snapshot:{table.seq}.{index}."
-        if isinstance(message, ModelResponse):
-            is_open = turn is not None and index == last
-            table.add_reply(
-                place,
-                message,
-                turn=turn.index if turn is not None and is_open else None,
-                cut=turn is not None and is_open and turn.cut,
-                prefix=prefix,
-            )
-            for part in message.tool_calls:
-                for record in decided.pop(part.tool_call_id, ()):
-                    table.add_decided(place, record)
-        else:
-            _add_request_message(table, place, message, prefix)
+class _MessageRows:
+    """The rows of the conversation of a state, added as its messages come."""
+
+    def __init__(self, table: Table, place: Place, state: AgentState) -> None:
+        run = state.run
+        if run is not None:
+            place.run_id, place.turn = run.run_id, run.turns
+        self.added: int = 0
+        """How many messages have their rows."""
+        self._table = table
+        self._place = place
+        self._prefix = f"{place.key}snapshot:{table.seq}"
+        self._turn = run.turn if run is not None and not run.over else None
+        self._decided: dict[str, list[DecisionRecord]] = {}
+        for record in state.decisions:
+            self._decided.setdefault(record.request.tool_call_id, []).append(record)
+
+    def add(self, messages: Sequence[ModelMessage], *, is_end: bool) -> None:
+        """Add the rows of the messages that follow.
+
+        Args:
+            messages: these.
+            is_end: whether they are the last; else no reply of the open turn is among them.
+
+        """
+        table, place, turn = self._table, self._place, self._turn if is_end else None
+        last = _last_reply(messages)
+        for at, message in enumerate(messages):
+            prefix = f"{self._prefix}.{self.added}."
+            self.added += 1
+            if isinstance(message, ModelResponse):
+                is_open = turn is not None and at == last
+                table.add_reply(
+                    place,
+                    message,
+                    turn=turn.index if turn is not None and is_open else None,
+                    cut=turn is not None and is_open and turn.cut,
+                    prefix=prefix,
+                )
+                for part in message.tool_calls:
+                    for record in self._decided.pop(part.tool_call_id, ()):
+                        table.add_decided(place, record)
+            else:
+                _add_request_message(table, place, message, prefix)
 
 
 def _add_request_message(table: Table, place: Place, message: ModelRequest, prefix: str) -> None:

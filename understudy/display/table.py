@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -112,10 +113,13 @@ class Table:
         """
         reset = after < self.floor or after > self.seq
         after = 0 if reset else after
+        if limit is None:
+            rows = _in_order(row for row in self.by_id.values() if (row.seq or 0) > after)
+            return DisplayUpdate(rows=tuple(rows), seq=self.seq, reset=reset)
         changed = [(row.seq, row) for row in self.by_id.values() if (row.seq or 0) > after]
         changed.sort(key=lambda each: each[0] or 0)
         seq, more = self.seq, False
-        if limit is not None and len(changed) > limit:
+        if len(changed) > limit:
             last = changed[limit - 1][0]
             assert last is not None, "rows without a number are not among them"
             more = changed[-1][0] != last
@@ -394,5 +398,8 @@ def decision_detail(decision: Decision, at: datetime, login: Login | None) -> di
     }
 
 
+_POSITION = attrgetter("position")
+
+
 def _in_order(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: row.position)
+    return sorted(rows, key=_POSITION)

@@ -207,7 +207,7 @@ class Backend(ABC):
 
     @abstractmethod
     def compact(self, batch: Batch) -> None:
-        """Add a snapshot, the one record of `batch`, and delete all records before it.
+        """Add a snapshot, the records of `batch`, and delete all records before them.
 
         As `append`; the floor is `batch.first_seq - 1` then.
         """

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage
 
+from understudy._base.pieces import ITEMS
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.journal.codec import encode_messages
 from understudy.models.messages import Messages
@@ -25,8 +26,8 @@ from understudy.state.fold import FOLD_VERSION
 
 VERSION: str = f"{FOLD_VERSION}/{pydantic_ai.__version__}"
 """The version of the code that makes and reads states and messages. Another one reads records."""
-SEGMENT_MESSAGES = 200
-"""Messages in one segment, at most."""
+SEGMENT_MESSAGES = ITEMS
+"""Messages in one segment, at most. A segment is decoded in one piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

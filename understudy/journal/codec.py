@@ -19,6 +19,7 @@ from understudy._base.json_values import (
     NotJsonError,
     read_json,
 )
+from understudy._base.pieces import THREAD_ITEMS, give_way
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.readable import readable_data
 from understudy.models.messages import messages_to_dicts
@@ -136,10 +137,16 @@ def upgraded(data: dict[str, Any], version: int) -> Record:
 
 
 def encode_messages(messages: Iterable[ModelMessage]) -> list[bytes]:
-    """Each message as JSON, which `messages_from_json` and Pydantic AI's adapter read."""
-    return [
-        to_json(readable_data(message) or messages_to_dicts([message])[0]) for message in messages
-    ]
+    """Each message as JSON, which `messages_from_json` and Pydantic AI's adapter read.
+
+    In the committer's thread: the first checkpoint of a long conversation has all its messages.
+    """
+    encoded: list[bytes] = []
+    for number, message in enumerate(messages, 1):
+        encoded.append(to_json(readable_data(message) or messages_to_dicts([message])[0]))
+        if not number % THREAD_ITEMS:
+            give_way()
+    return encoded
 
 
 @cache

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from understudy._base.pieces import in_pieces
 from understudy.errors import UsageError
 from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
 from understudy.journal.backend import Backend
@@ -21,8 +22,10 @@ from understudy.journal.owned_journal import JournalledAgent
 from understudy.journal.reads import DatabaseReads
 from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_store import SharedStore
+from understudy.journal.snapshots import encoding_parts
 from understudy.journal.store import Store, hashes_of
 from understudy.journal.taken_states import TakenStates
+from understudy.models.messages import Messages
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
 from understudy.state.request_notes import RequestNote
@@ -176,19 +179,25 @@ class DatabaseStore(DatabaseThreads, Store):
             self._left.forget(agent_id)
         return await super().load_latest(agent_id)
 
-    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Messages | None = None
+    ) -> Owned:
+        records = [encode(snapshot, max_bytes=self._max_bytes)]
+        if messages is not None:
+            encoding = encoding_parts(messages, snapshot.at, max_bytes=self._max_bytes)
+            records += await in_pieces(encoding)
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=owned.last_seq + 1,
-            records=(encode(snapshot, max_bytes=self._max_bytes),),
+            records=records,
             entry=entry,
             at=snapshot.at,
             blobs_in_use=await self._blobs_in_use(owned.agent_id, hashes_of(snapshot)),
         )
         await self.change(partial(self.backend.compact, batch), batch)
-        return replace(owned, last_seq=batch.first_seq)
+        return replace(owned, last_seq=batch.last_seq)
 
     async def _blobs_in_use(self, agent_id: str, hashes: Collection[str]) -> Collection[str]:
         """What the files with these hashes consist of. Nothing else is appended meanwhile."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from understudy._base.pieces import THREAD_ITEMS, at_once, each, give_way
 from understudy.errors import StoreDamaged, UnderstudyError
 from understudy.journal.checkpoints import WokenState
 from understudy.journal.codec import decode
 from understudy.journal.contracts import StoredAgent, StoredRecords
 from understudy.state.agent_state import AgentState
-from understudy.state.fold import replay
-from understudy.state.records import Record
+from understudy.state.fold import apply
+from understudy.state.records import HistoryReplaced, Record, SnapshotMessages
 
 NEWEST = 1 << 62
 """No record has a number above it, and every database takes it: of an agent that is loaded from
@@ -36,10 +38,15 @@ class Loaded:
             StoreDamaged: if they do not fit together.
 
         """
+        return at_once(self.folding())
+
+    def folding(self) -> Generator[None, None, AgentState]:
+        """The work of `folded`, for `in_pieces`: without a checkpoint there may be many records."""
         checkpoint = self.checkpoint
         with self.as_damage():
-            before = checkpoint.state.copied() if checkpoint is not None else None
-            return replay(self.records, before)
+            state = AgentState() if checkpoint is None else checkpoint.state.copied()
+            yield from each(self.records, partial(apply, state), size=size_of)
+            return state
 
     @contextmanager
     def as_damage(self) -> Iterator[None]:
@@ -51,14 +58,28 @@ class Loaded:
             raise StoreDamaged(what=f"agent {self.agent.agent_id!r}", cause=cause) from error
 
 
+def size_of(record: Record) -> int:
+    """As how many records it counts, by the time that it takes."""
+    kind = type(record)
+    if kind is SnapshotMessages or kind is HistoryReplaced:
+        return len(record.messages)  # type: ignore[union-attr]  # by its kind
+    return 1
+
+
 def decoded(stored: StoredRecords, checkpoint: WokenState | None = None) -> Loaded:
     """Records as they are folded. In the reader's thread: thousands would block the loop."""
     seq = stored.first_seq
-    records = []
+    records: list[Record] = []
     try:
-        for record in stored.records:
-            records.append(decode(record))
+        done = 0
+        for stored_record in stored.records:
+            record = decode(stored_record)
+            records.append(record)
             seq += 1
+            done += size_of(record)
+            if done >= THREAD_ITEMS:
+                give_way()
+                done = 0
     except StoreDamaged as error:
         raise StoreDamaged(
             what=f"record {seq} of agent {stored.agent.agent_id!r}", cause=error.cause

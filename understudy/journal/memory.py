@@ -41,8 +41,10 @@ from understudy.journal.memory_notes import MemoryNotes
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
+from understudy.journal.snapshots import parts_of
 from understudy.journal.store import Store, hashes_of
 from understudy.journal.usage import Used, summed, used_by
+from understudy.models.messages import Messages
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
@@ -259,7 +261,9 @@ class MemoryStore(Store):
         there = ((id, self._kept.get(id)) for id in agent_ids)
         return [_stored(id, kept) for id, kept in there if kept is not None]
 
-    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Messages | None = None
+    ) -> Owned:
         kept = self._claimed(owned)
         if owned.last_seq != kept.last_seq:
             raise StoreConflict(
@@ -267,7 +271,8 @@ class MemoryStore(Store):
             )
         self._changed.add(owned.agent_id)
         kept.floor = kept.last_seq
-        kept.records[:] = [snapshot]
+        following = () if messages is None else parts_of(messages, snapshot.at)
+        kept.records[:] = [snapshot, *following]
         if kept.blobs:
             used = in_use(hashes_of(snapshot), kept.blobs)
             kept.blobs = {hash: blob for hash, blob in kept.blobs.items() if hash in used}

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from understudy._base.pieces import in_pieces
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.journal.call_keys import CallKeys, KeyUse
 from understudy.journal.contracts import IndexEntry, Owned
@@ -180,6 +181,6 @@ class KeysOfJournal(CallKeys):
             loaded = await self._store.load_latest(use.agent_id)
             if loaded is None or loaded.agent.incarnation != use.incarnation:
                 return None
-            return loaded.folded()
+            return await in_pieces(loaded.folding())
         except (SchemaVersionError, StoreDamaged):
             return None

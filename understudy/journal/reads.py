@@ -324,7 +324,7 @@ class DatabaseReads(StoreReads):
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         return await self.read_records(
-            lambda: _decoded(self.backend.load_part(agent_id, after, limit))
+            lambda: _decoded(self.backend.load_part(agent_id, min(after, NEWEST), limit))
         )
 
     async def load_latest(self, agent_id: str) -> Loaded | None:

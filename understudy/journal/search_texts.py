@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelRequest,
     ModelResponse,
     TextPart,
@@ -32,6 +33,7 @@ KINDS: tuple[str, ...] = (
     "result",
     "run_started",
     "snapshot",
+    "snapshot_messages",
     "user_message",
 )
 """The kinds of the records in which something is said."""
@@ -106,6 +108,8 @@ def _said(record: r.Record, inside: tuple[str, ...]) -> Iterator[Said]:
             yield _result(record.part, record.at, inside)
         case r.Snapshot():
             yield from _in_state(AgentState.from_dict(record.state), record.at, inside)
+        case r.SnapshotMessages():
+            yield from _in_messages(record.messages, record.at, inside)
         case _:
             pass
 
@@ -147,11 +151,10 @@ def _result(part: ToolReturnPart, at: datetime | None, inside: tuple[str, ...]) 
     return Said(kind="result", at=at, row=row, inside=inside)
 
 
-def _in_state(state: AgentState, at: datetime | None, inside: tuple[str, ...]) -> Iterator[Said]:
-    """The texts of the state that stands for the records before it."""
-    shared = state.run.shared if state.run is not None else None
-    first = shared.inherited if shared is not None else 0
-    for message in state.messages[first:]:
+def _in_messages(
+    messages: Iterable[ModelMessage], at: datetime | None, inside: tuple[str, ...]
+) -> Iterator[Said]:
+    for message in messages:
         said_at: datetime | None = message.timestamp
         if isinstance(message, ModelResponse):
             yield from _by_agent(message, said_at or at, inside)
@@ -161,6 +164,13 @@ def _in_state(state: AgentState, at: datetime | None, inside: tuple[str, ...]) -
             yield _result(part, part.timestamp, inside)
         if not results:
             yield from _by_user(message, said_at or at, inside)
+
+
+def _in_state(state: AgentState, at: datetime | None, inside: tuple[str, ...]) -> Iterator[Said]:
+    """The texts of the state that stands for the records before it."""
+    shared = state.run.shared if state.run is not None else None
+    first = shared.inherited if shared is not None else 0
+    yield from _in_messages(state.messages[first:], at, inside)
     if state.run is None or state.run.over:
         return
     for call in state.run.calls:

@@ -13,6 +13,7 @@ from understudy.journal.contracts import IndexEntry, LostAttempt, Owned
 from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
 from understudy.journal.reads import StoreReads
 from understudy.journal.shared_store import SharedStore
+from understudy.models.messages import Messages
 from understudy.state.agent_state import hashes_in
 from understudy.state.records import Record, Snapshot
 from understudy.state.request_notes import RequestNote
@@ -99,11 +100,19 @@ class Store(StoreReads, TrustLog):
         """The journal in which the owner of an agent writes, under its claim."""
 
     @abstractmethod
-    async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Messages | None = None
+    ) -> Owned:
         """Replace all records so far by a snapshot. Nothing else may be appended meanwhile.
 
+        Args:
+            owned: the claim to write under.
+            snapshot: of the agent's state.
+            entry: what the index says of the agent.
+            messages: those that follow the snapshot, in records of their own; None if it has all.
+
         Returns:
-            The same claim, with the snapshot's number as its newest.
+            The same claim, with the number of the last of these records as its newest.
 
         """
 

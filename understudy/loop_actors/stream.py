@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
+from understudy._base.pieces import ITEMS, turn
 from understudy.loop_actors.future import Future
 
 T = TypeVar("T")
+
+
+class Pause(enum.Enum):
+    """No item: see `Stream._steps`."""
+
+    PAUSE = "pause"
+
+
+PAUSE = Pause.PAUSE
 
 
 class Stream(ABC, Generic[T]):
@@ -22,19 +33,27 @@ class Stream(ABC, Generic[T]):
         for step in self._steps():
             if isinstance(step, Future):
                 step._fetch(None)
-            else:
+            elif step is not PAUSE:
                 yield step
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        steps = 0
         for step in self._steps():
             if isinstance(step, Future):
                 await _until_settled(step)
-            else:
+                continue
+            if step is not PAUSE:
                 yield step
+                steps += 1
+            # What is there already would come without a turn for anybody else on this loop.
+            if step is PAUSE or not steps % ITEMS:
+                await turn()
 
     @abstractmethod
-    def _steps(self) -> Iterator[T | Future[Any]]:
+    def _steps(self) -> Iterator[T | Future[Any] | Pause]:
         """The items, and a future wherever the iteration has to wait before the next step.
+
+        A `PAUSE` is where others may have their turn, between two pieces of what takes long.
 
         The iteration goes on when the future is settled. It does not raise what the future
         raises: a step that needs the value gets it.

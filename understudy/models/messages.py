@@ -11,7 +11,7 @@ at. An agent that is activated has its conversation so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -36,6 +36,7 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json
 
 from understudy._base.json_values import check_sendable, read_json, reason, shown
+from understudy._base.pieces import ITEMS
 from understudy.errors import UsageError
 from understudy.models.call_arguments import as_arguments
 from understudy.models.plain_messages import is_plain, kind_of_thinking
@@ -60,7 +61,7 @@ in another thread than the agent that continues."""
 class _Packed:
     """The beginning of a conversation that is not decoded, and what was appended since."""
 
-    __slots__ = ("count", "later", "segments")
+    __slots__ = ("call_ids", "count", "decoded", "later", "read", "segments")
 
     def __init__(self, segments: Sequence[bytes], count: int) -> None:
         self.segments: Sequence[bytes] = segments
@@ -68,6 +69,10 @@ class _Packed:
         self.count: int = count
         """The number of messages in them."""
         self.later: list[ModelMessage] = []
+        self.read: int = 0
+        """So many segments are decoded by now."""
+        self.decoded: list[ModelMessage] = []
+        self.call_ids: set[str] = set()
 
 
 class Plain:
@@ -103,7 +108,11 @@ class _Log(Plain):
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
         if packed is None:
-            self._set_items(items)
+            self._set_items(items, set(_call_ids_of(items)))
+
+    @property
+    def is_packed(self) -> bool:
+        return self._packed is not None
 
     @property
     def items(self) -> list[ModelMessage]:
@@ -145,17 +154,29 @@ class _Log(Plain):
         return self.items[start:end]
 
     def _decode(self) -> None:
+        while self.decode_more():
+            pass
+
+    def decode_more(self) -> bool:
+        """Decode the next segment of a packed beginning. Returns whether there was something."""
         # Race: two threads, or a thread and an append. Once the messages are there, and not before,
-        # nothing is packed (test_messages_are_decoded_once_while_others_are_appended).
+        # nothing is packed (test_messages_are_decoded_once_while_others_are_appended). The lock is
+        # held for one segment: whoever appends waits for no more than that.
         with _DECODING:
             packed = self._packed
             if packed is None:
-                return
-            items: list[ModelMessage] = []
-            for segment in packed.segments:
-                items += messages_from_json(segment)
-            self._set_items(items + packed.later)
+                return False
+            if packed.read < len(packed.segments):
+                messages = messages_from_json(packed.segments[packed.read])
+                packed.read += 1
+                packed.decoded += messages
+                packed.call_ids.update(_call_ids_of(messages))
+                return True
+            packed.decoded += packed.later
+            packed.call_ids.update(_call_ids_of(packed.later))
+            self._set_items(packed.decoded, packed.call_ids)
             self._packed = None
+            return False
 
     def _add_call_id(self, call_id: str) -> None:
         if isinstance(self._call_ids, set):
@@ -165,14 +186,7 @@ class _Log(Plain):
         else:
             self._call_ids = {*self._call_ids, call_id}
 
-    def _set_items(self, items: list[ModelMessage]) -> None:
-        call_ids = {
-            part.tool_call_id
-            for message in items
-            if isinstance(message, ModelResponse)
-            for part in message.parts
-            if isinstance(part, ToolCallPart)
-        }
+    def _set_items(self, items: list[ModelMessage], call_ids: set[str]) -> None:
         self._call_ids = call_ids if len(call_ids) > _FEW_CALL_IDS else tuple(call_ids)
         self._items = items
 
@@ -197,6 +211,14 @@ class _Log(Plain):
                 plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
             plain.count = index + 1
         return plain
+
+
+def _call_ids_of(messages: Iterable[ModelMessage]) -> Iterator[str]:
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    yield part.tool_call_id
 
 
 class Messages(Sequence[ModelMessage]):
@@ -229,6 +251,21 @@ class Messages(Sequence[ModelMessage]):
     def since(self, start: int) -> list[ModelMessage]:
         """The messages from this index on. Where the packed beginning ends before, it stays so."""
         return self._log.since(start, self._length)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether many messages were not looked at yet, or are not even decoded."""
+        return self._log.is_packed or self._length - self._log.count > ITEMS
+
+    def reading(self) -> Generator[None, None, None]:
+        """The work that the first look at a long conversation would do at once: see `pieces`."""
+        log = self._log
+        while log.decode_more():
+            yield
+        for end in range(log.count + ITEMS, self._length, ITEMS):
+            if log.plain_until(end) is None:
+                return
+            yield
 
     @property
     def plain(self) -> Plain | None:
@@ -470,6 +507,14 @@ def messages_from_json(text: bytes) -> list[ModelMessage]:
     if b'"failed_attempts":[' in text:
         return messages_from_dicts(from_json(text))
     return ModelMessagesTypeAdapter.validate_json(text)
+
+
+def messages_to_json(messages: list[ModelMessage]) -> bytes:
+    """Messages as JSON, written without a look at each value in Python.
+
+    Compare what `messages_from_json` reads from it: it may lack what has no default and is None.
+    """
+    return ModelMessagesTypeAdapter.dump_json(messages, exclude_none=True)
 
 
 def _attempts(

@@ -15,6 +15,7 @@ from typing import Generic
 
 from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
+from understudy._base.pieces import in_pieces
 from understudy._base.type_variables import DepsT, DepsT_contra
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
 from understudy.modes.steps.check_stop import (
@@ -159,6 +160,12 @@ async def _attempt(run: Run, mode: Pipeline, trace: str | None) -> Outcome:
 
 async def _loop(run: Run, mode: Pipeline) -> Outcome:
     current, root = run.current, run.root.current
+    messages = run.state.messages
+    if messages.is_unread:
+        # The first look at a long conversation would stop all other agents of this loop. What is
+        # recorded meanwhile (a cancel, a halt, a message) is looked at from here on
+        # (test_a_cancel_while_a_long_conversation_is_read_ends_the_run).
+        await in_pieces(messages.reading())
     if root.halt is not None:
         return halted(run)
     if run.parent is None:  # the root looks for all agents that it runs

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from understudy._base.request_timing import EXPIRY
 from understudy.interrupts import DecisionRecord, Request
 from understudy.journal import StoreReads
+from understudy.journal.parts import read_in_parts
 from understudy.notify.notice import plain
 from understudy.state.agent_state import AgentState
-from understudy.state.records import ChildRecord, InterruptsChecked, Requested
+from understudy.state.records import ChildRecord, InterruptsChecked, Record, Requested
 from understudy.stopping import StopSignal
 
 SAYS = {
@@ -66,20 +67,28 @@ async def request_of(
     decided = None if state is None else _decided(state, request_id)
     if state is None or decided is not None:
         return None if decided is None else decided.request
-    loaded = await store.load(agent_id)
-    for record in loaded.records if loaded is not None else ():
-        inner = record
-        while isinstance(inner, ChildRecord):
-            inner = inner.record
+    read = await read_in_parts(store, agent_id, lambda _: _Asked(request_id))
+    return None if read is None else read[1].request
+
+
+class _Asked:
+    """The request of an id, among the records that make requests."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request: Request | None = None
+        self._request_id = request_id
+
+    def add(self, seq: int, record: Record) -> None:
+        while isinstance(record, ChildRecord):
+            record = record.record
         asked: tuple[Request, ...] = ()
-        if isinstance(inner, InterruptsChecked):
-            asked = inner.requests
-        elif isinstance(inner, Requested):
-            asked = (inner.request,)
+        if isinstance(record, InterruptsChecked):
+            asked = record.requests
+        elif isinstance(record, Requested):
+            asked = (record.request,)
         for request in asked:
-            if request.id == request_id:
-                return request
-    return None
+            if request.id == self._request_id and self.request is None:
+                self.request = request
 
 
 def _decided(state: AgentState, request_id: str) -> DecisionRecord | None:

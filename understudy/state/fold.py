@@ -121,6 +121,7 @@ _PROGRESS = frozenset(
 
 _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.Snapshot: agents.snapshot,
+    r.SnapshotMessages: agents.snapshot_messages,
     r.AgentCreated: agents.agent_created,
     r.Imported: agents.imported,
     r.StatusNoted: agents.status_noted,

@@ -829,7 +829,8 @@ def panel() -> Iterator[r.Record]:
 
 def archived() -> Iterator[r.Record]:
     """What was compacted, and then put into another store."""
-    yield r.Snapshot(state=_stored_state(), by="ada")
+    yield r.Snapshot(state=_stored_state(), by="ada", following=len(history()))
+    yield r.SnapshotMessages(messages=history())
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4, by="ada")
     yield r.StatusNoted(status="interrupted")
@@ -840,6 +841,7 @@ def without_times() -> Iterator[r.Record]:
     yield from desk()
     yield r.MessagesArchived(runs={})
     yield r.Snapshot(state=_stored_state())
+    yield r.SnapshotMessages(messages=history()[:1])
 
 
 def resting() -> Iterator[r.Record]:

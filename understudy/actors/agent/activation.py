@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
+from understudy._base.pieces import in_pieces
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
     AgentCall,
@@ -292,7 +293,7 @@ async def activate(
     except (AgentNotMade, UnfitHost, UsageError):
         await _give_back(agent_id, services)
         raise
-    state = loaded.folded() if loaded is not None else AgentState()
+    state = await in_pieces(loaded.folding()) if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(owned, activation)
@@ -386,7 +387,9 @@ class _Claiming:
                 raise OtherAgent(agent_id=agent_id, agent=name, wanted=wanted)
             agent, made_of = self.services.definition(name), None
             if isinstance(agent, MadeAtActivation):
-                made_of = loaded.folded() if loaded is not None else AgentState(values=self.values)
+                made_of = AgentState(values=self.values)
+                if loaded is not None:
+                    made_of = await in_pieces(loaded.folding())
                 agent = await self.make(name, made_of.values)
             values = self.values if loaded is None else None
             owned = (await self._claimed(agent, values, made_of)).owned

@@ -224,9 +224,11 @@ class StoredEvents(NamedTuple):
 
     events: list[AgentEvent]
     last: int
-    """The number of the newest record; not every record has events."""
+    """The number of the newest record that was read; not every record has events."""
     incarnation: int | None = None
     """The incarnation of the agent; None where there is none."""
+    more: bool = False
+    """Whether the store had further records: they are read behind these."""
 
 
 class Emitted(NamedTuple):
@@ -465,7 +467,12 @@ class Subscription(Stream[AgentEvent], EventSink):
             found = read if isinstance(read, StoredEvents) else StoredEvents([], before)
             stored = deque(found.events)
             while held:
-                self._add_stored(stored, min(self._comes_behind(held), found.last))
+                behind = self._comes_behind(held)
+                self._add_stored(stored, min(behind, found.last))
+                if found.more and behind > found.last:
+                    # What it comes behind is in a later part
+                    # (test_live_text_stays_behind_a_past_that_is_read_in_parts).
+                    break
                 if held[0].needs > self._after:
                     # What was emitted behind records that nobody reads any more would leave a gap
                     # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
@@ -484,6 +491,8 @@ class Subscription(Stream[AgentEvent], EventSink):
                     self._add(each)
             self._add_stored(stored, found.last)
             after = self._after
+            if found.more and not is_behind:
+                self._held, is_behind = held, True
         if is_behind:
             self._read(after, self._stored_events_read)
         self._notify()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
+from understudy._base.pieces import ITEMS, turn
 from understudy.actors.agent.stored_agents import unknown_agent
 from understudy.history import HistoryEntry, HistoryPage, HistoryReader, history_of
 from understudy.journal import StoreReads
@@ -13,7 +14,7 @@ _KEPT = 32
 """Pages behind which a reader is kept."""
 _MORE = 20
 """So many records are read at once beyond the entries of a page: some have none."""
-_AT_ONCE = 1_000
+_AT_ONCE = 2 * ITEMS
 """So many are read at once at most."""
 
 
@@ -83,6 +84,7 @@ class Histories:
                 newest = entries[-1].seq if entries else after
                 self._keep(id, newest, _Mark(incarnation, seq, reader))
                 return HistoryPage(entries=tuple(entries), next=None)
+            await turn()  # a store in memory reads without one
 
     def _keep(self, id: str, after: int, mark: _Mark) -> None:
         self._marks[id, after] = mark

@@ -26,9 +26,10 @@ from understudy.actors.agent.run_outcomes import own_run
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
 from understudy.journal import StoreReads
+from understudy.journal.parts import read_in_parts
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
-from understudy.state.records import MessagesArchived, RunStarted, Snapshot
+from understudy.state.records import MessagesArchived, Record, RunStarted, Snapshot
 
 MAX_LENGTH = 500
 """Characters. A database indexes them."""
@@ -138,14 +139,24 @@ class RecordedRuns(NamedTuple):
 
 async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
     """The runs that begin in the records of an agent, and the one that these records begin with."""
-    loaded = await store.load(agent_id)
-    if loaded is None:
+    read = await read_in_parts(store, agent_id, lambda _: _RunIds())
+    if read is None:
         return RecordedRuns()
-    ids = {each.run_id for each in loaded.records if isinstance(each, RunStarted)}
-    for each in loaded.records:
-        if isinstance(each, Snapshot) and each.state.get("run"):
-            ids.add(each.state["run"]["run_id"])
-    return RecordedRuns(frozenset(ids), loaded.agent.floor)
+    first, found = read
+    return RecordedRuns(frozenset(found.ids), first.agent.floor)
+
+
+class _RunIds:
+    """The ids of the runs of which records tell."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+
+    def add(self, seq: int, record: Record) -> None:
+        if isinstance(record, RunStarted):
+            self.ids.add(record.run_id)
+        elif isinstance(record, Snapshot) and record.state.get("run"):
+            self.ids.add(record.state["run"]["run_id"])
 
 
 def must_look_up(slot: AgentSlot, call: AgentCall) -> bool:

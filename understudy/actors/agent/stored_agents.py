@@ -10,8 +10,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.pieces import in_pieces
 from understudy._base.points_in_time import time_text
-from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
+from understudy.actors.agent.events import (
+    AgentEvent,
+    RecordView,
+    Status,
+    StoredEvents,
+    agent_events_of,
+)
 from understudy.approvals import Vote, tally
 from understudy.errors import StoreDamaged, UnknownAgent
 from understudy.interrupts import Decision, Request, approved_at
@@ -22,9 +29,10 @@ from understudy.journal import (
 )
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import AGENT_STATUS, StoredAgent
+from understudy.journal.parts import PART, adding
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import due_of
-from understudy.state.records import Requested, Snapshot
+from understudy.state.records import Record, Requested, Snapshot
 from understudy.state.request_notes import NO_NOTES, RequestNotes
 from understudy.tools import Tool
 
@@ -270,19 +278,6 @@ async def unknown_agent(store: StoreReads, id: str) -> UnknownAgent:
     return UnknownAgent(agent_id=id, deleted_at=time_text(found.at), deleted_by=found.by)
 
 
-async def loaded_agent(store: StoreReads, id: str) -> Loaded:
-    """The records of an agent.
-
-    Raises:
-        UnknownAgent: if there is no agent of this id.
-
-    """
-    loaded = await store.load(id)
-    if loaded is None:
-        raise await unknown_agent(store, id)
-    return loaded
-
-
 async def stored_state(store: StoreReads, id: str) -> AgentState:
     """The state of an agent.
 
@@ -294,26 +289,45 @@ async def stored_state(store: StoreReads, id: str) -> AgentState:
     loaded = await store.load_latest(id)
     if loaded is None:
         raise await unknown_agent(store, id)
-    return loaded.folded()
+    return await in_pieces(loaded.folding())
 
 
 async def stored_events(
     store: StoreReads, id: str, after: int, view: RecordView = agent_events_of
 ) -> StoredEvents:
-    """The events after a number, in this view; none if there is no such agent."""
-    loaded = await store.load(id, max(after, 0))
-    return StoredEvents([], 0) if loaded is None else events_in(loaded, after, view)
+    """The first events after a number, in this view; none if there is no such agent.
+
+    Not all of them where there are many: see `StoredEvents.more`.
+    """
+    loaded = await store.load_part(id, max(after, 0), PART)
+    return StoredEvents([], 0) if loaded is None else await events_in(loaded, after, view)
 
 
-def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_of) -> StoredEvents:
+async def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_of) -> StoredEvents:
     """The events of records that were loaded after a number, in this view."""
-    id, path = loaded.agent.agent_id, (loaded.agent.agent,)
-    numbered = enumerate(loaded.records, loaded.first_seq)
     is_known = after > 0 and loaded.agent.floor <= after
-    if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
-        next(numbered)  # the subscriber has read all that it stands for: no gap
-    events = [event for seq, record in numbered for event in view(seq, record, id, path)]
-    return StoredEvents(events, loaded.agent.last_seq, loaded.agent.incarnation)
+    # The subscriber has read all that a snapshot stands for: no gap.
+    skips = is_known and loaded.records and isinstance(loaded.records[0], Snapshot)
+    read = _ReadEvents(loaded.agent, view, loaded.first_seq if skips else 0)
+    await in_pieces(adding(loaded, read))
+    last = max(after, loaded.first_seq + len(loaded.records) - 1)
+    newest = loaded.agent.last_seq
+    more = bool(loaded.records) and last < newest
+    return StoredEvents(read.events, last if more else newest, loaded.agent.incarnation, more)
+
+
+class _ReadEvents:
+    """The events of records that are read."""
+
+    def __init__(self, agent: StoredAgent, view: RecordView, skipped: int) -> None:
+        self.events: list[AgentEvent] = []
+        self._id, self._path = agent.agent_id, (agent.agent,)
+        self._view = view
+        self._skipped = skipped
+
+    def add(self, seq: int, record: Record) -> None:
+        if seq != self._skipped:
+            self.events += self._view(seq, record, self._id, self._path)
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:

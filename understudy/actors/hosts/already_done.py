@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from understudy._base.pieces import in_pieces
 from understudy.actors.agent.messages import AgentMessage, Retry
 from understudy.journal import StoreReads
 from understudy.state.agent_state import AgentState
@@ -11,7 +12,7 @@ from understudy.state.run_state import RunState
 async def latest_state(store: StoreReads, agent_id: str) -> AgentState | None:
     """The state that the store has of an agent."""
     loaded = await store.load_latest(agent_id)
-    return None if loaded is None else loaded.folded()
+    return None if loaded is None else await in_pieces(loaded.folding())
 
 
 def run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, NamedTuple
 
 from understudy._base.clock import Clock
 from understudy._base.json_values import checked_text
 from understudy._base.log_fields import log_extra
+from understudy._base.pieces import ITEMS, each, in_pieces
 from understudy.actors.agent.directory import checked_id
-from understudy.actors.agent.stored_agents import loaded_agent
+from understudy.actors.agent.stored_agents import unknown_agent
 from understudy.errors import (
     JournalFailed,
     RecordRefused,
@@ -23,13 +26,15 @@ from understudy.errors import (
     StoreDamaged,
     UsageError,
 )
-from understudy.journal import FoldedAgent, IndexStatus, Store, StoreReads
+from understudy.journal import FoldedAgent, IndexStatus, Loaded, Store, StoreReads
 from understudy.journal.codec import UPGRADES, encode, upgraded
+from understudy.journal.loaded import size_of
+from understudy.journal.parts import read_in_parts
 from understudy.journal.store_format import library_version
 from understudy.models.messages import Messages
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import check_kept
-from understudy.state.fold import replay
+from understudy.state.fold import apply, replay
 from understudy.state.record_format import FORMAT_VERSION, record_format
 from understudy.state.records import Imported, MessagesArchived, Record, Snapshot, record_to_dict
 
@@ -43,22 +48,36 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
         UnknownAgent: if there is no agent of this id.
 
     """
-    loaded = await loaded_agent(store, agent_id)
-    blobs: Mapping[str, bytes] = {}
+    loaded, found = await _read_to_export(store, agent_id)
+    blobs: dict[str, bytes] = {}
     if "files" in store.keeps:
-        blobs = await store.load_blobs(agent_id)
+        blobs = dict(await store.load_blobs(agent_id))
         # Race: a compaction between the two reads takes what no file has any more, by what it knows
         # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
-        while blobs and not loaded.folded().file_hashes <= blobs.keys():
-            before, loaded = loaded.agent, await loaded_agent(store, agent_id)
+        while blobs and not (await found.state()).file_hashes <= blobs.keys():
+            before = loaded.agent
+            loaded, found = await _read_to_export(store, agent_id)
             if loaded.agent == before:
                 what = f"the files of agent {agent_id!r}"
                 raise StoreDamaged(what=what, cause="bytes that they consist of are not there")
-            blobs = await store.load_blobs(agent_id)
+            blobs = dict(await store.load_blobs(agent_id))
     runs: Mapping[str, str] = {}
     if loaded.first_seq > 1:  # the records say it else
         runs = await store.message_runs(agent_id)
-    files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
+    files: dict[str, str] = {}
+    written: list[dict[str, Any]] = []
+
+    def write(blob: tuple[str, bytes]) -> None:
+        files[blob[0]] = b64encode(blob[1]).decode()
+
+    await in_pieces(each(blobs.items(), write, size=lambda _: ITEMS))
+    records = found.records
+
+    def write_next(_: int) -> None:
+        # Each is freed at once: all of them would be freed in one piece.
+        written.append(record_to_dict(records.popleft()))
+
+    await in_pieces(each(range(len(records)), write_next, size=lambda _: size_of(records[0])))
     return {
         "export_version": FORMAT_VERSION,
         "format": record_format(),
@@ -67,10 +86,33 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
         "agent": loaded.agent.agent,
         "incarnation": loaded.agent.incarnation,
         "first_seq": loaded.first_seq,
-        "records": [record_to_dict(record) for record in loaded.records],
+        "records": written,
         **({"blobs": files} if files else {}),
         **({"message_runs": dict(runs)} if runs else {}),
     }
+
+
+class _Records:
+    """The records of an agent."""
+
+    def __init__(self) -> None:
+        self.records: deque[Record] = deque()
+
+    def add(self, seq: int, record: Record) -> None:
+        self.records.append(record)
+
+    async def state(self) -> AgentState:
+        """The state that they add up to."""
+        state = AgentState()
+        await in_pieces(each(self.records, partial(apply, state), size=size_of))
+        return state
+
+
+async def _read_to_export(store: StoreReads, agent_id: str) -> tuple[Loaded, _Records]:
+    read = await read_in_parts(store, agent_id, lambda _: _Records())
+    if read is None:
+        raise await unknown_agent(store, agent_id)
+    return read
 
 
 async def import_(

@@ -17,6 +17,7 @@ from understudy.actors.agent.stored_agents import events_in
 from understudy.actors.reads.listing import Call
 from understudy.errors import UnknownAgent
 from understudy.journal import StoreReads
+from understudy.journal.parts import PART
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
 
@@ -53,12 +54,13 @@ class RecordedEvents(Stream[AgentEvent]):
         self._begin = position_of(after)
         self._view = view
         self._incarnation: int | None = None
+        self._is_behind = True
         self._is_closed = False
 
     @property
     def is_reading(self) -> bool:
-        """Whether the first read has not brought what is stored already."""
-        return self._incarnation is None
+        """Whether the reads have not brought yet what is stored already."""
+        return self._is_behind
 
     def close(self) -> None:
         """End the iteration. What is recorded until now can still be read."""
@@ -68,10 +70,11 @@ class RecordedEvents(Stream[AgentEvent]):
         after = self._begin.seq
         is_last = False
         while not is_last:
-            is_last = self._is_closed
+            was_closed = self._is_closed
             reading: Future[StoredEvents] = self._call(partial(self._read, after))
             yield reading
             found = reading.get()
+            is_last = was_closed and not found.more
             after = max(after, found.last)
             yield from (event for event in found.events if not self._begin.has(event))
 
@@ -82,10 +85,12 @@ class RecordedEvents(Stream[AgentEvent]):
             UnknownAgent: if there is no such agent, or it is deleted.
 
         """
-        if self._incarnation is not None:
+        if not self._is_behind:
             await asyncio.sleep(POLL)
-        loaded = await self._store.load(self._agent_id, after)
+        loaded = await self._store.load_part(self._agent_id, after, PART)
         if loaded is None or self._incarnation not in (None, loaded.agent.incarnation):
             raise UnknownAgent(agent_id=self._agent_id)
         self._incarnation = loaded.agent.incarnation
-        return events_in(loaded, after, self._view)
+        found = await events_in(loaded, after, self._view)
+        self._is_behind = found.more
+        return found

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Generator
 
+from understudy._base.pieces import each, in_pieces
 from understudy.errors import UnknownAgent, UsageError
-from understudy.journal import StoredAgent, StoreReads
+from understudy.journal import Loaded, StoredAgent, StoreReads
+from understudy.journal.loaded import size_of
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
+from understudy.state.records import Record
 
 KEPT = 128
 """Runs of an agent whose ends are remembered while a caller looks at it. They are more than the
@@ -111,16 +115,27 @@ class SharedReads:
         self._wanted -= wanted
         if loaded.records:
             state = state.copied()
-        with loaded.as_damage():
-            for seq, record in enumerate(loaded.records, loaded.first_seq):
-                apply(state, record)
-                run = state.run
-                if seq in wanted:
-                    self._kept[seq] = state.copied()
-                if run is None or not run.over or run.run_id in self._kept:
-                    continue
-                if not wanted or run.run_id in wanted:
-                    self._kept[run.run_id] = state.copied()
-                    if not wanted and len(self._kept) > KEPT:
-                        del self._kept[next(iter(self._kept))]
+        await in_pieces(self._folding(loaded, state, wanted))
         return loaded.agent, state
+
+    def _folding(
+        self, loaded: Loaded, state: AgentState, wanted: Collection[str | int]
+    ) -> Generator[None, None, None]:
+        """The work of folding what was read, for `in_pieces`: callers wait for it meanwhile."""
+
+        def fold(numbered: tuple[int, Record]) -> None:
+            seq, record = numbered
+            apply(state, record)
+            run = state.run
+            if seq in wanted:
+                self._kept[seq] = state.copied()
+            if run is None or not run.over or run.run_id in self._kept:
+                return
+            if not wanted or run.run_id in wanted:
+                self._kept[run.run_id] = state.copied()
+                if not wanted and len(self._kept) > KEPT:
+                    del self._kept[next(iter(self._kept))]
+
+        with loaded.as_damage():
+            numbered = enumerate(loaded.records, loaded.first_seq)
+            yield from each(numbered, fold, size=lambda item: size_of(item[1]))

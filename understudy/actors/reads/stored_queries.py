@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from understudy._base.pieces import in_pieces
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.factory import made_by
@@ -109,7 +110,7 @@ class StoredQueries(Looks[AgentSlot]):
         loaded = await self._services.store.load_latest(slot.id)
         if loaded is not None:
             self._check_definition(slot, loaded.agent.agent, expectation)
-            return look.what(loaded.folded())
+            return look.what(await in_pieces(loaded.folding()))
         if not slot.is_spawned:
             raise await unknown_agent(self._services.store, slot.id)
         return look.what(AgentState(values=slot.values))  # no store has it yet

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -149,17 +148,29 @@ class MadeToken:
     """The answer that its wait has; None without one, and where it has expired."""
 
 
-def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
-    """The facts about this token in the records of an agent, and of agents that it ran.
+class TokenReading:
+    """Reads the records of an agent, and of agents that it ran, for one token."""
 
-    None where none has made it, where that was before an import, or where it is compacted away.
-    """
-    points: dict[str, tuple[str, str]] = {}
-    """The call and point of each token, by the hash of the token: a point may have several."""
-    answers: dict[tuple[str, str], Answer | None] = {}
-    for record in records:
+    def __init__(self, token_hash: str) -> None:
+        self._token_hash = token_hash
+        self._points: dict[str, tuple[str, str]] = {}
+        """The call and point of each token, by the hash of the token: a point may have several."""
+        self._answers: dict[tuple[str, str], Answer | None] = {}
+
+    @property
+    def found(self) -> MadeToken | None:
+        """The facts about the token.
+
+        None where none has made it, where that was before an import, or where it is compacted away.
+        """
+        made = self._points.get(self._token_hash)
+        return None if made is None else MadeToken(made[1], self._answers.get(made))
+
+    def add(self, seq: int, record: Record) -> None:
+        """The next record, with its number."""
         while isinstance(record, ChildRecord):
             record = record.record
+        points, answers = self._points, self._answers
         match record:
             case TokenMade():
                 points[record.token_hash] = record.call_key, record.name
@@ -168,13 +179,11 @@ def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
             case Settled() if record.token_hash in points:
                 answers[points[record.token_hash]] = _late_answer_of(record)
             case Snapshot():
-                points, answers = _tokens_of(AgentState.from_dict(record.state))
+                self._points, self._answers = _tokens_of(AgentState.from_dict(record.state))
             case Imported():
                 points.clear()  # tokens hold only where they were made
             case _:
                 pass
-    made = points.get(token_hash)
-    return None if made is None else MadeToken(made[1], answers.get(made))
 
 
 def _answer_of(known: PointAnswer | PointAnswered) -> Answer | None:

@@ -23,6 +23,10 @@ def snapshot(state: AgentState, record: r.Snapshot) -> None:
         setattr(state, name, getattr(stored, name))
 
 
+def snapshot_messages(state: AgentState, record: r.SnapshotMessages) -> None:
+    state.messages = state.messages.appending(*record.messages)
+
+
 def agent_created(state: AgentState, record: r.AgentCreated) -> None:
     state.merge(record.values)
 

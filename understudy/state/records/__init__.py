@@ -12,6 +12,7 @@ from understudy.state.records.agents import (
     HistoryReplaced,
     Imported,
     Snapshot,
+    SnapshotMessages,
     StatusNoted,
     ValuesMerged,
 )
@@ -141,6 +142,7 @@ __all__ = [
     "Settled",
     "Signalled",
     "Snapshot",
+    "SnapshotMessages",
     "Started",
     "StatusNoted",
     "StoredRecord",

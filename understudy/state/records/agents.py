@@ -78,6 +78,18 @@ class Snapshot(Timed):
     """A whole state, where a journal no longer has the agent's first records."""
 
     state: dict[str, Any]
+    """Without the messages that follow in records of their own."""
     by: str | None = None
     """The person who had the agent compacted; None where nobody was named."""
+    following: int = 0
+    """So many messages of its conversation follow, in `SnapshotMessages`: a conversation in one
+    record would be written, and read, in one piece."""
     kind: Literal["snapshot"] = "snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotMessages(Timed):
+    """Some messages of a `Snapshot`, behind those of the record before."""
+
+    messages: tuple[StoredMessage, ...]
+    kind: Literal["snapshot_messages"] = "snapshot_messages"

@@ -101,6 +101,7 @@ Record = (
     | requests.Withdrawn
     | ends.RunEnded
     | agents.Snapshot
+    | agents.SnapshotMessages
 )
 """Any record of a journal."""
 
