@@ -250,7 +250,7 @@ class AgentDefinition:
         mode = self.output.mode if self.output is not None else None
         return Requirements(mode, self.native_tools)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of what a run depends on, recorded with each run so that a change shows."""
         asking = [tool.name for tool in self.tools.values() if tool.gate is not None]

@@ -104,7 +104,7 @@ class _RunTogether(RunAgents):
             # Race: the failure of one cancels a sibling right after it recorded its own end, and
             # before its task returned the outcome. That end counts
             # (test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end).
-            outcomes |= await self._of_ended(run, missing)
+            outcomes |= await self._of_ended(run, [i for i in missing if i not in outcomes])
         return outcomes
 
     async def _of_ended(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
