@@ -38,7 +38,9 @@ LATER = (
     "understudy.models.token_counts",
     "understudy.telemetry",
     "understudy.login.oidc",
+    "understudy.middleware.retry",
     "joserfc",
+    *("tenacity", "tornado"),
     *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),
 )
 RUN = (
@@ -77,6 +79,12 @@ def test_a_runtime_loads_no_database_and_no_calendar() -> None:
     assert "understudy.actors" in found
     assert found & {"understudy.journal.sqlite", "sqlite3", "psycopg", "cronsim"} == set()
     assert "understudy.telemetry" not in found
+
+
+@pytest.mark.slow
+def test_the_names_of_the_package_load_no_retries() -> None:
+    """Tenacity loads Tornado where that is installed. It is for policies, and for databases."""
+    assert loaded("from understudy import *") & {"tenacity", "tornado"} == set()
 
 
 @pytest.mark.slow

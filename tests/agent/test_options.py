@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tenacity import AsyncRetrying
 
 from understudy import Agent, AgentRef, Tool
 from understudy._base.type_variables import DepsT, DepsT_contra
@@ -18,6 +19,7 @@ from understudy.mcp import mcp_tools
 from understudy.mcp.tools_of_server import McpOptions
 from understudy.tools.function_tool import ToolOptions
 
+LATER = {"AsyncRetrying": AsyncRetrying}  # not loaded with the tools
 UNTIL = {"until_tool", "until_tool_success"}
 
 
@@ -36,7 +38,7 @@ UNTIL = {"until_tool", "until_tool_success"}
 def test_the_options_of_the_other_forms_are_those_of_the_method(
     method: Callable[..., Any], options: type, left_out: set[str]
 ) -> None:
-    hints = typing.get_type_hints(method)
+    hints = typing.get_type_hints(method, localns=LATER)
     named = {
         name: hints[name]
         for name, parameter in inspect.signature(method).parameters.items()
@@ -44,4 +46,4 @@ def test_the_options_of_the_other_forms_are_those_of_the_method(
     }
     if named.get("deps") == DepsT_contra | None:
         named["deps"] = DepsT | None  # of a method that takes them, and of a mapping
-    assert named == typing.get_type_hints(options)
+    assert named == typing.get_type_hints(options, localns=LATER)

@@ -7,10 +7,9 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pykka
-from tenacity import RetryCallState
 
 from understudy._base.event_loops import call_on
 from understudy._base.log_fields import log_extra
@@ -41,6 +40,9 @@ from understudy.loop_actors.supervisor import (
     SupervisorRef,
 )
 from understudy.stopping import StopReason, StopSignal
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -7,13 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
-from tenacity import AsyncRetrying
 from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
@@ -56,6 +55,9 @@ from understudy.tools.effects import Errors
 from understudy.tools.gate_rule import Rule
 from understudy.tools.tool_defaults import Undeclared
 from understudy.tools.tool_errors import ToolErrors
+
+if TYPE_CHECKING:
+    from tenacity import AsyncRetrying
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")

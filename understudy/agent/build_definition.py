@@ -14,7 +14,6 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 from pydantic_ai.models import Model
-from tenacity import AsyncRetrying
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import (
@@ -31,7 +30,6 @@ from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
 from understudy.middleware.fallback import Fallback
 from understudy.middleware.human_in_the_loop import GatesOfTools, HumanInTheLoop
-from understudy.middleware.retry import Retry
 from understudy.models.output import Output
 from understudy.models.prices import Prices
 from understudy.models.requirements import OutputMode, check_can_be_forced, checked_native_tools
@@ -250,8 +248,12 @@ def _check_options(
     if not isinstance(description, str):
         raise UsageError(f"Agent {name!r}: `description` must be a text, got {description!r}")
     check_sendable(description, what=f"Agent {name!r}: `description`")
-    if retry is not None and not isinstance(retry, AsyncRetrying):
-        raise UsageError(f"Agent {name!r}: `retry` must be a tenacity.AsyncRetrying, got {retry!r}")
+    if retry is not None:
+        from tenacity import AsyncRetrying  # few agents have one
+
+        if not isinstance(retry, AsyncRetrying):
+            wanted = "must be a tenacity.AsyncRetrying"
+            raise UsageError(f"Agent {name!r}: `retry` {wanted}, got {retry!r}")
     if mode is not None and not isinstance(mode, Mode):
         raise UsageError(
             f"Agent {name!r}: `mode` must be a Mode, such as AgentExecution(), got {mode!r}"
@@ -460,8 +462,14 @@ def _fallback_models(
 
 def _around_model(options: Mapping[str, Any]) -> list[Middleware]:
     """The middleware that `fallback_models` and `retry` stand for. No part of the fingerprint."""
-    fallbacks, retry = options["fallback_models"], options["retry"]
-    return [*([Fallback(fallbacks)] if fallbacks else ()), *([Retry(retry)] if retry else ())]
+    stands_for: list[Middleware[Any]] = []
+    if options["fallback_models"]:
+        stands_for.append(Fallback(options["fallback_models"]))
+    if options["retry"]:
+        from understudy.middleware.retry import Retry  # few agents have one
+
+        stands_for.append(Retry(options["retry"]))
+    return stands_for
 
 
 def _merge_tools(

@@ -99,7 +99,7 @@ class NestedRuns(ChildRunner):
             )
         elif before.end is not None:
             return outcome_of(before.end, state, definition, {})
-        run = self._run(parent, key, definition, models=models)
+        run = self._run(parent, definition, ledger, models)
         return await run_pipeline(run, definition.mode)
 
     def view(self, parent: Run, key: str) -> Run | None:
@@ -108,7 +108,9 @@ class NestedRuns(ChildRunner):
         if child is None or child.over:
             return None
         definition = self._definition_of(parent.definition, child)
-        return None if definition is None else self._run(parent, key, definition)
+        if definition is None:
+            return None
+        return self._run(parent, definition, ChildLedger(parent.ledger, key, definition.name), ())
 
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
         """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
@@ -134,9 +136,12 @@ class NestedRuns(ChildRunner):
         return await ask_separately(run, key, messages, model, output_type, self._asked)
 
     def _run(
-        self, parent: Run, key: str, definition: AgentDefinition, *, models: tuple[Model, ...] = ()
+        self,
+        parent: Run,
+        definition: AgentDefinition,
+        ledger: ChildLedger,
+        models: tuple[Model, ...],
     ) -> Run:
-        ledger = ChildLedger(parent.ledger, key, definition.name)
         assert ledger.state.run is not None, "a child's run is made once its start is recorded"
         shares = ledger.state.run.shared is not None
         environment = parent.environment

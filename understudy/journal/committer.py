@@ -16,16 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
-from typing import Generic, TypeAlias, TypeVar
-
-from tenacity import (
-    Retrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    stop_when_event_set,
-    wait_random_exponential,
-)
-from tenacity.nap import sleep_using_event
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 from understudy.journal.backend import Backend
@@ -34,13 +25,26 @@ from understudy.journal.contracts import Batch, Refusal
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-WHILE_UNAVAILABLE = retry_if_exception_type(StoreUnavailable)
-BACKOFF = wait_random_exponential(multiplier=0.05, max=2)
-"""Between two attempts, of the writer and of readers."""
 LINGER = 0.01
 """Seconds that records wait for others while no caller waits for them: about as long as a sync of a
 disk takes. On a host with little to do, most results of tools go with the next commit for which
 somebody waits, of any agent; each commit of its own wakes two threads."""
+
+
+def while_unavailable(patience: float) -> dict[str, Any]:
+    """The options of a policy of Tenacity's, by which a database is asked again for so long.
+
+    Who writes or reads makes it before it is needed: a loop would stand still for the import. A
+    program without a database loads no Tenacity.
+    """
+    from tenacity import retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+    return {
+        "retry": retry_if_exception_type(StoreUnavailable),
+        "wait": wait_random_exponential(multiplier=0.05, max=2),
+        "stop": stop_after_delay(patience),
+        "reraise": True,
+    }
 
 
 def failed_once(first: StoreUnavailable, attempt: Callable[[], T]) -> Callable[[], T]:
@@ -156,13 +160,12 @@ class Committer:
         self._stopping = threading.Event()
         self.on_commit: CommitListener | None = None
         """Called in this thread. It must neither raise nor block."""
-        self._retry = Retrying(
-            retry=WHILE_UNAVAILABLE,
-            wait=BACKOFF,
-            stop=stop_after_delay(patience) | stop_when_event_set(self._stopping),
-            sleep=sleep_using_event(self._stopping),
-            reraise=True,
-        )
+        from tenacity import Retrying, stop_when_event_set
+        from tenacity.nap import sleep_using_event
+
+        options = while_unavailable(patience)
+        options["stop"] |= stop_when_event_set(self._stopping)
+        self._retry = Retrying(sleep=sleep_using_event(self._stopping), **options)
         self._thread = threading.Thread(target=self._run, name="understudy-committer", daemon=True)
 
     @property

@@ -8,7 +8,7 @@ what is to be written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
 from datetime import datetime
 from functools import cache
@@ -41,8 +41,7 @@ from pydantic_ai.usage import RequestUsage
 from typing_extensions import TypeAliasType
 
 from understudy._base.json_values import is_storable_text
-from understudy.models.messages import messages_to_dicts
-from understudy.state.records import End, Record, Reply, StoredRecord, record_to_dict
+from understudy.state.records import End, Record, StoredRecord
 
 _MAX_DEPTH = 50
 """Records nested deeper are read back: the reader knows how deep is too deep."""
@@ -54,13 +53,6 @@ _RECORDS = frozenset(get_args(Record))
 _PARTS = frozenset({TextPart, ThinkingPart, ToolCallPart, ToolReturnPart, UserPromptPart})
 _KNOWN = _RECORDS | _PARTS | {End, ModelRequest, ModelResponse, RequestUsage}
 """The dataclasses whose values are known. Files and others are read back."""
-
-_IN_FULL: Mapping[type[Any], Callable[[Any], dict[str, Any]]] = {
-    **dict.fromkeys((ModelRequest, ModelResponse), lambda message: messages_to_dicts([message])[0]),
-    **dict.fromkeys(_RECORDS, record_to_dict),
-}
-"""How messages and records inside a record are written: with their defaults, as stored data has
-them. A reply leaves them out of its message, for each step has one."""
 
 _Data = Callable[[Any, int], dict[str, Any]]
 """The data of an object of one class, which lies so deep."""
@@ -146,8 +138,8 @@ def _checked(value: Any, accepted: _Accepted, depth: int) -> Any:
     elif kind in _KNOWN:
         if depth >= _MAX_DEPTH:
             raise _Unsure
-        data, in_full = _data_of(kind)(value, depth + 1), _IN_FULL.get(kind)
-        return data if in_full is None else in_full(value)
+        data = _data_of(kind)(value, depth + 1)
+        return {"kind": value.kind, **data} if kind in _RECORDS else data
     elif kind is datetime:
         pass
     elif accepted.items is None or accepted.items is _JSON or kind in _SCALARS:
@@ -242,7 +234,7 @@ def _data_of(cls: type[Any]) -> _Data:
         name, default, accepted = field.name, _default(field), _accepted(hints[field.name])
         if default is None:
             accepted = accepted._replace(types=accepted.types - {NoneType})
-        check, put = _check(name, accepted, names, is_reply=cls is Reply), f"found[{name!r}] = x"
+        check, put = _check(name, accepted, names), f"found[{name!r}] = x"
         lines.append(f"x = it.{name}")
         if name == "kind" and cls in _RECORDS:  # it has a column of its own
             lines += check
@@ -259,7 +251,7 @@ def _data_of(cls: type[Any]) -> _Data:
     return data
 
 
-def _check(name: str, accepted: _Accepted, names: dict[str, Any], *, is_reply: bool) -> list[str]:
+def _check(name: str, accepted: _Accepted, names: dict[str, Any]) -> list[str]:
     """The lines that raise if `x` is not accepted, and make data of it. Most need no call."""
     types = accepted.types
     (only, *_) = types or (None,)
@@ -273,7 +265,7 @@ def _check(name: str, accepted: _Accepted, names: dict[str, Any], *, is_reply: b
     elif types <= _HARMLESS and not accepted.words:
         names[f"types_{name}"] = types
         wrong = f"type(x) not in types_{name}"
-    elif len(types) == 1 and only in _KNOWN and (is_reply or only not in _IN_FULL):
+    elif len(types) == 1 and only in _KNOWN:
         names[f"type_{name}"], names[f"data_{name}"] = only, _data_of(only)
         wrong = f"type(x) is not type_{name}"
         return [f"if {wrong}: raise Unsure", f"x = data_{name}(x, depth + 1)"]

@@ -9,14 +9,12 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tenacity import AsyncRetrying, stop_after_delay
-
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, UsageError
 from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend, Kept
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
-from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, failed_once
+from understudy.journal.committer import failed_once, while_unavailable
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import (
@@ -293,6 +291,9 @@ class DatabaseReads(StoreReads):
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
         self._reader = WorkerThreads(1, name="understudy-reader")
+        from tenacity import AsyncRetrying
+
+        self._retrying = AsyncRetrying(**while_unavailable(patience))
 
     async def open_to_read(self) -> None:
         """Connect to a database that another process may have open, and take no lock.
@@ -466,12 +467,7 @@ class DatabaseReads(StoreReads):
         self, threads: WorkerThreads, function: Callable[[], T], first: StoreUnavailable
     ) -> T:
         """The attempts after the first one, which has failed."""
-        retry = AsyncRetrying(
-            retry=WHILE_UNAVAILABLE,
-            wait=BACKOFF,
-            stop=stop_after_delay(self.patience),
-            reraise=True,
-        )
+        retry = self._retrying.copy()
         attempt = failed_once(first, partial(threads.run, function))
 
         async def attempted() -> T:

@@ -10,7 +10,6 @@ from understudy.middleware.guard import Guard
 from understudy.middleware.haltable import Haltable
 from understudy.middleware.human_in_the_loop import HumanInTheLoop
 from understudy.middleware.limits import Limits
-from understudy.middleware.retry import Retry
 from understudy.middleware.sub_agent import SubAgent
 from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
@@ -20,6 +19,7 @@ from understudy.run.tool_call import ToolCall
 if typing.TYPE_CHECKING:
     from understudy.middleware.ask_user import AskUser
     from understudy.middleware.rate_limit import RateLimit
+    from understudy.middleware.retry import Retry
     from understudy.middleware.summarization import Summarization
     from understudy.middleware.todo_list import TodoItem, TodoList
     from understudy.middleware.workspace import Workspace
@@ -29,6 +29,7 @@ else:  # who uses none of them does not load them (test_a_plain_import_loads_no_
         {
             "understudy.middleware.ask_user": ["AskUser"],
             "understudy.middleware.rate_limit": ["RateLimit"],
+            "understudy.middleware.retry": ["Retry"],
             "understudy.middleware.summarization": ["Summarization"],
             "understudy.middleware.todo_list": ["TodoItem", "TodoList"],
             "understudy.middleware.workspace": ["Workspace"],

@@ -7,14 +7,13 @@ model's own message; in the view of another agent it is a user prompt that names
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
-    ModelResponse,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -79,7 +78,7 @@ def for_itself(message: ModelRequest) -> ModelRequest:
 
 def go_on_prompt(at: datetime) -> ModelRequest:
     """The prompt where the model's own reply is the last message, marked by `for_itself`."""
-    return for_itself(_prompt(GO_ON, at))
+    return for_itself(ModelRequest(parts=[UserPromptPart(GO_ON, timestamp=at)], timestamp=at))
 
 
 def is_for_itself(message: ModelMessage) -> bool:
@@ -87,68 +86,7 @@ def is_for_itself(message: ModelMessage) -> bool:
     return _FOR_ITSELF in (message.metadata or {})
 
 
-def view_for(
-    name: str, messages: Sequence[ModelMessage], *, at: datetime, latest: bool, raw: bool
-) -> list[ModelMessage]:
-    """A workflow's conversation as the agent of this name gets it when its run starts.
-
-    Args:
-        name: of the agent; its own messages are left as they are.
-        messages: the whole conversation.
-        at: when the run starts, for the prompts that are inserted.
-        latest: only the latest turn of another author.
-        raw: leave all messages as they are, for an agent that is a workflow itself: its own agents
-            get a view each.
-
-    """
-    visible = _latest_by_others(name, messages) if latest else messages
-    if raw:
-        return list(visible)
-    view: list[ModelMessage] = []
-    for message in _as_prompts(name, visible, at):
-        if view and isinstance(view[-1], ModelResponse) and isinstance(message, ModelResponse):
-            view.append(_prompt(GO_ON, at))
-        view.append(message)
-    if view and isinstance(view[-1], ModelResponse):
-        view.append(_prompt(GO_ON, at))
-    return view
-
-
-def _latest_by_others(name: str, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-    """The last reply of another agent with its results, or the last message of the user."""
-    for index in range(len(messages) - 1, -1, -1):
-        author = author_of(messages[index])
-        if author == name:
-            continue
-        start = index
-        if author is not None:
-            while isinstance(messages[start], ModelRequest) and start > 0:
-                if author_of(messages[start - 1]) != author:
-                    break
-                start -= 1
-        return list(messages[start : index + 1])
-    return messages
-
-
-def _as_prompts(
-    name: str, messages: Sequence[ModelMessage], at: datetime
-) -> Iterator[ModelMessage]:
-    """The messages, with those of other agents as user prompts."""
-    for message in messages:
-        author = author_of(message)
-        if author is None or author == name:
-            yield message
-            continue
-        content = _in_words(author, message)
-        if content:
-            yield _prompt(content, message.timestamp or at)
-
-
-def _prompt(content: str | list[UserContent], at: datetime) -> ModelRequest:
-    return ModelRequest(parts=[UserPromptPart(content, timestamp=at)], timestamp=at)
-
-
-def _in_words(author: str, message: ModelMessage) -> str | list[UserContent]:
+def in_words(author: str, message: ModelMessage) -> str | list[UserContent]:
     """A message of another agent as text; files as they are."""
     lines: list[str] = []
     files: list[UserContent] = []

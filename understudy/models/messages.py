@@ -11,11 +11,11 @@ at. An agent that is activated has its conversation so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, ClassVar, cast, overload
+from typing import Annotated, Any, ClassVar, TypeVar, cast, overload
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 from pydantic_ai.messages import (
@@ -42,6 +42,7 @@ from understudy.models.call_arguments import as_arguments
 from understudy.models.plain_messages import is_plain, kind_of_thinking
 from understudy.models.well_formed import well_formed
 
+T = TypeVar("T")
 UserInput = str | Sequence[UserContent]
 """What a user may send: text, or a list of text, images, documents and the like."""
 
@@ -91,14 +92,50 @@ class Plain:
         """A part of each kind of thinking in them, with its message; None while there is none."""
 
 
+class _Origin:
+    """The list of which another one begins with parts, and which of its messages are no such."""
+
+    __slots__ = ("count", "length", "log", "seams", "singles")
+
+    def __init__(
+        self, log: _Log, length: int, count: int, singles: Sequence[int], seams: Sequence[int]
+    ) -> None:
+        self.log: _Log = log
+        self.length: int = length
+        """So many of its messages may be in the parts."""
+        self.count: int = count
+        """The number of messages that the other list begins with."""
+        self.singles: Sequence[int] = singles
+        """The indices, there, of those that are in no part."""
+        self.seams: Sequence[int] = seams
+        """The indices, there, of those in front of which another message is than in the origin."""
+
+
 class _Log(Plain):
     """The part that views share: the messages, and what is known of them."""
 
-    __slots__ = ("_call_ids", "_items", "_packed", "borrows", "length", "lineage")
+    __slots__ = (
+        "_call_ids",
+        "_items",
+        "_origin",
+        "_packed",
+        "borrows",
+        "derived",
+        "length",
+        "lineage",
+    )
 
-    def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
+    def __init__(
+        self,
+        items: list[ModelMessage],
+        packed: _Packed | None = None,
+        origin: _Origin | None = None,
+    ) -> None:
         super().__init__()
         self._packed: _Packed | None = packed
+        self._origin: _Origin | None = origin
+        self.derived: Any = None
+        """An object that is made of the messages, and kept beside them."""
         self._items: list[ModelMessage]  # both are not set while the beginning is packed
         # A tuple while there are few: a set takes 0.2 KB from the first one on.
         self._call_ids: tuple[str, ...] | set[str]
@@ -108,7 +145,10 @@ class _Log(Plain):
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
         if packed is None:
-            self._set_items(items, set(_call_ids_of(items)))
+            own: Iterable[ModelMessage] = items
+            if origin is not None:
+                own = [*map(items.__getitem__, origin.singles), *items[origin.count :]]
+            self._set_items(items, set(_call_ids_of(own)))
 
     @property
     def is_packed(self) -> bool:
@@ -122,9 +162,18 @@ class _Log(Plain):
 
     @property
     def call_ids(self) -> Collection[str]:
+        """The ids of the calls in it, but for those in parts of another list."""
         if self._packed is not None:
             self._decode()
         return self._call_ids
+
+    def has_call_id(self, tool_call_id: str) -> bool:
+        log: _Log | None = self
+        while log is not None:
+            if tool_call_id in log.call_ids:
+                return True
+            log = None if log._origin is None else log._origin.log
+        return False
 
     def append(self, message: ModelMessage) -> None:
         if self._packed is not None:
@@ -142,7 +191,10 @@ class _Log(Plain):
 
     def copied(self, length: int) -> _Log:
         """Another list that begins with so many of these messages."""
-        twin = _Log(self.items[:length])
+        origin = self._origin
+        if origin is not None and origin.count > length:
+            origin = None
+        twin = _Log(self.items[:length], origin=origin)
         twin.lineage = self.lineage
         return twin
 
@@ -193,24 +245,37 @@ class _Log(Plain):
     def plain_until(self, length: int) -> Plain | None:
         """The facts about the messages up to this number; None unless all of them are plain.
 
-        It looks at each of them once.
+        It looks at each of them once; at those in parts of another list, once for all such lists.
         """
-        plain: Plain = self
-        items = self.items
-        for index in range(plain.count, length):
-            message = items[index]
-            if not is_plain(message, items[index - 1] if index else None):
+        origin = self._origin
+        if origin is not None and self.count < origin.count and length >= origin.count:
+            known = origin.log.plain_until(origin.length)
+            if known is None or not all(map(self._is_plain, origin.seams)):
                 return None
-            if isinstance(message, ModelResponse):
-                for part in message.parts if ThinkingPart in map(type, message.parts) else ():
-                    if isinstance(part, ThinkingPart) and part.content:
-                        kinds = plain.kinds_of_thinking = plain.kinds_of_thinking or {}
-                        kinds[kind_of_thinking(message, part)] = message, part
-            elif not index:
-                first = next(iter(message.parts), None)
-                plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
-            plain.count = index + 1
-        return plain
+            if known.kinds_of_thinking:
+                self.kinds_of_thinking = {**known.kinds_of_thinking}
+            self.count = origin.count
+        for index in range(self.count, length):
+            if not self._is_plain(index):
+                return None
+            self.count = index + 1
+        return self
+
+    def _is_plain(self, index: int) -> bool:
+        """Whether the message at this index is plain. If so, its facts are kept."""
+        items = self.items
+        message = items[index]
+        if not is_plain(message, items[index - 1] if index else None):
+            return False
+        if isinstance(message, ModelResponse):
+            for part in message.parts if ThinkingPart in map(type, message.parts) else ():
+                if isinstance(part, ThinkingPart) and part.content:
+                    kinds = self.kinds_of_thinking = self.kinds_of_thinking or {}
+                    kinds[kind_of_thinking(message, part)] = message, part
+        elif not index:
+            first = next(iter(message.parts), None)
+            self.begins_with_system_prompt = isinstance(first, SystemPromptPart)
+        return True
 
 
 def _call_ids_of(messages: Iterable[ModelMessage]) -> Iterator[str]:
@@ -242,6 +307,46 @@ class Messages(Sequence[ModelMessage]):
         view = cls.__new__(cls)
         view._log, view._length = _Log([], _Packed(segments, count)), count
         return view
+
+    @classmethod
+    def spliced(cls, origin: Messages, pieces: Iterable[slice | ModelMessage]) -> Messages:
+        """Messages of parts of another conversation, and of single messages between them.
+
+        The parts are neither looked at nor copied: the list points to the same messages.
+
+        Args:
+            origin: the other conversation.
+            pieces: in order; a slice of the origin has a start, a stop and no step.
+
+        """
+        log, items = origin._log, origin._log.items
+        joined: list[ModelMessage] = []
+        singles: list[int] = []
+        seams: dict[int, None] = {}
+        for piece in pieces:
+            seams[len(joined)] = None
+            if isinstance(piece, slice):
+                joined += items[piece]
+            else:
+                singles.append(len(joined))
+                joined.append(piece)
+        seams.pop(len(joined), None)  # an empty slice at the end
+        view = cls.__new__(cls)
+        view._log = _Log(
+            joined, origin=_Origin(log, origin._length, len(joined), singles, tuple(seams))
+        )
+        view._length = len(joined)
+        return view
+
+    def derived(self, make: Callable[[], T]) -> T:
+        """The object that is kept beside the list that views share; it is made the first time.
+
+        It may know of messages behind the end of this view.
+        """
+        log = self._log
+        if log.derived is None:
+            log.derived = make()
+        return cast("T", log.derived)
 
     @property
     def lineage(self) -> object:
@@ -319,8 +424,16 @@ class Messages(Sequence[ModelMessage]):
         return view
 
     def has_call_id(self, tool_call_id: str) -> bool:
-        """Whether a tool call has this id, in this view or in a longer one of the same list."""
-        return tool_call_id in self._log.call_ids
+        """Whether a tool call has this id, in this view or in a longer one of the same list.
+
+        Of a view of parts of another conversation also in all of that one.
+        """
+        return self._log.has_call_id(tool_call_id)
+
+    @property
+    def own_call_ids(self) -> Collection[str]:
+        """The ids of the tool calls for `has_call_id`, but for those of another conversation."""
+        return self._log.call_ids
 
     def borrowed(self) -> _Borrowed:
         """The messages as a list for a model call: `with view.borrowed() as messages`.

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -14,7 +14,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
-from tenacity import AsyncRetrying
 
 from understudy._base.json_values import digest
 from understudy.approvals import Approval
@@ -26,6 +25,9 @@ from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
 from understudy.tools import Tool
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
+
+if TYPE_CHECKING:
+    from tenacity import AsyncRetrying
 
 EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
@@ -250,7 +252,7 @@ class AgentDefinition:
         mode = self.output.mode if self.output is not None else None
         return Requirements(mode, self.native_tools)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of what a run depends on, recorded with each run so that a change shows."""
         asking = [tool.name for tool in self.tools.values() if tool.gate is not None]

@@ -439,6 +439,10 @@ class Ledger:
             raise self._failure from error
 
 
+_NOT_BEGUN = AgentState()
+"""The state of every child before its first record, which makes one of its own."""
+
+
 class ChildLedger(Ledger):
     """The ledger of an agent that runs inside another one: it writes into the parent's ledger.
 
@@ -449,7 +453,7 @@ class ChildLedger(Ledger):
     __slots__ = ("_child", "_name", "_parent")
 
     def __init__(self, parent: Ledger, child: str, name: str) -> None:
-        super().__init__(AgentState(), epoch=parent.epoch, host=parent.host)
+        super().__init__(_NOT_BEGUN, clock=parent._clock, epoch=parent.epoch, host=parent.host)
         self._parent = parent
         self._child = child
         self._name = name

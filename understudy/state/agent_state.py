@@ -339,10 +339,10 @@ class AgentState(StateTree):
             self.run.shared.changes.append((how, dict(values)))
 
     @classmethod
-    def sharing(cls, parent: AgentState, messages: Iterable[ModelMessage]) -> AgentState:
+    def sharing(cls, parent: AgentState, messages: Messages) -> AgentState:
         """The state with which an agent of a workflow starts: it shares values."""
         state = cls()
-        state.messages = Messages(messages)
+        state.messages = messages
         state._values = parent._values
         return state
 

@@ -6,7 +6,8 @@ records of each agent would make the journal grow with the square of the turns.
 
 from __future__ import annotations
 
-from understudy.models.attribution import is_for_itself, view_for, with_author
+from understudy.models.attribution import is_for_itself, with_author
+from understudy.models.retold import view_for
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
@@ -25,7 +26,8 @@ def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
     hidden = run.first_message if run.contents == "none" and run.shared is None else 0
     messages = view_for(
         start.agent,
-        state.messages[hidden:],
+        state.messages,
+        start=hidden,
         at=start.at,
         latest=start.contents == "none",
         raw=start.workflow is not None,

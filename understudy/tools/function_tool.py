@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
@@ -28,7 +29,6 @@ from typing import (
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from tenacity import AsyncRetrying
 
 from understudy._base.json_values import (
     NotJsonError,
@@ -56,6 +56,9 @@ from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
 from understudy.tools.signature_arguments import SignatureArguments
 from understudy.tools.tool_defaults import Undeclared, checked_undeclared
+
+if TYPE_CHECKING:
+    from tenacity import AsyncRetrying
 
 
 class Arguments(Protocol):
@@ -150,6 +153,8 @@ def check_retry(name: str, retry: object, *, repeatable: bool) -> None:
     """Raise a `UsageError` for what is no policy, or for one of a tool that must not be retried."""
     if retry is None:
         return
+    from tenacity import AsyncRetrying  # few tools have one
+
     if not isinstance(retry, AsyncRetrying):
         raise UsageError(
             f"Tool {name!r}: `retry` must be a tenacity.AsyncRetrying, got {shown(retry)}"

@@ -5,13 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    wait_random_exponential,
-)
+from typing import TYPE_CHECKING
 
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.messages import WaitOutcome
@@ -21,14 +15,17 @@ from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable, UnfitHos
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
 logger: logging.Logger = logging.getLogger(__name__)
 
-WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
+WHILE_AWAY = (StoreUnavailable, Fenced)
 """Errors after which the store may have the agent for this runtime again."""
 OnEnd = Callable[[str, Outcome | Exception | None], None]
 """Gets the id of an agent whose run was continued, and the outcome of the run, or why it is not
 continued any further."""
-BACKOFF = wait_random_exponential(multiplier=0.1, max=10)
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
 """Seconds between two attempts at one agent; the store itself waits for its `patience` in each."""
 
 
@@ -119,6 +116,9 @@ class Recovering:
 
         No caller waits for its run, who would have to be told that the store had cut it off.
         """
+        # Not where an agent is only defined, or run. A store in a database has loaded it by now.
+        from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
         extra = log_extra(slot.id)
 
         def failed(state: RetryCallState) -> None:
@@ -128,7 +128,11 @@ class Recovering:
             self._progress.failed(slot.id, error)
             logger.warning("agent %r is not recovered yet: %s", slot.id, error, extra=extra)
 
-        retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
+        retry = AsyncRetrying(
+            retry=retry_if_exception_type(WHILE_AWAY),
+            wait=wait_random_exponential(multiplier=FIRST_BACKOFF, max=LONGEST_BACKOFF),
+            before_sleep=failed,
+        )
         end: Outcome | Exception | None = None
         try:
             end = await retry(self._attempt, slot, settled)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, TypeAlias
-
-from tenacity import RetryCallState, Retrying
-from tenacity.wait import wait_base
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from understudy._base.clock import Clock
 from understudy.errors import UsageError
 from understudy.loop_actors.supervisor.child import Child
 from understudy.loop_actors.supervisor.spec import check_choice, is_seconds
 
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+    from tenacity.wait import wait_base
+
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
 """Which children restart when one fails: it alone, all, or it and those started after it."""
 
-RestartWait: TypeAlias = wait_base | Callable[[RetryCallState], float]
+RestartWait: TypeAlias = "wait_base | Callable[[RetryCallState], float]"
 """Seconds between a failure and the restart: one of Tenacity's waits, or a function like one."""
-
-_RETRYING = Retrying()  # RetryCallState takes one; waits read only the attempt and the outcome
 
 
 class RestartPolicy:
@@ -46,6 +46,12 @@ class RestartPolicy:
         self.max_restarts = max_restarts
         self.period = period
         self._wait = wait
+        if wait is not None:
+            # Here, and not at a restart: the loop would stand still for the import.
+            from tenacity import RetryCallState, Retrying
+
+            # It takes a policy; waits read only the attempt and the outcome.
+            self._new_state = partial(RetryCallState, Retrying(), None, (), {})
         self._clock = clock
         self._restarts: deque[float] = deque()  # their times, within the latest period
 
@@ -71,7 +77,7 @@ class RestartPolicy:
         """Seconds to wait before the restart of the child that was counted last."""
         if self._wait is None:
             return 0.0
-        state = RetryCallState(_RETRYING, None, (), {})
+        state = self._new_state()
         state.attempt_number = child.attempt
         if reason is None:
             state.set_result(None)

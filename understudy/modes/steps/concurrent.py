@@ -36,6 +36,8 @@ class Concurrent(Generic[K, T]):
         )
         self._watched: Ledger | None = None
         self._disarm: Callable[[], object] = _nothing
+        self._armed: datetime | None = None
+        """The due at which `next` returns; None where there is none."""
         self._ends: dict[datetime, float] = {}
         """The monotonic seconds at which near dues have come, whatever is done to the clock."""
         self._handled: list[Callable[[], None]] = []
@@ -70,18 +72,20 @@ class Concurrent(Generic[K, T]):
         self._tasks[task] = key
         task.add_done_callback(self._news.put_nowait)
 
-    def look(self, waiting: Iterable[tuple[Ledger, Call]]) -> None:
+    def look(self, waiting: Iterable[tuple[Ledger, Call]], beside: bool = False) -> None:
         """Record which waits of these calls are over by now. `next` returns when others may be.
 
         Args:
             waiting: calls that are suspended, each with the ledger of its agent.
+            beside: those that were looked at before wait beside them, as before.
 
         """
         if self._watched is None:
             self._watched = self._run.root.ledger
             self._watched.on_answer += (self.answered,)
-        self._disarm()
-        self._disarm = _nothing
+        if not beside:
+            self._disarm()
+            self._disarm, self._armed = _nothing, None
         calls = list(waiting)
         record_over(calls, self._run.clock.now())
         self._measure(call for _, call in calls)
@@ -89,7 +93,9 @@ class Concurrent(Generic[K, T]):
             due
         ) <= 0:
             record_over(calls, due)  # the clock was set back
-        if due is not None:
+        if due is not None and (self._armed is None or due < self._armed):
+            self._disarm()
+            self._armed = due
             self._arm(due)
 
     def is_woken(self, what: Hashable, by: Iterable[Call]) -> bool:

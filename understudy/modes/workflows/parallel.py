@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from understudy._base.json_values import checked_flag
@@ -69,7 +69,7 @@ class _RunTogether(RunAgents):
             return run.completed(_text(progress))
         outcomes = await self._outcomes(run, missing)
         for index, outcome in sorted(outcomes.items()):
-            if isinstance(outcome, Failed) and not self._return_failures:
+            if isinstance(outcome, Failed) and self._ends_all(outcome):
                 await self._stop_others(run, missing, index)
                 return self.failure(run, index, outcome)
         suspended = {type(o) for o in outcomes.values() if isinstance(o, SUSPENDED)}
@@ -87,9 +87,8 @@ class _RunTogether(RunAgents):
                 self.record_end(run, 0, index, outcomes[index])
         return None
 
-    def _ends_all(self, outcomes: Mapping[int, Outcome]) -> bool:
-        failed = any(isinstance(outcome, Failed) for outcome in outcomes.values())
-        return failed and not self._return_failures
+    def _ends_all(self, outcome: Outcome) -> bool:
+        return isinstance(outcome, Failed) and not self._return_failures
 
     async def _outcomes(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
         """The outcomes of these agents, as far as they have one. Agents that are not over run.
@@ -100,12 +99,12 @@ class _RunTogether(RunAgents):
         """
         outcomes = await self._of_ended(run, missing)
         rest = [index for index in missing if index not in outcomes]
-        if rest and not self._ends_all(outcomes):
+        if rest and not any(map(self._ends_all, outcomes.values())):
             outcomes |= await self._run_concurrently(run, rest)
             # Race: the failure of one cancels a sibling right after it recorded its own end, and
             # before its task returned the outcome. That end counts
             # (test_an_agent_that_ended_before_a_failure_cancelled_it_keeps_its_end).
-            outcomes |= await self._of_ended(run, missing)
+            outcomes |= await self._of_ended(run, [i for i in missing if i not in outcomes])
         return outcomes
 
     async def _of_ended(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
@@ -120,6 +119,8 @@ class _RunTogether(RunAgents):
     async def _run_concurrently(self, run: Run, indices: Sequence[int]) -> dict[int, Outcome]:
         """Run all at the same time, until all have an outcome or one ends them all."""
         outcomes: dict[int, Outcome] = {}
+        waiting: dict[int, None] = {}  # the agents that are suspended
+        unseen: dict[int, None] = {}  # those of them to look at: not all, each time that one ends
         crash: BaseException | None = None
         # No task may go on behind the outcome, also where this one is cancelled
         # (test_cancelling_the_task_cancels_every_branch).
@@ -127,15 +128,17 @@ class _RunTogether(RunAgents):
             for index in indices:
                 running.start(index, self.run_pipeline(run, 0, index))
             while running.any_runs:
-                waiting = [i for i, outcome in outcomes.items() if isinstance(outcome, SUSPENDED)]
-                if waiting and may_start(run):
-                    running.look(each for i in waiting for each in _calls_of(run, i))
-                    for index in waiting:
+                if unseen and may_start(run):
+                    beside = len(unseen) < len(waiting)
+                    running.look((each for i in unseen for each in _calls_of(run, i)), beside)
+                    for index in unseen:
                         if running.is_woken(index, woken_calls(_state_of(run, index))):
-                            del outcomes[index]
+                            del outcomes[index], waiting[index]
                             running.start(index, self.run_pipeline(run, 0, index))
+                    unseen = {}
                 ended = await running.next()
                 if ended is None:
+                    unseen = dict(waiting)
                     continue
                 index, result = ended
                 # The runtime ends this attempt: that is not a crash. Each branch comes to the end
@@ -147,8 +150,10 @@ class _RunTogether(RunAgents):
                         break
                     continue
                 outcomes[index] = result
-                if self._ends_all(outcomes):
+                if self._ends_all(result):
                     break
+                if isinstance(result, SUSPENDED):
+                    waiting[index] = unseen[index] = None
         if crash is not None:
             raise crash
         return outcomes

@@ -11,9 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
-
-from tenacity import AsyncRetrying, RetryCallState
+from typing import TYPE_CHECKING, Any
 
 from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
@@ -29,6 +27,9 @@ from understudy.state.records import PointAnswered, PointReached
 from understudy.state.run_state import Call, Point
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
+
+if TYPE_CHECKING:
+    from tenacity import AsyncRetrying, RetryCallState
 
 CANCELLED_INSIDE = "it was cancelled from within"
 LONGEST = 100 * 365 * 86_400.0
@@ -158,6 +159,8 @@ async def _seconds_until_next(
     before = _failures(call)
     if len(before) >= MOST:
         return None
+    from tenacity import RetryCallState  # who made the policy has loaded it
+
     state = RetryCallState(policy, None, (), {})
     state.attempt_number = len(before) + 1
     state.set_exception((type(error), error, error.__traceback__))

@@ -1,0 +1,130 @@
+"""What agents of a workflow cost together: what they share is made once (W6)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models import Model
+from pydantic_ai.usage import RequestUsage
+
+from tests.support.agents import completed
+from understudy import Agent, AgentState, ScriptedModel
+from understudy.modes import Loop, Parallel, Sequential
+
+
+class Keeping(Model):
+    """Answers at once, and keeps what it was sent and what it was asked to prepare."""
+
+    model_name = system = "keeping"
+
+    def __init__(self, sent: list[list[ModelMessage]], prepared: list[int]) -> None:
+        super().__init__()
+        self._sent, self._prepared = sent, prepared
+
+    def prepare_messages(self, messages: list[ModelMessage], *rest: Any) -> list[ModelMessage]:
+        self._prepared.append(len(messages))
+        return super().prepare_messages(messages, *rest)
+
+    async def request(self, messages: list[ModelMessage], *_: Any) -> ModelResponse:
+        self._sent.append(list(messages))
+        return ModelResponse([TextPart("Done.")], usage=RequestUsage(input_tokens=1))
+
+
+class Branches:
+    """A `Parallel` of so many agents that have all been asked once, and its last state."""
+
+    def __init__(self, count: int, **options: Any) -> None:
+        self.sent: list[list[ModelMessage]] = []
+        self.prepared: list[int] = []
+        model = Keeping(self.sent, self.prepared)
+        agents = [Agent(f"b{index}", model, **options) for index in range(count)]
+        self.agent = Agent("flow", mode=Parallel(agents))
+        self.state = AgentState()
+        self.run()
+
+    def run(self) -> None:
+        self.sent.clear()
+        self.prepared.clear()
+        self.state = completed(self.agent.execute_sync("Again.", state=self.state)).state
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions are called, in Python and in C: the same on any machine."""
+    count = 0
+
+    def profile(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("contents", ["default", "none"])
+def test_a_branch_takes_as_many_calls_however_many_there_are(contents: str) -> None:
+    few, many = (Branches(count, include_contents=contents) for count in (10, 80))
+    one = calls_of(few.run) / 10
+    assert calls_of(many.run) / 80 < 1.1 * one
+    # The third run has twice as much to send.
+    assert calls_of(many.run) / 80 < 1.1 * one
+
+
+def test_branches_are_sent_the_very_same_messages_but_for_their_own() -> None:
+    branches = Branches(40)
+    branches.run()
+    sent = [message for messages in branches.sent for message in messages]
+    assert len(sent) == 40 * 42  # a prompt, what each has said, a prompt
+    # What each has said is there twice: in its own view, and in words in all others.
+    assert len({id(message) for message in sent}) == 2 + 2 * 40
+    assert branches.prepared == []
+
+
+def test_a_later_run_puts_into_words_only_what_is_new() -> None:
+    branches = Branches(40)
+    branches.run()
+    before = {id(message): message for messages in branches.sent for message in messages}
+    branches.run()
+    new = [each for messages in branches.sent for each in messages if id(each) not in before]
+    assert len({id(message) for message in new}) == 1 + 2 * 40
+
+
+def test_an_agent_of_a_sequence_or_a_loop_costs_the_same_behind_many_others() -> None:
+    def line(count: int) -> Callable[[], object]:
+        agents = [Agent(f"a{index}", ScriptedModel(lambda _: "Said.")) for index in range(count)]
+        flow = Agent("flow", mode=Loop([Agent("line", mode=Sequential(agents))], max_iterations=1))
+        flow.execute_sync("Go.")
+        return lambda: flow.execute_sync("Go.")
+
+    assert calls_of(line(60)) / 60 < 1.1 * calls_of(line(10)) / 10
+
+
+def test_runs_in_two_threads_from_one_state_get_the_same_conversation() -> None:
+    model = ScriptedModel(lambda request: f"{len(request.messages)} messages")
+    agents = [Agent(f"b{index}", model) for index in range(8)]
+    flow = Agent("flow", mode=Sequential([Agent("both", mode=Parallel(agents))]))
+    state = AgentState()
+    for _ in range(5):
+        state = completed(flow.execute_sync("Go.", state=state)).state
+    state = AgentState.from_dict(state.to_dict())  # nothing of it is in words yet
+    texts: list[str] = []
+
+    def run() -> None:
+        texts.append(completed(flow.execute_sync("Go.", state=state)).text)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(texts) == 4
+    assert len(set(texts)) == 1
