@@ -72,10 +72,17 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.plans import Occurrence, Schedule
 
 if typing.TYPE_CHECKING:
+    from understudy.actors.reads.archive import read_archive
     from understudy.actors.reads.search import SearchHit, SearchPage
-else:  # few stores have a search
+    from understudy.actors.retiring import Retire, Retired
+else:  # few stores have a search, and few processes retire agents
     __getattr__, __dir__ = _load_lazily(
-        __name__, {"understudy.actors.reads.search": ["SearchHit", "SearchPage"]}
+        __name__,
+        {
+            "understudy.actors.reads.archive": ["read_archive"],
+            "understudy.actors.reads.search": ["SearchHit", "SearchPage"],
+            "understudy.actors.retiring": ["Retire", "Retired"],
+        },
     )
 
 __all__ = [
@@ -126,6 +133,8 @@ __all__ = [
     "RequestsWithdrawn",
     "Restart",
     "RestartIntensityExceeded",
+    "Retire",
+    "Retired",
     "Row",
     "Runtime",
     "RuntimeStatus",
@@ -149,4 +158,5 @@ __all__ = [
     "WaitRoute",
     "async_hook",
     "loop_for_start",
+    "read_archive",
 ]

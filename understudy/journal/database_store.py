@@ -14,11 +14,12 @@ from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
 from understudy.journal.backend import Backend
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
-from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned
+from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned, StoredAgent
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent
 from understudy.journal.reads import DatabaseReads
+from understudy.journal.retirement import TombstonePlace
 from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_store import SharedStore
 from understudy.journal.store import Store, hashes_of
@@ -71,6 +72,8 @@ class DatabaseStore(DatabaseThreads, Store):
         self._sharing = backend if isinstance(backend, SharedBackend) else None
         self._shared: SharedStore | None = None
         self._spending: DatabaseSpending | None = None
+        self._tombstones_to: TombstonePlace | None = None
+        """The tombstone behind which the next look at them goes on; None: at the oldest."""
         self._indexed_to = 0
         """The agent behind which the work on the index of the search goes on, by its key."""
         self._trust_added = 0
@@ -205,9 +208,9 @@ class DatabaseStore(DatabaseThreads, Store):
                 else sharing.delete(agent_id, at_rest=True)
             )
             if is_deleted:
-                backend.note_deletion(agent_id, at, by)
+                backend.note_deletions([agent_id], at, by)
             if is_deleted and is_told:
-                backend.add_deletion(agent_id, at)
+                backend.add_deletions([agent_id], at)
             return is_deleted
 
         existed = await self.change(delete)
@@ -217,6 +220,35 @@ class DatabaseStore(DatabaseThreads, Store):
         if existed and is_told:
             self.feed_hint.tell()
         return existed
+
+    async def retire(self, agents: Sequence[StoredAgent], by: str | None = None) -> set[str]:
+        at, is_told, backend = self.feed_clock.now(), self.keeps_feed, self.backend
+
+        def retire() -> set[str]:
+            answers = zip(agents, backend.retire_all(agents), strict=True)
+            gone = {agent.agent_id for agent, is_gone in answers if is_gone}
+            if gone:
+                backend.note_deletions(gone, at, by)
+            if gone and is_told:
+                backend.add_deletions(gone, at)
+            return gone
+
+        gone = await self.change(retire)
+        for agent_id in gone:
+            self._left.forget(agent_id)
+            if self._spending is not None:
+                self._spending.left(agent_id)
+        if gone and is_told:
+            self.feed_hint.tell()
+        return gone
+
+    async def delete_old_tombstones(self, before: datetime) -> None:
+        # Nothing is written where there are none.
+        if await self.read(partial(self.backend.has_tombstones, before, self._tombstones_to)):
+            look = partial(self.backend.delete_tombstones, before, self._tombstones_to)
+            self._tombstones_to = await self.change(look)
+        else:
+            self._tombstones_to = None
 
     async def delete_old_keys(self, before: datetime) -> None:
         # Nothing is written where there are none.
