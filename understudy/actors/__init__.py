@@ -75,6 +75,7 @@ if typing.TYPE_CHECKING:
     from understudy.actors.reads.archive import read_archive
     from understudy.actors.reads.search import SearchHit, SearchPage
     from understudy.actors.retiring import Retire, Retired
+    from understudy.journal.vacuum import Vacuumed
 else:  # few stores have a search, and few processes retire agents
     __getattr__, __dir__ = _load_lazily(
         __name__,
@@ -82,6 +83,7 @@ else:  # few stores have a search, and few processes retire agents
             "understudy.actors.reads.archive": ["read_archive"],
             "understudy.actors.reads.search": ["SearchHit", "SearchPage"],
             "understudy.actors.retiring": ["Retire", "Retired"],
+            "understudy.journal.vacuum": ["Vacuumed"],
         },
     )
 
@@ -155,6 +157,7 @@ __all__ = [
     "Supervisor",
     "SupervisorRef",
     "SupervisorTree",
+    "Vacuumed",
     "WaitRoute",
     "async_hook",
     "loop_for_start",

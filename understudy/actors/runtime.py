@@ -94,6 +94,7 @@ from understudy.trust.trust import Trust
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchKeeper
     from understudy.actors.retiring import Retire, Retired, RetireSchedule
+    from understudy.journal.vacuum import Vacuumed
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -1385,6 +1386,24 @@ class Runtime(Opened):
         what = {"older_than": age.total_seconds(), "status": wanted}
         about = f"retire agents that are at rest for {span_text(age.total_seconds())}"
         return self._guarded("retire", about, what, author, retired)
+
+    def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:
+        """Give the room back that deletions have left in the store; agents go on meanwhile.
+
+        A SQLite file becomes smaller, in steps of 1 MiB, if `understudy vacuum` was run on it once.
+        On PostgreSQL it is `VACUUM (ANALYZE)` of each table of the store: what is free there is
+        used again.
+
+        Args:
+            by: the person who asks for it, for the security log.
+
+        Raises:
+            UsageError: if `by` is no name. By the future: if the store cannot do so.
+
+        """
+        author = checked_author(by, what="vacuum(by=...)")
+        security_log.note("act", "vacuum", who=author)
+        return self._call(lambda: self._store.vacuum())
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""

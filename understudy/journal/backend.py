@@ -248,6 +248,18 @@ class Backend(ABC):
         """
         return None
 
+    def free_pages(self, limit: int) -> int | None:
+        """The writer's: give back some of the room that deletions have left, to the disk.
+
+        Args:
+            limit: pages at most.
+
+        Returns:
+            How many pages are left that could be given back; None where it cannot be done so.
+
+        """
+        return None
+
     def delete_tombstones(
         self, before: datetime, after: TombstonePlace | None
     ) -> TombstonePlace | None:
@@ -332,6 +344,19 @@ class Backend(ABC):
         """As `load`, but no more than the first `limit` of those records."""
         stored = self.load(agent_id, after)
         return None if stored is None else replace(stored, records=stored.records[:limit])
+
+    def size(self) -> int:
+        """The reader's: how many bytes the store has on the disk."""
+        raise UsageError(f"{self!r} does not tell its size")
+
+    def vacuum(self, *, whole: bool) -> None:
+        """The reader's: give back what `free_pages` does not, or only makes free for new rows.
+
+        Args:
+            whole: whether nobody else needs the database meanwhile.
+
+        """
+        raise UsageError(f"{self!r} gives no room back: it has no vacuum()")
 
     def has_tombstones(self, before: datetime, after: TombstonePlace | None) -> bool:
         """Whether `delete_tombstones` would find any to look at."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UsageError
 from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
 from understudy.journal.backend import Backend
@@ -32,12 +33,15 @@ from understudy.state.trust_log import HostBehind, TrustFact
 if TYPE_CHECKING:
     from understudy.journal.database_spending import DatabaseSpending
     from understudy.journal.notices import Outbox
+    from understudy.journal.vacuum import Vacuumed
 
 T = TypeVar("T")
 
 
 ANOTHER_INDEXES = 0.02
 """Seconds after which it is looked again whether another host has worked off the index."""
+PAGES_AT_ONCE = 256
+"""Pages of a file that one transaction gives back: 1 MiB."""
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
 
@@ -249,6 +253,20 @@ class DatabaseStore(DatabaseThreads, Store):
             self._tombstones_to = await self.change(look)
         else:
             self._tombstones_to = None
+
+    async def vacuum(self, *, whole: bool = False) -> Vacuumed:
+        from understudy.journal.vacuum import Vacuumed  # few stores are vacuumed
+
+        before = await self.read(self.backend.size)
+        pages = await self.change(partial(self.backend.free_pages, PAGES_AT_ONCE))
+        while pages:
+            pages = await self.change(partial(self.backend.free_pages, PAGES_AT_ONCE))
+            await asyncio.sleep(0)
+        # In threads of its own: reads go on meanwhile.
+        await self.run_in(
+            WorkerThreads(1, name="understudy-vacuum"), partial(self.backend.vacuum, whole=whole)
+        )
+        return Vacuumed(before=before, after=await self.read(self.backend.size))
 
     async def delete_old_keys(self, before: datetime) -> None:
         # Nothing is written where there are none.

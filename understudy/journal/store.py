@@ -21,6 +21,7 @@ from understudy.state.trust_log import TrustFact, TrustLog
 if TYPE_CHECKING:
     from understudy.journal.notices import Outbox
     from understudy.journal.spending import Spending
+    from understudy.journal.vacuum import Vacuumed
 
 T = TypeVar("T")
 
@@ -137,6 +138,15 @@ class Store(StoreReads, TrustLog):
         The next call goes on behind these.
         """
         return
+
+    async def vacuum(self, *, whole: bool = False) -> Vacuumed:
+        """Give back the room that deletions have left; others go on meanwhile, unless `whole`.
+
+        Raises:
+            UsageError: if the store cannot do so.
+
+        """
+        raise UsageError(f"{self!r} has no room to give back: only databases do")
 
     async def delete_old_keys(self, before: datetime) -> None:
         """Delete the keys of calls whose time was over before."""

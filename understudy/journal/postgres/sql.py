@@ -85,6 +85,16 @@ RETURNING key,{_TELL_LOSER}"""
 which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
+SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::int8
+FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = %s AND t.relkind = 'r'"""
+VACUUMS = """
+SELECT format('VACUUM (ANALYZE) %%I.%%I', n.nspname, t.relname)
+FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = %s AND t.relkind = 'r' ORDER BY t.relname"""
+"""A statement for each table of the store."""
+
 UNCHANGED_AGENTS = f"""
 SELECT a.key, a.agent_id, a.epoch, h.id
 FROM unnest(%(ids)b::text[], %(incarnations)b::int8[], %(epochs)b::int8[], %(last_seqs)b::int8[])

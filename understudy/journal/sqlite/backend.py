@@ -83,6 +83,8 @@ _ENTOMBED = " AND NOT a.deleted RETURNING key"
 _RETIRE = f"""{_DELETE} AND a.incarnation = ? AND a.epoch = ? AND a.last_seq = ?
     AND {AT_REST}{_ENTOMBED}"""
 
+_INCREMENTAL = 2
+"""The mode of a file that gives pages back one by one."""
 _HAS_TRIGGERS = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'notices_of_new'"
 _TRIGGERS = {
     f"notices_of_{name}": f"CREATE TRIGGER notices_of_{name} AFTER {change} ON asks"
@@ -345,6 +347,40 @@ class SqliteBackend(SqliteReader):
 
         kept = self._look(spending.kept_of, (spending.LINES, ()), (spending.BUCKETS, ()))
         return list(Books(kept).counters(budgets))
+
+    def free_pages(self, limit: int) -> int | None:
+        ((mode,),) = self._fetch("PRAGMA auto_vacuum")
+        if mode != _INCREMENTAL:
+            return None
+        self._fetch(f"PRAGMA incremental_vacuum({limit:d})")
+        ((left,),) = self._fetch("PRAGMA freelist_count")
+        return int(left)
+
+    def size(self) -> int:
+        return self._look(
+            lambda pages, size: int(pages[0][0] * size[0][0]),
+            ("PRAGMA page_count", ()),
+            ("PRAGMA page_size", ()),
+        )
+
+    def vacuum(self, *, whole: bool) -> None:
+        self._check_usable()
+        connection = self._connect()
+        try:
+            ((mode,),) = connection.execute("PRAGMA auto_vacuum").fetchall()
+            if mode != _INCREMENTAL and not whole:
+                raise UsageError(
+                    f"{self._path!r} gives no room back while it is open: end the runtime, and run "
+                    f"`understudy vacuum --store sqlite:///{self._path}` once"
+                )
+            if whole:
+                connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+                connection.execute("VACUUM")
+            connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if whole else 'PASSIVE'})")
+        except sqlite3.Error as error:
+            raise store_error(error, self._path) from error
+        finally:
+            connection.close()
 
     def turn_feed(self, on: bool) -> None:
         if on:
