@@ -1,4 +1,4 @@
-"""Agents of which nothing is open are put into an archive, and deleted (J90)."""
+"""Agents of which nothing is open are put into an archive, and deleted (J87)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deleted as it was read, and what deletions leave for a time (J7, J90)."""
+"""What is deleted as it was read, and what deletions leave for a time (J7, J87)."""
 
 from __future__ import annotations
 
