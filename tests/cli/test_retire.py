@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents import desk
+from tests.support.command_line import TOKEN, Desk, run
 from understudy import Runtime
-from understudy.cli import main
 
 
 @pytest.fixture
@@ -21,26 +21,29 @@ def store(tmp_path: Path) -> str:
     return url
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit code, and what was printed."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    told = capsys.readouterr()
-    return int(ended.value.code or 0), told.out + told.err
-
-
-def test_agents_at_rest_are_counted_and_put_into_an_archive(
-    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agents_at_rest_are_counted_and_put_into_an_archive(store: str, tmp_path: Path) -> None:
     path = str(tmp_path / "archive.jsonl.gz")
     age = ("retire", "--store", store, "--older-than", "0m")
-    assert run(capsys, *age, "--dry-run") == (0, "2 agents would be retired\n")
-    assert run(capsys, "retire", "--store", store, "--older-than", "1d", "--dry-run")[1][0] == "0"
-    code, told = run(capsys, *age, "--to", path, "--by", "ann", "--yes", "--json")
-    assert (code, '"agents": 2' in told) == (0, True)
-    assert run(capsys, *age, "--to", path, "--yes")[0] == 2  # it is there
-    code, told = run(capsys, "vacuum", "--store", store)
-    assert (code, "bytes before" in told) == (0, True)
+    assert run(*age, "--dry-run").output == "2 agents would be retired\n"
+    young = run("retire", "--store", store, "--older-than", "1d", "--dry-run")
+    assert young.output == "0 agents would be retired\n"
+    assert '"agents": 2' in run(*age, "--to", path, "--by", "ann", "--yes", "--json").output
+    assert "is there already" in run(*age, "--to", path, "--yes", code=2).output
+    assert "bytes before" in run("vacuum", "--store", store).output
+
+
+def test_an_archive_is_imported_as_a_whole_or_one_agent_of_it(desk: Desk, tmp_path: Path) -> None:
+    path = str(tmp_path / "archive.jsonl.gz")
+    for id in ("t-1", "t-2"):
+        desk.runtime.spawn("echo", id=id).run("go").get(timeout=60)
+    desk.runtime.retire(older_than=0, to=path).get(timeout=60)
+    assert desk.json("import", path, "--only", "t-2") == {"imported": ["t-2"]}
+    assert desk.json("import", path, "--only", "t-2", "--id", "t-3") == {"imported": ["t-3"]}
+    at = ("--url", desk.url, "--token", TOKEN)
+    assert "has no agent 'no'" in run("import", path, "--only", "no", *at, code=3).output
+    assert "--id is for one agent" in run("import", path, "--id", "x", *at, code=2).output
+    desk.runtime.delete("t-2").get(timeout=60)
+    assert desk.json("import", path) == {"imported": ["t-1", "t-2"]}
 
 
 @pytest.mark.parametrize(
@@ -55,19 +58,11 @@ def test_agents_at_rest_are_counted_and_put_into_an_archive(
         ("--older-than 3d --to x.jsonl", "nobody is here to confirm that they are deleted"),
     ],
 )
-def test_wrong_usage_of_retire_is_refused(
-    store: str, capsys: pytest.CaptureFixture[str], arguments: str, error: str
-) -> None:
-    code, told = run(capsys, "retire", "--store", store, *arguments.split())
-    assert code == 2
-    assert error in told
+def test_wrong_usage_of_retire_is_refused(store: str, arguments: str, error: str) -> None:
+    assert error in run("retire", "--store", store, *arguments.split(), code=2).output
 
 
 @pytest.mark.parametrize("command", ["retire --older-than 3d --dry-run", "vacuum"])
-def test_what_is_about_a_store_needs_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.delenv("UNDERSTUDY_STORE", raising=False)
-    code, told = run(capsys, *command.split())
-    assert code == 2
+def test_what_is_about_a_store_needs_one(command: str) -> None:
+    told = run(*command.split(), code=2).output
     assert "is about a store: give --store URL" in told
