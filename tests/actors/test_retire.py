@@ -106,7 +106,7 @@ async def test_files_and_the_ids_of_old_messages_are_in_the_archive(
         ref = await soon(runtime.import_(line))
         state = await soon(ref.state())
         assert list(state.files or ()) == ["a.txt"]
-        assert await soon(ref.load_blobs(state.file_hashes))
+        assert await soon(ref.load_blobs([*state.file_hashes]))
 
 
 async def test_agents_of_which_something_is_open_stay_whatever_status_is_asked_for(

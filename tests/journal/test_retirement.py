@@ -108,7 +108,7 @@ def test_a_tombstone_stays_for_its_time_and_while_something_names_its_agent(
     delete(backend, "key", "spent", "decided", "old")
     delete(backend, "young", at=NOON + MONTH)
     agent_with(backend, "last", "one")  # what was written last stays in any case
-    keys = dict(database.sql("SELECT agent_id, key FROM agents"))
+    keys = {str(id): key for id, key in database.sql("SELECT agent_id, key FROM agents")}
     database.sql(
         "INSERT INTO call_keys (hash, place, agent, incarnation, call_key, tool, tool_call_id,"
         f" taken_at, kept, kept_until) VALUES (x'00', 0, {keys['key']}, 1, 'c', 't', 'i', 0, 1, 1)"
@@ -124,7 +124,7 @@ def test_a_tombstone_stays_for_its_time_and_while_something_names_its_agent(
         " 'approve', 'person', x'00', 1, 1, 1, x'00')"
     )
     look(backend, NOON + MONTH - timedelta(seconds=1))
-    left = {id for id in keys if backend.deletion(str(id)) is not None}
+    left = {id for id in keys if backend.deletion(id) is not None}
     assert left == {"young", "key", "spent", "decided"}
     database.sql("DELETE FROM call_keys")
     look(backend, NOON)

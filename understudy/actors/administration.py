@@ -80,11 +80,11 @@ def checked_protect(given: object, *, has_people: bool) -> dict[str, Approval]:
             raise UsageError(f"Runtime(protect=...): {verb!r} cannot have break_glass=")
     if given and not has_people:
         raise UsageError("Runtime(protect=...) needs people who agree: give people= as well")
-    found = dict(given)
+    found: dict[str, Approval] = dict(given)
     # Agents that are retired are exported and deleted.
     for verb in ("delete", "export"):
         if verb in given:
-            found["retire"] = stricter(found.get("retire", given[verb]), given[verb])
+            found["retire"] = stricter(found.get("retire", found[verb]), found[verb])
     return found
 
 

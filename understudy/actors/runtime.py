@@ -1403,7 +1403,7 @@ class Runtime(Opened):
         """
         author = checked_author(by, what="vacuum(by=...)")
         security_log.note("act", "vacuum", who=author)
-        return self._call(lambda: self._store.vacuum())
+        return self._call(lambda: self._agent_host.services.store.vacuum())
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""

@@ -110,8 +110,10 @@ class StoreReads(ABC):
                     blobs = await self.load_blobs(agent_id) if "files" in self.keeps else {}
                     runs = await self.message_runs(agent_id) if loaded.first_seq > 1 else {}
                     records = tuple(encode_again(record) for record in loaded.records)
-                    of = {"agent": loaded.agent, "first_seq": loaded.first_seq, "records": records}
-                    found.append(WholeAgent(StoredRecords(**of), blobs, runs))
+                    stored = StoredRecords(
+                        agent=loaded.agent, first_seq=loaded.first_seq, records=records
+                    )
+                    found.append(WholeAgent(stored, blobs, runs))
         return found
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:

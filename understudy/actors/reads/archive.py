@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
@@ -39,7 +39,7 @@ class _Form(NamedTuple):
 
     packed: Callable[[bytes], bytes]
     unpacked: Callable[[bytes], bytes]
-    opened: Callable[[str], IO[bytes]]
+    opened: Callable[[str], Any]
     errors: tuple[type[Exception], ...]
     """What reading raises where a part is not whole."""
 
