@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, desk, until_status
+from tests.support.agents import Held, by_turn, completed, desk, interrupted, until_status
 from tests.support.hosts import stores
 from tests.support.loops import soon
 from tests.support.places import MemoryPlace, Place
@@ -336,7 +336,7 @@ async def test_an_agent_for_which_another_host_has_posted_something_stays(
 
 async def test_who_asks_needs_the_votes_for_a_deletion_and_an_export(tmp_path: Path) -> None:
     people = {"ann": ["ops"], "bob": ["ops"], "cy": ["audit"]}
-    protect = {
+    protect: dict[Any, Any] = {
         "delete": approval({"ops": 1}, never=["requester"]),
         "export": approval({"audit": 1}),
     }
@@ -425,7 +425,7 @@ async def test_a_tombstone_goes_when_it_is_old_and_nothing_names_its_agent(
     async with Runtime([agent], store=store, clock=clock, sweep=None) as runtime:
         await rest(runtime, "a", "b", "last")
         decided = runtime.spawn("desk", id="decided")
-        asked = await soon(decided.run("pay"))
+        asked = interrupted(await soon(decided.run("pay")))
         await soon(decided.resume({asked.requests[0].id: reject("no", by="ann")}))
         for id in ("a", "b", "decided", "last"):
             assert await soon(runtime.delete(id, by="ann"))
