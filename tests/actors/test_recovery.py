@@ -268,3 +268,44 @@ async def test_recover_continues_runs_without_progress_last_and_one_by_one() -> 
         clerks.end.set()
         for ref in refs:
             assert isinstance(await soon(ref.outcome()), Completed)
+
+
+async def test_who_recovers_many_agents_begins_with_as_many_as_may_run() -> None:
+    """So no turn of the loop begins thousands: others would wait for it."""
+    store, asked = MemoryStore(), 0
+
+    async def never(request: object) -> str:
+        nonlocal asked
+        asked += 1
+        return await asyncio.Future()
+
+    clerk = Agent("clerk", ScriptedModel(never))
+    async with Runtime([clerk], store=store, stop_timeout=0) as old:
+        runs = [old.spawn("clerk", id=f"a{number:02}").run("go") for number in range(40)]
+        await until(lambda: asked == 40)
+    for run in runs:
+        with pytest.raises(Exception, match="its runtime has stopped"):
+            await run
+    release, asked = asyncio.Event(), 0
+
+    async def held(request: object) -> str:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return "done"
+
+    def following() -> int:
+        return sum(task.get_name().startswith("recovering a") for task in asyncio.all_tasks())
+
+    async with Runtime([Agent("clerk", ScriptedModel(held))], store=store, sweep=None) as runtime:
+        recovery = await runtime.recover(at_once=4)
+        assert len(recovery.waiting) == 40
+        await until(lambda: asked == 4)
+        for _ in range(100):
+            await asyncio.sleep(0)
+            assert following() <= 4
+        assert asked == 4
+        release.set()
+        assert await soon(recovery.settled) is recovery
+        assert recovery.left == {}
+        assert asked == 40

@@ -77,6 +77,18 @@ except UsageError as error:  # which a host has said
     if "none:make" not in str(error):
         raise
 """,
+    "zstd": """
+import tempfile
+from pathlib import Path
+from understudy import Agent, Runtime, ScriptedModel
+from understudy.actors import read_archive
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "archive.jsonl.zst"
+    with Runtime([Agent("desk", ScriptedModel(["hello"]))]) as runtime:
+        runtime.spawn("desk", id="a").run("go").get(timeout=60)
+        runtime.retire(older_than=0, to=path).get(timeout=60)
+    print(*(data["agent_id"] for data in read_archive(path)))
+""",
     "schedules": """
 from understudy import Agent, Runtime, ScriptedModel
 with Runtime([Agent("a", ScriptedModel(["hello"]))]) as runtime:

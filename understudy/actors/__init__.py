@@ -72,10 +72,19 @@ from understudy.loop_actors.supervisor import (
 from understudy.state.plans import Occurrence, Schedule
 
 if typing.TYPE_CHECKING:
+    from understudy.actors.reads.archive import read_archive
     from understudy.actors.reads.search import SearchHit, SearchPage
-else:  # few stores have a search
+    from understudy.actors.retiring import Retire, Retired
+    from understudy.journal.vacuum import Vacuumed
+else:  # few stores have a search, and few processes retire agents
     __getattr__, __dir__ = _load_lazily(
-        __name__, {"understudy.actors.reads.search": ["SearchHit", "SearchPage"]}
+        __name__,
+        {
+            "understudy.actors.reads.archive": ["read_archive"],
+            "understudy.actors.reads.search": ["SearchHit", "SearchPage"],
+            "understudy.actors.retiring": ["Retire", "Retired"],
+            "understudy.journal.vacuum": ["Vacuumed"],
+        },
     )
 
 __all__ = [
@@ -126,6 +135,8 @@ __all__ = [
     "RequestsWithdrawn",
     "Restart",
     "RestartIntensityExceeded",
+    "Retire",
+    "Retired",
     "Row",
     "Runtime",
     "RuntimeStatus",
@@ -146,7 +157,9 @@ __all__ = [
     "Supervisor",
     "SupervisorRef",
     "SupervisorTree",
+    "Vacuumed",
     "WaitRoute",
     "async_hook",
     "loop_for_start",
+    "read_archive",
 ]

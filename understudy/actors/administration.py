@@ -37,7 +37,15 @@ from understudy.state.trust_facts import AdminRequested, AdminUsed, AdminVoted, 
 from understudy.trust.fold import AdminRequest, TrustState
 
 Protected = Literal[
-    "compact", "delegate", "delete", "export", "import", "recover", "retire_rules", "thaw"
+    "compact",
+    "delegate",
+    "delete",
+    "export",
+    "import",
+    "recover",
+    "retire",
+    "retire_rules",
+    "thaw",
 ]
 """What may be protected. `delegate` is to do it for others: their own roles people give alone."""
 WITHIN = timedelta(days=1)
@@ -72,7 +80,12 @@ def checked_protect(given: object, *, has_people: bool) -> dict[str, Approval]:
             raise UsageError(f"Runtime(protect=...): {verb!r} cannot have break_glass=")
     if given and not has_people:
         raise UsageError("Runtime(protect=...) needs people who agree: give people= as well")
-    return dict(given)
+    found: dict[str, Approval] = dict(given)
+    # Agents that are retired are exported and deleted.
+    for verb in ("delete", "export"):
+        if verb in given:
+            found["retire"] = stricter(found.get("retire", found[verb]), found[verb])
+    return found
 
 
 class Administration:

@@ -212,6 +212,12 @@ class AgentHost:
             if slot.activation is not None and slot.activation.kept_back is not None:
                 slot.post(CheckDue())
 
+    async def let_go(self, agent_ids: Collection[str]) -> None:
+        """Passivate those of these agents that are in memory and have nothing to do."""
+        slots = [slot for id in agent_ids if (slot := self.directory.find(id)) is not None]
+        idle = [slot for slot in slots if slot.phase is Phase.IDLE and not slot.inbox]
+        await asyncio.gather(*map(self._passivate, idle))
+
     async def _give_up_all(self, saying: Coroutine[Any, Any, None], why: str) -> None:
         """Give up all agents, once it is said that this host takes none."""
         await asyncio.gather(saying, self._give_up_active())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from understudy._base.json_values import (
     shown,
 )
 from understudy._base.points_in_time import checked_clock
-from understudy._base.request_timing import Seconds, checked_delay
+from understudy._base.request_timing import Seconds, checked_delay, span_text
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.administration import Administration, Protected, checked_protect
@@ -92,6 +93,8 @@ from understudy.trust.trust import Trust
 
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchKeeper
+    from understudy.actors.retiring import Retire, Retired, RetireSchedule
+    from understudy.journal.vacuum import Vacuumed
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -160,6 +163,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     protect: Mapping[Protected, Approval] | None
     budgets: GivenBudgets
     notify: Notifying | Literal[False] | None
+    retire: Retire | None
     clock: Clock | None
     new_id: NewId | None
 
@@ -235,14 +239,17 @@ class Runtime(Opened):
             `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
             puts others in their place.
         protect: what persons must agree to before it is done: `{"delete": approval({"ops": 2})}`.
-            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`,
-            `retire_rules` and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the
-            same is asked for again then. It is of this runtime: give it to all hosts of the store.
+            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`, `retire`
+            (whoever must agree to `delete` and `export` must agree to it as well), `retire_rules`
+            and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the same is asked
+            for again then. It is of this runtime: give it to all hosts of the store.
         budgets: how much the calls of all agents may spend, together: a list of `Budget` of
             `understudy.trust`. Each host of the store is given the same ones.
         notify: a `Notify` of `understudy.notify`, which tells people of requests. The store keeps
             what is to be told from then on, whichever host writes it, until a runtime is given
             False. None: this runtime tells nobody, and leaves that as it is.
+        retire: `Retire(...)`: agents that are old enough, and of which nothing is open, are put
+            into archives and deleted, again and again: see `retire()`. None: they stay.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -306,6 +313,7 @@ class Runtime(Opened):
         protect: Mapping[Protected, Approval] | None = None,
         budgets: GivenBudgets = (),
         notify: Notifying | Literal[False] | None = None,
+        retire: Retire | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -347,6 +355,17 @@ class Runtime(Opened):
         self._trust = Trust(known, checked_rules(rules))
         self._protect = checked_protect(protect, has_people=known is not None)
         check_approvals(self._directory.definitions(), self._trust.rules, known)
+        self._retire: Retire | None = None
+        if retire is not None:  # who retires nothing imports nothing of it
+            from understudy.actors.retiring import checked_retire
+
+            self._retire = checked_retire(retire)
+            if "retire" in self._protect:
+                raise UsageError(
+                    "`retire` and `protect` do not go together: nobody can vote on what a runtime "
+                    "does by itself. Call runtime.retire(...), which asks for votes"
+                )
+        self._retire_schedule: RetireSchedule | None = None
         self._has_factory = has_factory
         within = budgets_of_rules(self._trust.rules)
         self._budgets: BudgetKeeper | None = None
@@ -1069,6 +1088,11 @@ class Runtime(Opened):
         self._agent_host.trust.on_released = self._sweep.hint
         self._agent_host.trust.on_thawed = self._thawed
         self._sweep.open()
+        if self._retire is not None:
+            from understudy.actors.retiring import RetireSchedule
+
+            self._retire_schedule = RetireSchedule(self._agent_host, self._retire)
+            self._retire_schedule.open()
         if self._notify is not None:
             try:
                 await self._begin_notify(self._notify)
@@ -1104,6 +1128,8 @@ class Runtime(Opened):
 
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
+        if self._retire_schedule is not None:
+            self._retire_schedule.close()
         if self._searching is not None:
             self._searching.close()
         if isinstance(self._notify, Notifying):
@@ -1299,6 +1325,85 @@ class Runtime(Opened):
             author,
             lambda: self._agent_host.activator.delete(id, author),
         )
+
+    def retire(
+        self,
+        *,
+        older_than: Seconds,
+        to: str | os.PathLike[str] | None = None,
+        status: Status | str | None = None,
+        dry_run: bool = False,
+        by: str | None = None,
+    ) -> Future[Retired]:
+        """Put agents of which nothing is open into an archive, and delete them.
+
+        Nothing is open of an agent that has no run, request, wait, doubt, review, schedule, queued
+        message, or anything that is due, reserved or to be told. An agent is deleted once it was
+        read back from the archive, unless it has changed meanwhile. Whatever ends this in the
+        middle, each agent is in the store, or in the archive, or in both. `import_` takes each line
+        of an archive: see `read_archive`.
+
+        Args:
+            older_than: seconds or a timedelta since the agent has come to rest.
+            to: the file, which must not be there: its name ends with `.jsonl`, `.jsonl.gz` or
+                `.jsonl.zst`. It is made once there is something to put into it.
+            status: only agents of this status: `"idle"`, `"failed"` or `"cancelled"`. None: any of
+                these.
+            dry_run: only count them; without `to`.
+            by: the person who asks for it, for the record.
+
+        Raises:
+            UsageError: for a wrong argument, or a file that is there already or cannot be made.
+            OSError: by the future, if the archive cannot be written. What is not in it is still in
+                the store.
+            ApprovalNeeded: by the future, where `Runtime(protect=...)` asks persons for `"retire"`,
+                `"delete"` or `"export"`.
+
+        """
+        from understudy.actors.reads.archive import Archive, checked_archive
+        from understudy.actors.retiring import Retiring, Terms, checked_status
+
+        age = checked_delay(older_than, what="retire(older_than=...)")
+        wanted = checked_status(status, what="retire(status=...)")
+        checked_flag(dry_run, what="retire(dry_run=...)")
+        author = checked_author(by, what="retire(by=...)")
+        if dry_run == (to is not None):
+            raise UsageError(
+                "retire(dry_run=True) writes nothing: leave `to` out"
+                if dry_run
+                else "retire(to=...) must say where the agents are put; or give dry_run=True"
+            )
+        path = None if to is None else checked_archive(to, what="retire(to=...)")
+        terms = Terms(age, wanted, author, dry_run=dry_run)
+
+        async def retired() -> Retired:
+            archive = None if path is None else Archive(path)
+            return await Retiring(self._agent_host, terms, archive).run()
+
+        if dry_run:
+            return self._call(retired)
+        security_log.note("act", "retire", who=author)
+        what = {"older_than": age.total_seconds(), "status": wanted}
+        about = f"retire agents that are at rest for {span_text(age.total_seconds())}"
+        return self._guarded("retire", about, what, author, retired)
+
+    def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:
+        """Give the room back that deletions have left in the store; agents go on meanwhile.
+
+        A SQLite file becomes smaller, in steps of 1 MiB, if `understudy vacuum` was run on it once.
+        On PostgreSQL it is `VACUUM (ANALYZE)` of each table of the store: what is free there is
+        used again.
+
+        Args:
+            by: the person who asks for it, for the security log.
+
+        Raises:
+            UsageError: if `by` is no name. By the future: if the store cannot do so.
+
+        """
+        author = checked_author(by, what="vacuum(by=...)")
+        security_log.note("act", "vacuum", who=author)
+        return self._call(lambda: self._agent_host.services.store.vacuum())
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 
 from understudy._base.clock import jittered
 from understudy._base.lookout import Lookout
@@ -29,6 +30,8 @@ DUES_SECONDS = 30.0
 NOTES_SECONDS = 600.0
 """Seconds between two looks for notes beside requests that have ended."""
 LONGEST_BACKOFF = 3600.0
+TOMBSTONES_KEPT = timedelta(days=30)
+"""How long a deletion leaves when and by whom, and longer while anything else names the agent."""
 MOST_PAUSE = 0.2
 """The most seconds that a host waits, by chance, before it continues runs of a dead host."""
 
@@ -94,6 +97,7 @@ class Sweep:
         if self._feed is not None:
             before = self._feed.before(services.clock.now())
             await services.store.trim_feed(before, self._feed.events)
+        await services.store.delete_old_tombstones(services.clock.now() - TOMBSTONES_KEPT)
         # The keys of calls that were done so long ago that they count no longer.
         await services.store.delete_old_keys(services.clock.now())
         # What is written beside requests goes 30 days after them: a look now and then is enough.

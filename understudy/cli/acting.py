@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.cli.api import Api, agent_path
-from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.exits import FAILED, NOT_FOUND, USAGE, refuse
 from understudy.cli.inputs import confirm, parsed_json, read_input
 from understudy.cli.inspect import IdArgument, YesOption
 from understudy.cli.options import ListOutput, Where
@@ -135,16 +135,47 @@ def export(
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="`-` is standard input.")],
     id: Annotated[str | None, typer.Option("--id", help="Another id than that.")] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="ID", help="Of an archive: this agent alone.")
+    ] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Put an exported agent into a store: people are asked their requests anew."""
+    """Put an exported agent into a store: people are asked their requests anew.
+
+    Of an archive that `retire` has made, all agents, or one of them.
+    """
+    if file.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+        _import_archive(file, id, only, where, out)
+        return
+    if only is not None:
+        refuse(USAGE, f"--only is for an archive, such as NAME.jsonl.gz, and not for {file}")
     data = parsed_json(read_input(file), f"{file} is")
     if not isinstance(data, dict):
         refuse(USAGE, f"{file} is no export: it is no JSON object")
     api = where.changing()
     _tell(out, api.post("/import", {"data": data, "id": id}), "it is imported")
+
+
+def _import_archive(file: str, id: str | None, only: str | None, where: Where, out: Output) -> None:
+    from understudy.actors.reads.archive import read_archive  # a server needs none of its imports
+
+    if id is not None and only is None:
+        refuse(USAGE, "--id is for one agent: say which, by --only ID")
+    api, done = where.changing(), list[str]()
+    try:
+        for data in read_archive(file):
+            if only in (None, data["agent_id"]):
+                done.append(api.post("/import", {"data": data, "id": id})["id"])
+    except OSError as error:
+        refuse(USAGE, f"{file} cannot be read: {error}")
+    if only is not None and not done:
+        refuse(NOT_FOUND, f"{file} has no agent {only!r}")
+    if out.is_data:
+        out.document({"imported": done})
+    else:
+        out.say(f"{len(done)} imported", "green")
 
 
 def recover(

@@ -76,6 +76,8 @@ COMMANDS: dict[str, Listed] = {
         "delegations": ("administering", "List who votes for whom, and until when"),
         "end-delegation": ("administering", "End a delegation"),
         "trust": ("requiring", "What each host of a store must have: enable, disable, status"),
+        "retire": ("retiring", "Put agents at rest into an archive, and delete them"),
+        "vacuum": ("retiring", "Give back the room that deletions have left"),
         "notify": ("notifying", "What people were told of requests: list, retry, test"),
         "rules": ("rules", "Rules of an application: check, trial, retire"),
     },

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,27 @@ def span_or_time(
             f"time with a zone such as 2030-05-01T18:00+00:00, got {given!r}",
         )
     return at
+
+
+_SPAN = re.compile(r"([0-9]{1,9})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def span_of(given: str, *, option: str = "--since") -> timedelta:
+    """The time of a span such as `30d`.
+
+    Args:
+        given: what was given.
+        option: the name of the option.
+
+    """
+    found = _SPAN.fullmatch(given)
+    if found is None:
+        refuse(USAGE, f"{option} {given!r}: write a number and a unit, such as 30d, 12h, 90m or 2w")
+    try:
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    except OverflowError:
+        refuse(USAGE, f"{option} {given!r} is too long")
 
 
 def confirm(question: str, *, to: str, otherwise: str) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.inputs import span_of
 from understudy.cli.output import JsonOption, Output
-from understudy.cli.rules import CHANGE_NAMES, changes_named, span_of
+from understudy.cli.rules import CHANGE_NAMES, changes_named
 from understudy.cli.serve import load_target
 from understudy.cli.targets import StoreOption
 from understudy.errors import StoreDamaged, UnknownAgent, UsageError

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.inputs import span_of
 from understudy.cli.lazily import SETTINGS, Listed, group_of
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load, load_definitions
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import some
-from understudy.errors import UsageError
 
 if TYPE_CHECKING:  # the help of a command needs none of it
     from understudy.actors import Runtime
@@ -40,8 +38,6 @@ AgentsOption = Annotated[
         help="The agents, or a Runtime that has them; by default the agents of a named Runtime.",
     ),
 ]
-_SPAN = re.compile(r"(\d+)([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def check(
@@ -240,17 +236,6 @@ def _agents_of(
     if target is not None:
         return tuple(load_definitions(target)[0])
     return () if runtime is None else runtime.definitions
-
-
-def span_of(text: str) -> timedelta:
-    """The time of `--since`."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        refuse(USAGE, f"--since {text!r}: write a number and a unit, such as 30d, 12h, 90m or 2w")
-    try:
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError as error:
-        raise UsageError(f"--since {text!r} is too long") from error
 
 
 COMMANDS: dict[str, Listed] = {

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
-from understudy.errors import Fenced, StoreConflict, UsageError
+from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, UsageError
 from understudy.journal.asks import StoredAsk
 from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
@@ -36,6 +36,7 @@ from understudy.journal.loaded import NEWEST, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, Outbox, StoredNotice
+from understudy.journal.retirement import TombstonePlace, WholeAgent
 from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import TrustFact
@@ -224,14 +225,70 @@ class Backend(ABC):
 
         """
 
-    def note_deletion(self, agent_id: str, at: datetime, by: str | None) -> None:
-        """The writer's, in the transaction in which an agent is deleted: keep when, and by whom."""
+    def retire_all(self, agents: Sequence[StoredAgent]) -> list[bool]:
+        """Delete those of these agents that have not changed since they were read.
+
+        An agent has not changed if its incarnation, its epoch and its last number are the same. One
+        that a living host has in its memory stays, unless the database can take it from that host.
+        It waits for no other transaction: what is about to be changed stays.
+
+        Returns:
+            Of each, in the same order, whether it was deleted.
+
+        """
+        answers = []
+        for agent in agents:
+            try:
+                owned = self.claim(agent.agent_id, None)
+            except (Fenced, OwnedElsewhere):
+                owned = None
+            is_same = owned is not None and (
+                (owned.incarnation, owned.epoch - 1, owned.last_seq)
+                == (agent.incarnation, agent.epoch, agent.last_seq)
+            )
+            if owned is not None and not is_same:
+                self.release(owned)
+            answers.append(is_same and self.delete(agent.agent_id))
+        return answers
+
+    def note_deletions(self, agent_ids: Collection[str], at: datetime, by: str | None) -> None:
+        """The writer's, in the transaction in which agents are deleted: keep when, and by whom."""
         return
 
     def deletion(self, agent_id: str) -> Deletion | None:
         """The reader's: when the agent of this id was deleted; None if it is there, or never was.
 
         Also None where that is not kept.
+        """
+        return None
+
+    def free_pages(self, limit: int) -> int | None:
+        """The writer's: give back some of the room that deletions have left, to the disk.
+
+        Args:
+            limit: pages at most.
+
+        Returns:
+            How many pages are left that could be given back; None where it cannot be done so.
+
+        """
+        return None
+
+    def delete_tombstones(
+        self, before: datetime, after: TombstonePlace | None
+    ) -> TombstonePlace | None:
+        """The writer's: delete some of the rows that deletions before a time have left.
+
+        A row stays while anything else that is kept names its agent. What is new begins above the
+        incarnation and the epoch of all rows that went.
+
+        Args:
+            before: the time.
+            after: where the look before has ended; None: at the oldest.
+
+        Returns:
+            Where the next look goes on; None: this was the last one.
+
         """
         return None
 
@@ -302,6 +359,38 @@ class Backend(ABC):
         stored = self.load(agent_id, after)
         return None if stored is None else replace(stored, records=stored.records[:limit])
 
+    def size(self) -> int:
+        """The reader's: how many bytes the store has on the disk."""
+        raise UsageError(f"{self!r} does not tell its size")
+
+    def vacuum(self, *, whole: bool) -> None:
+        """The reader's: give back what `free_pages` does not, or only makes free for new rows.
+
+        Args:
+            whole: whether nobody else needs the database meanwhile.
+
+        """
+        raise UsageError(f"{self!r} gives no room back: it has no vacuum()")
+
+    def has_tombstones(self, before: datetime, after: TombstonePlace | None) -> bool:
+        """Whether `delete_tombstones` would find any to look at."""
+        return False
+
+    def load_whole(self, agent_ids: Collection[str]) -> list[WholeAgent]:
+        """All that there is of each of these agents; of those that there are, in any order.
+
+        An agent that cannot be read is logged, and left out.
+        """
+        found = []
+        for agent_id in agent_ids:
+            with unreadable_is_logged(agent_id):
+                stored = self.load(agent_id, 0)
+                if stored is not None:
+                    blobs = self.load_blobs(agent_id, None) if "files" in self.keeps else {}
+                    runs = self.message_runs(agent_id, None) if stored.first_seq > 1 else {}
+                    found.append(WholeAgent(stored, blobs, runs))
+        return found
+
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         """Whether a record of the agent, of one of these kinds, has this ASCII text in it.
 
@@ -364,7 +453,7 @@ class Backend(ABC):
         index = MemoryIndex()
         for agent in self._all_agents():
             index.put(agent, ())
-            with unreadable_is_logged(agent):
+            with unreadable_is_logged(agent.agent_id):
                 stored = self.load(agent.agent_id, 0)
                 if stored is not None:
                     index.put_loaded(decoded(stored))
@@ -522,8 +611,8 @@ class Backend(ABC):
         """The writer's: turn it on; or off, and empty it."""
         self._refuse("feed")
 
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        """The writer's, in the transaction in which an agent is deleted: tell of that."""
+    def add_deletions(self, agent_ids: Collection[str], at: datetime) -> None:
+        """The writer's, in the transaction in which agents are deleted: tell of that."""
         self._refuse("feed")
 
     def trim_feed(self, before: datetime, keep: int) -> None:

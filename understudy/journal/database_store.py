@@ -10,16 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from understudy._base.pieces import in_pieces
+from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UsageError
 from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
 from understudy.journal.backend import Backend
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
-from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned
+from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned, StoredAgent
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent
 from understudy.journal.reads import DatabaseReads
+from understudy.journal.retirement import TombstonePlace
 from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_store import SharedStore
 from understudy.journal.snapshots import encoding_parts
@@ -34,12 +36,15 @@ from understudy.state.trust_log import HostBehind, TrustFact
 if TYPE_CHECKING:
     from understudy.journal.database_spending import DatabaseSpending
     from understudy.journal.notices import Outbox
+    from understudy.journal.vacuum import Vacuumed
 
 T = TypeVar("T")
 
 
 ANOTHER_INDEXES = 0.02
 """Seconds after which it is looked again whether another host has worked off the index."""
+PAGES_AT_ONCE = 256
+"""Pages of a file that one transaction gives back: 1 MiB."""
 PATIENCE = 30.0
 """Seconds for which a database that cannot be reached is retried, before runs are cut off."""
 
@@ -74,6 +79,8 @@ class DatabaseStore(DatabaseThreads, Store):
         self._sharing = backend if isinstance(backend, SharedBackend) else None
         self._shared: SharedStore | None = None
         self._spending: DatabaseSpending | None = None
+        self._tombstones_to: TombstonePlace | None = None
+        """The tombstone behind which the next look at them goes on; None: at the oldest."""
         self._indexed_to = 0
         """The agent behind which the work on the index of the search goes on, by its key."""
         self._trust_added = 0
@@ -214,9 +221,9 @@ class DatabaseStore(DatabaseThreads, Store):
                 else sharing.delete(agent_id, at_rest=True)
             )
             if is_deleted:
-                backend.note_deletion(agent_id, at, by)
+                backend.note_deletions([agent_id], at, by)
             if is_deleted and is_told:
-                backend.add_deletion(agent_id, at)
+                backend.add_deletions([agent_id], at)
             return is_deleted
 
         existed = await self.change(delete)
@@ -226,6 +233,49 @@ class DatabaseStore(DatabaseThreads, Store):
         if existed and is_told:
             self.feed_hint.tell()
         return existed
+
+    async def retire(self, agents: Sequence[StoredAgent], by: str | None = None) -> set[str]:
+        at, is_told, backend = self.feed_clock.now(), self.keeps_feed, self.backend
+
+        def retire() -> set[str]:
+            answers = zip(agents, backend.retire_all(agents), strict=True)
+            gone = {agent.agent_id for agent, is_gone in answers if is_gone}
+            if gone:
+                backend.note_deletions(gone, at, by)
+            if gone and is_told:
+                backend.add_deletions(gone, at)
+            return gone
+
+        gone = await self.change(retire)
+        for agent_id in gone:
+            self._left.forget(agent_id)
+            if self._spending is not None:
+                self._spending.left(agent_id)
+        if gone and is_told:
+            self.feed_hint.tell()
+        return gone
+
+    async def delete_old_tombstones(self, before: datetime) -> None:
+        # Nothing is written where there are none.
+        if await self.read(partial(self.backend.has_tombstones, before, self._tombstones_to)):
+            look = partial(self.backend.delete_tombstones, before, self._tombstones_to)
+            self._tombstones_to = await self.change(look)
+        else:
+            self._tombstones_to = None
+
+    async def vacuum(self, *, whole: bool = False) -> Vacuumed:
+        from understudy.journal.vacuum import Vacuumed  # few stores are vacuumed
+
+        before = await self.read(self.backend.size)
+        pages = await self.change(partial(self.backend.free_pages, PAGES_AT_ONCE))
+        while pages:
+            pages = await self.change(partial(self.backend.free_pages, PAGES_AT_ONCE))
+            await asyncio.sleep(0)
+        # In threads of its own: reads go on meanwhile.
+        await self.run_in(
+            WorkerThreads(1, name="understudy-vacuum"), partial(self.backend.vacuum, whole=whole)
+        )
+        return Vacuumed(before=before, after=await self.read(self.backend.size))
 
     async def delete_old_keys(self, before: datetime) -> None:
         # Nothing is written where there are none.

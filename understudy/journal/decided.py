@@ -248,7 +248,7 @@ SELECT a.key, a.definition, %s::int8, %s::text, %s::text, %s::text, %s::text, %s
 FROM agents a WHERE a.key = %s RETURNING no"""
 ADD_DECIDER = "INSERT INTO deciders (person, at, no) VALUES (%s, %s, %s)"
 """Who decided, for each decision."""
-EMPTY_DECIDED = "UPDATE decided SET payload = %s WHERE agent = %s"
+EMPTY_DECIDED = "UPDATE decided SET payload = %s WHERE {of}"
 """What is left of the decisions of an agent that is deleted."""
 
 _COLUMNS = """d.no, a.agent_id, d.definition, d.incarnation, d.request, d.kind, d.tool, d.type,

@@ -18,6 +18,7 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import NO_TIME, time_number, time_of
 from understudy.journal.notes import NotesQuery
 from understudy.journal.notes_sql import notes_where
+from understudy.journal.retirement import AT_REST
 from understudy.state.run_state import Notices
 
 AskOrder = Literal["oldest", "expiring"]
@@ -41,6 +42,8 @@ class AgentQuery(NamedTuple):
     """The fingerprint of the definition that has begun the open run of an agent."""
     not_versions: tuple[str, ...] | None = None
     """The definitions that must not have begun the open run of an agent."""
+    at_rest_until: datetime | None = None
+    """Only agents that have nothing open, and whose status has not changed since then."""
 
     def has_version(self, version: str | None) -> bool:
         """Whether an open run of this version (None: none is open) is meant."""
@@ -158,6 +161,9 @@ def agents_where(query: AgentQuery, after: AgentKey | None, limit: int) -> tuple
     if query.not_versions:
         where.append(f"a.run_version NOT IN ({', '.join(['%s'] * len(query.not_versions))})")
         values += query.not_versions
+    if query.at_rest_until is not None:
+        where.append(f"a.status_at <= %s AND {AT_REST}")
+        values.append(time_number(query.at_rest_until))
     order = "a.agent_id"
     if query.updated_since is not None:
         order = f"a.status_at, {order}"

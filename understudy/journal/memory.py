@@ -302,6 +302,17 @@ class MemoryStore(Store):
             self.feed_hint.tell()
         return True
 
+    async def retire(self, agents: Sequence[StoredAgent], by: str | None = None) -> set[str]:
+        return await super().retire([each for each in agents if not self._has_more(each)], by)
+
+    def _has_more(self, agent: StoredAgent) -> bool:
+        """Whether something of an agent at rest is reserved, or is to be told."""
+        spending, outbox = self._spending, self._outbox
+        is_told = outbox is None or not outbox.has_new(agent.agent_id)
+        return not is_told or (
+            spending is not None and bool(spending.books.open_spending(agent.agent_id))
+        )
+
     async def deletion(self, agent_id: str) -> Deletion | None:
         found = self._deleted.get(agent_id)
         return None if found is None else found[2]

@@ -151,8 +151,20 @@ class MemoryIndex:
                 query.status in (None, agent.agent_status)
                 and query.agent in (None, agent.agent)
                 and query.has_version(agent.run_version)
+                and (query.at_rest_until is None or self._rests(agent, query.at_rest_until))
             ):
                 yield agent
+
+    def _rests(self, agent: StoredAgent, until: datetime) -> bool:
+        """Whether an agent has nothing open, and its status has not changed since then."""
+        return (
+            agent.index_status is IndexStatus.REST
+            and agent.due is None
+            and agent.run_version is None
+            and agent.agent_id not in self._asks
+            and agent.status_at is not None
+            and agent.status_at <= until
+        )
 
     def list_asks(
         self,
@@ -274,12 +286,11 @@ def _is_found(query: AskQuery, ask: StoredAsk) -> bool:
 
 
 @contextmanager
-def unreadable_is_logged(agent: StoredAgent) -> Iterator[None]:
+def unreadable_is_logged(id: str) -> Iterator[None]:
     """What makes an agent unreadable is logged: it is listed without what it asks."""
     try:
         yield
     except (SchemaVersionError, StoreDamaged) as error:
-        id = agent.agent_id
         logger.error("agent %r cannot be read: %s", id, text_of(error), extra=log_extra(id))
 
 

@@ -36,6 +36,10 @@ class MemoryOutbox(Outbox):
             self._rows.clear()
         return changed
 
+    def has_new(self, agent_id: str) -> bool:
+        """Whether something about an agent is to be told."""
+        return any(row.agent_id == agent_id and row.state == "new" for row in self._rows.values())
+
     def _note(self, agent: StoredAgent, changed: AskChanges) -> None:
         of = (agent.agent_id, agent.agent)
         for id in changed.gone:

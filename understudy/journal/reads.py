@@ -14,6 +14,7 @@ from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, Usage
 from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend, Kept
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
+from understudy.journal.codec import encode_again
 from understudy.journal.committer import failed_once, while_unavailable
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
@@ -30,6 +31,7 @@ from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, StoredNotice
+from understudy.journal.retirement import WholeAgent
 from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.trust_log import TrustFact
 
@@ -95,6 +97,22 @@ class StoreReads(ABC):
         All records, as by `load`, where it has no checkpoint that can be used.
         """
         return await self.load(agent_id)
+
+    async def load_whole(self, agent_ids: Collection[str]) -> Sequence[WholeAgent]:
+        """As `Backend.load_whole`."""
+        found = []
+        for agent_id in agent_ids:
+            with unreadable_is_logged(agent_id):
+                loaded = await self.load(agent_id)
+                if loaded is not None:
+                    blobs = await self.load_blobs(agent_id) if "files" in self.keeps else {}
+                    runs = await self.message_runs(agent_id) if loaded.first_seq > 1 else {}
+                    records = tuple(encode_again(record) for record in loaded.records)
+                    stored = StoredRecords(
+                        agent=loaded.agent, first_seq=loaded.first_seq, records=records
+                    )
+                    found.append(WholeAgent(stored, blobs, runs))
+        return found
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         """Whether a record of the agent, of one of these kinds, may have this ASCII text in it."""
@@ -192,7 +210,7 @@ class StoreReads(ABC):
         index = MemoryIndex()
         async for stored in self.agents():
             index.put(stored, ())
-            with unreadable_is_logged(stored):
+            with unreadable_is_logged(stored.agent_id):
                 loaded = await self.load_latest(stored.agent_id)
                 if loaded is None:
                     index.remove(stored.agent_id)  # it is deleted meanwhile
@@ -344,6 +362,9 @@ class DatabaseReads(StoreReads):
             return _decoded(stored)
 
         return await self.read_records(load)
+
+    async def load_whole(self, agent_ids: Collection[str]) -> Sequence[WholeAgent]:
+        return await self.read(partial(self.backend.load_whole, agent_ids))
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return await self.read(partial(self.backend.has_text, agent_id, kinds, text))

@@ -64,6 +64,7 @@ from understudy.journal.lists import (
     request_of,
 )
 from understudy.journal.loaded import NEWEST
+from understudy.journal.memory_index import unreadable_is_logged
 from understudy.journal.notes_sql import NOTED
 from understudy.journal.notices import (
     ASK_OF,
@@ -74,6 +75,7 @@ from understudy.journal.notices import (
     notices_query,
     stored_notice,
 )
+from understudy.journal.retirement import TombstonePlace, WholeAgent
 from understudy.journal.troubles import COUNT_TROUBLES, Troubles
 from understudy.journal.usage import ADD_USED, USED, Used, summed, used_columns, used_of_rows
 from understudy.state.trust_log import TrustFact
@@ -140,15 +142,20 @@ _ASKS = f"""
 SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
     k.escalations, k.version, k.payload, {NOTED}
 FROM asks k CROSS JOIN agents a WHERE a.key = k.agent AND NOT a.deleted AND """  # noqa: S608 - of a constant
-_ADD_DELETION_TO_FEED = """
+_ADD_DELETIONS_TO_FEED = """
 INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
-SELECT agent_id, definition, 0, %s::int8, %s::text, 1, %s::bytea FROM agents WHERE agent_id = %s"""
+SELECT agent_id, definition, 0, %s::int8, %s::text, 1, %s::bytea FROM agents WHERE deleted"""
 _MESSAGE_RUNS = """
-SELECT m.message_id, m.run_id FROM message_runs m JOIN agents a ON a.key = m.agent
-WHERE a.agent_id = %s AND NOT a.deleted"""
+SELECT {0}m.message_id, m.run_id FROM agents a CROSS JOIN message_runs m
+WHERE a.key = m.agent AND {1} AND NOT a.deleted"""
 _BLOBS = """
-SELECT b.hash, b.payload FROM blobs b JOIN agents a ON a.key = b.agent
-WHERE a.agent_id = %s AND NOT a.deleted"""
+SELECT {0}b.hash, b.payload FROM agents a CROSS JOIN blobs b
+WHERE a.key = b.agent AND {1} AND NOT a.deleted"""
+ONE = "a.agent_id = %s"
+_WHOLES = 200
+"""Agents that one statement brings whole at most."""
+_TOMBSTONES = 500
+"""Tombstones that one look finds at most."""
 
 _FACTS = "SELECT number, at, decided_by, kind, data FROM trust WHERE number"
 LAST_FACT = "SELECT coalesce(max(number), 0) FROM trust"
@@ -174,6 +181,10 @@ WHERE {owned} AND a.last_seq >= %(seq)s{locks}
 ON CONFLICT (agent) DO UPDATE SET incarnation = excluded.incarnation, seq = excluded.seq,
     head = excluded.head, crc = excluded.crc
 RETURNING agent"""
+_TABLES_OF_ONE = (
+    *("asks", "blobs", "message_runs", "request_notes", "checkpoints", "checkpoint_segments"),
+)
+"""The tables whose rows go with their agent."""
 _WRITE_SEGMENT = """
 INSERT INTO checkpoint_segments (agent, number, messages, payload, crc)
 VALUES (%s, %s, %s, %s, %s)"""
@@ -185,7 +196,7 @@ class SqlBackend(Backend):
     agents_where: str
     """The result of `agents_query` for this database."""
     records_where: str
-    """Tables and condition of the records `r` of an agent above `{after}`, in SQL."""
+    """Tables and condition of the records `r` above `{after}` of the agents `{of}`, in SQL."""
     records_order: str
     """The column that has the order of those records."""
     has_bytes: str
@@ -221,6 +232,14 @@ class SqlBackend(Backend):
     """The transaction of a row of the feed, in SQL."""
     row_locks: str = ""
     """Ends a statement that locks the rows which it brings."""
+    row_locks_unless_held: str = ""
+    """The same, but leaves out the rows that another transaction has locked."""
+    old_tombstones: str
+    """As `journal.retirement.OLD_TOMBSTONES`."""
+    raise_floor: str
+    """As `journal.retirement.RAISE_FLOOR`."""
+    delete_rows: str = "DELETE FROM agents WHERE deleted"
+    """Deletes the rows of agents; a condition follows."""
 
     @abstractmethod
     def _look(
@@ -284,12 +303,12 @@ class SqlBackend(Backend):
         return f"{self.agents_where} AND a.agent_id = %s", [agent_id]
 
     def _records_above(self, after: str) -> str:
-        where = self.records_where.format(after=after)
+        where = self.records_where.format(of=ONE, after=after)
         order = f"ORDER BY {self.records_order} LIMIT %s"
         return f"SELECT r.kind, r.version, r.payload FROM {where} {order}"  # noqa: S608
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        where = self.records_where.format(after="%s")
+        where = self.records_where.format(of=ONE, after="%s")
         found = f"SELECT 1 FROM {where} AND {self.has_bytes}"  # noqa: S608 - of constants
         parts = among(found, [agent_id, 0, text.encode()], "r.kind", kinds)
         queries = ((f"{query} LIMIT 1", values) for query, values in parts)
@@ -297,13 +316,31 @@ class SqlBackend(Backend):
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
         wanted = None if hashes is None else [bytes.fromhex(hash) for hash in hashes]
-        queries = among(_BLOBS, [agent_id], "b.hash", wanted)
+        queries = among(_BLOBS.format("", ONE), [agent_id], "b.hash", wanted)
         return self._look_at(agent_id, _blobs, *queries)
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
         wanted = None if message_ids is None else [id for id in message_ids if self._can_keep(id)]
-        queries = among(_MESSAGE_RUNS, [agent_id], "m.message_id", wanted)
+        queries = among(_MESSAGE_RUNS.format("", ONE), [agent_id], "m.message_id", wanted)
         return self._look_at(agent_id, lambda *rows: dict(_joined(rows)), *queries)
+
+    def load_whole(self, agent_ids: Collection[str]) -> list[WholeAgent]:
+        ids, found = [id for id in agent_ids if self._can_keep(id)], list[WholeAgent]()
+        for at in range(0, len(ids), _WHOLES):
+            some = ids[at : at + _WHOLES]
+            of = f"a.agent_id IN ({', '.join(['%s'] * len(some))})"
+            where = self.records_where.format(of=of, after="0")
+            order = f"ORDER BY a.agent_id, {self.records_order}"
+            records = f"SELECT a.agent_id, r.kind, r.version, r.payload FROM {where} {order}"  # noqa: S608 - of constants
+            found += self._look(
+                _wholes,
+                (f"{self.agents_where} AND {of}", some),
+                (records, some),
+                (_BLOBS.format("a.agent_id, ", of), some),
+                (_MESSAGE_RUNS.format("a.agent_id, ", of), some),
+                what="the records of agents",
+            )
+        return found
 
     # ------------------------------------------------------------------- many agents
 
@@ -502,18 +539,19 @@ class SqlBackend(Backend):
             for query in among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
                 self._fetch(*query)
 
-    def note_deletion(self, agent_id: str, at: datetime, by: str | None) -> None:
-        note = (
-            "UPDATE agents SET deleted_at = %s, deleted_by = %s WHERE agent_id = %s RETURNING key"
-        )
-        self._fetch(note, [time_number(at), by, agent_id])
+    def note_deletions(self, agent_ids: Collection[str], at: datetime, by: str | None) -> None:
+        note = "UPDATE agents SET deleted_at = %s, deleted_by = %s WHERE deleted"
+        for query in among(note, [time_number(at), by], "agent_id", agent_ids):
+            self._fetch(*query)
 
     def deletion(self, agent_id: str) -> Deletion | None:
         query = "SELECT deleted_at, deleted_by FROM agents WHERE agent_id = %s AND deleted"
         return self._look(_deletion, (query, [agent_id]))
 
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self._fetch(_ADD_DELETION_TO_FEED, [time_number(at), DELETED, b"", agent_id])
+    def add_deletions(self, agent_ids: Collection[str], at: datetime) -> None:
+        told = [time_number(at), DELETED, b""]
+        for query, values in among(_ADD_DELETIONS_TO_FEED, told, "agent_id", agent_ids):
+            self._fetch(f"{query} ORDER BY agent_id", values)
 
     def _add_decided(self, key: int, batch: Batch) -> None:
         """Add what is decided by a batch of the agent with this key of its row."""
@@ -528,13 +566,42 @@ class SqlBackend(Backend):
         for each in summed(used):
             self._fetch(ADD_USED, used_columns(each, host))
 
-    def _forget(self, key: int) -> None:
-        """Delete what is kept of an agent beside its row; but of decisions, what was shown."""
-        self._fetch(EMPTY_DECIDED, [b"", key])
-        self._fetch(self.delete_records, {"key": key, "below": NEWEST})
-        for table in ("asks", "blobs", "message_runs", "request_notes"):
-            self._fetch(f"DELETE FROM {table} WHERE agent = %s", [key])  # noqa: S608
-        self._delete_checkpoint(key)
+    def _forget(self, keys: Sequence[int]) -> None:
+        """Delete what is kept of agents beside their rows; but of decisions, what was shown."""
+        self._change_of(EMPTY_DECIDED, [b""], keys)
+        self._delete_records(keys)
+        for table in _TABLES_OF_ONE:
+            self._change_of(f"DELETE FROM {table} WHERE {{of}}", [], keys)  # noqa: S608 - of constants
+
+    def _delete_records(self, keys: Sequence[int]) -> None:
+        """Delete all records of these agents."""
+        for key in keys:
+            self._fetch(self.delete_records, {"key": key, "below": NEWEST})
+
+    def _change_of(self, statement: str, values: Sequence[Any], keys: Sequence[int]) -> None:
+        """Change the rows `{of}` these agents."""
+        for at in range(0, len(keys), MOST_VALUES):
+            some = keys[at : at + MOST_VALUES]
+            of = f"agent IN ({', '.join(['%s'] * len(some))})"
+            self._fetch(statement.format(of=of), [*values, *some])
+
+    def has_tombstones(self, before: datetime, after: TombstonePlace | None) -> bool:
+        values = [time_number(before), *(after or (NO_TIME, 0)), 1]
+        return self._look(bool, (self.old_tombstones, values))
+
+    def delete_tombstones(
+        self, before: datetime, after: TombstonePlace | None
+    ) -> TombstonePlace | None:
+        place = after or (NO_TIME, 0)
+        values = [time_number(before), *place, _TOMBSTONES]
+        found = self._fetch(f"{self.old_tombstones}{self.row_locks_unless_held}", values)
+        gone = [row for row in found if row[4]]
+        if gone:
+            highest = [max(row[at] for row in gone) for at in (2, 3)]
+            self._fetch(self.raise_floor, highest)
+            for query in among(self.delete_rows, [], "key", [row[1] for row in gone]):
+                self._fetch(*query)
+        return TombstonePlace(*found[-1][:2]) if len(found) == _TOMBSTONES else None
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         query = _WRITE_CHECKPOINT.format(owned=self.owned_where, locks=self.locks)
@@ -580,6 +647,25 @@ def _joined(rows: Iterable[Rows]) -> Iterable[tuple[Any, ...]]:
 
 def _listed(*rows: Rows) -> list[StoredAgent]:
     return [listed_agent(row) for row in _joined(rows)]
+
+
+def _wholes(agents: Rows, records: Rows, blobs: Rows, runs: Rows) -> list[WholeAgent]:
+    """All that there is of agents, from their rows."""
+    of: dict[str, tuple[Rows, dict[str, bytes], dict[str, str]]] = {}
+    for agent_id, *record in records:
+        of.setdefault(agent_id, ([], {}, {}))[0].append(tuple(record))
+    for agent_id, hash, kept in blobs:
+        of.setdefault(agent_id, ([], {}, {}))[1][bytes.hex(hash)] = kept
+    for agent_id, message_id, run_id in runs:
+        of.setdefault(agent_id, ([], {}, {}))[2][message_id] = run_id
+    found = []
+    for row in agents:
+        own, files, taken = of.get(row[0], ([], {}, {}))
+        with unreadable_is_logged(str(row[0])):
+            stored = stored_records([row], own, after=0)
+            if stored is not None:
+                found.append(WholeAgent(stored, files, taken))
+    return found
 
 
 def _blobs(*rows: Rows) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from understudy.errors import Fenced
@@ -35,7 +36,7 @@ FREE = """
 DELETE FROM call_keys WHERE hash = %s AND agent = (SELECT key FROM agents WHERE agent_id = %s)
     AND incarnation = %s AND call_key = %s AND kept_until IS NULL"""
 LEAVE = """
-UPDATE call_keys SET kept_until = taken_at + kept WHERE agent = %s AND kept_until IS NULL"""
+UPDATE call_keys SET kept_until = taken_at + kept WHERE {of} AND kept_until IS NULL"""
 
 
 class SqlKeys(SqlBackend):
@@ -101,9 +102,9 @@ class SqlKeys(SqlBackend):
             else:
                 self._fetch(GIVE_BACK, call)
 
-    def _forget(self, key: int) -> None:
-        super()._forget(key)
-        self._fetch(LEAVE, [key])  # nobody will know what its open calls did
+    def _forget(self, keys: Sequence[int]) -> None:
+        super()._forget(keys)
+        self._change_of(LEAVE, [], keys)  # nobody will know what their open calls did
 
 
 def _only(rows: Rows) -> bytes:

@@ -25,8 +25,9 @@ AGENTS_TABLE = """CREATE TABLE agents (
         {own},
         run_version text
     )"""
-"""A row is never deleted: after a deletion it is the tombstone, which keeps the epoch. Ids are
-compared by their bytes, whatever the database's language. `definition` is the name of the agent's.
+"""After a deletion a row is the tombstone, which keeps the epoch, and goes once it is old: what
+is new begins above it then, by `journal.retirement.RAISE_FLOOR`. Ids are compared by their bytes,
+whatever the database's language. `definition` is the name of the agent's.
 `deleted_at` and `deleted_by` are of the last deletion. There are `ask_count` rows of the agent in
 `asks`. `run_version` is the fingerprint under which the open run was begun; null: none is open.
 `own` is what one database adds."""
@@ -36,6 +37,7 @@ TABLES_OF_AGENTS = (
     "CREATE INDEX agents_by_due ON agents (due, agent_id) WHERE due IS NOT NULL AND NOT deleted",
     "CREATE INDEX agents_by_status ON agents (status, agent_id) WHERE NOT deleted",
     "CREATE INDEX agents_by_definition ON agents (definition, agent_id) WHERE NOT deleted",
+    "CREATE INDEX agents_by_deletion ON agents (deleted_at, key) WHERE deleted",
     """CREATE INDEX agents_by_change ON agents (status_at, agent_id)
         WHERE status_at IS NOT NULL AND NOT deleted""",
     # What agents ask. `expires_at` is the largest number for what does not expire. `request_kind`

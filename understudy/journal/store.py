@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from understudy._base.clock import Clock, SystemClock
 from understudy.errors import UsageError
-from understudy.journal.contracts import IndexEntry, LostAttempt, Owned
+from understudy.journal.contracts import IndexEntry, LostAttempt, Owned, StoredAgent
 from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
 from understudy.journal.reads import StoreReads
 from understudy.journal.shared_store import SharedStore
@@ -22,6 +22,7 @@ from understudy.state.trust_log import TrustFact, TrustLog
 if TYPE_CHECKING:
     from understudy.journal.notices import Outbox
     from understudy.journal.spending import Spending
+    from understudy.journal.vacuum import Vacuumed
 
 T = TypeVar("T")
 
@@ -122,6 +123,39 @@ class Store(StoreReads, TrustLog):
 
         Returns whether there was such an agent.
         """
+
+    async def retire(self, agents: Sequence[StoredAgent], by: str | None = None) -> set[str]:
+        """Delete those of these agents that have not changed since they were read: their ids.
+
+        As `Backend.retire_all`; each leaves what `delete` leaves.
+        """
+        gone = set()
+        for agent in agents:
+            owned = await self.claim(agent.agent_id, None)
+            if owned is None:
+                continue
+            now = owned.incarnation, owned.epoch - 1, owned.last_seq
+            if now != (agent.incarnation, agent.epoch, agent.last_seq):
+                await self.release(owned)
+            elif await self.delete(agent.agent_id, by):
+                gone.add(agent.agent_id)
+        return gone
+
+    async def delete_old_tombstones(self, before: datetime) -> None:
+        """Look at some of what deletions before a time have left, as `Backend.delete_tombstones`.
+
+        The next call goes on behind these.
+        """
+        return
+
+    async def vacuum(self, *, whole: bool = False) -> Vacuumed:
+        """Give back the room that deletions have left; others go on meanwhile, unless `whole`.
+
+        Raises:
+            UsageError: if the store cannot do so.
+
+        """
+        raise UsageError(f"{self!r} has no room to give back: only databases do")
 
     async def delete_old_keys(self, before: datetime) -> None:
         """Delete the keys of calls whose time was over before."""

@@ -142,7 +142,7 @@ def _fill(backend: Backend) -> None:
     assert gone is not None, "it was begun just now"
     _append(backend, gone, AgentState(), *AGENTS["queued"]())
     assert backend.delete(DELETED)
-    backend.note_deletion(DELETED, START, "ada")
+    backend.note_deletions([DELETED], START, "ada")
     for number, content in enumerate(FACTS, 1):
         by, data = "ann" if number > 1 else None, data_of(content)
         fact = TrustFact(number=number, at=START, by=by, kind=content.KIND, data=data)

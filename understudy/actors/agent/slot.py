@@ -566,10 +566,17 @@ class AgentSlot:
             self.activation.answer_released(error)
         self.log.close()
 
-    def forget(self) -> None:
-        """The agent of this id is deleted; another one may be created under it."""
-        self.agent = self.deps = self.values = None
-        self.is_spawned = False
+    def forget(self, *, keeps_spawn: bool = False) -> None:
+        """The agent of this id is deleted; another one may be created under it.
+
+        Args:
+            keeps_spawn: whether the next message creates it, where it was spawned here since it was
+                in memory.
+
+        """
+        if not (keeps_spawn and self.is_spawned):
+            self.agent = self.deps = self.values = None
+            self.is_spawned = False
         self.refuse_waiters(UnknownAgent(agent_id=self.id))
         log, self.log = self.log, EventLog(self.id, self.services.lock)
         log.close()

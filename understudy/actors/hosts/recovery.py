@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from understudy._base.log_fields import log_extra
@@ -25,8 +26,25 @@ WHILE_AWAY = (StoreUnavailable, Fenced)
 OnEnd = Callable[[str, Outcome | Exception | None], None]
 """Gets the id of an agent whose run was continued, and the outcome of the run, or why it is not
 continued any further."""
+SHORT_TURN = 0.005
+"""Seconds of a turn of the loop behind which the next agent begins at once."""
+LONGEST_PAUSE = 0.2
+"""Seconds between the beginnings of two agents at most, however slow the loop is."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
 """Seconds between two attempts at one agent; the store itself waits for its `patience` in each."""
+
+
+async def _let_others_go_on() -> None:
+    """Wait for as long as a turn of the loop takes: half of its time is for the others.
+
+    So what is recovered goes on as fast as the loop has room for it, however many steps each run
+    has left. Where the loop has nothing else to do that is no time.
+    """
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    await asyncio.sleep(0)
+    if (turn := loop.time() - since) > SHORT_TURN:
+        await asyncio.sleep(min(turn, LONGEST_PAUSE))
 
 
 class Progress:
@@ -82,6 +100,8 @@ class Recovering:
         """The ids of the agents of which it is not known yet what becomes of them."""
         self._progress = progress
         self._places = asyncio.Semaphore(at_once)
+        self._has_place: set[str] = set()
+        """The agents that have a place for their first attempt, which has not begun."""
         self._suspects_place = asyncio.Lock()
         self._on_end = on_end
         self._by = by
@@ -96,18 +116,31 @@ class Recovering:
         """
         self.under_way.update(slot.id for slot in (*others, *suspects))
         try:
-            for settled in [self._follow(slot) for slot in others]:
+            begun = []
+            for slot in others:
+                # The place comes before the task: thousands that begin in one turn of the loop
+                # would hold up everybody else
+                # (test_who_recovers_many_agents_begins_with_as_many_as_may_run).
+                await self._places.acquire()
+                begun.append(self._follow(slot))
+                await _let_others_go_on()
+            for settled in begun:
                 await settled.wait()
             for slot in suspects:
                 async with self._suspects_place:  # also of another call of this
+                    await self._places.acquire()
                     await self._follow(slot).wait()
         finally:
             for id in list(self._progress.waiting):
                 self._progress.settle(id, runtime_stopped(id))
 
     def _follow(self, slot: AgentSlot) -> asyncio.Event:
-        """Continue the agent, in a task; the event is set once it is known what becomes of it."""
+        """Continue the agent, in a task; the event is set once it is known what becomes of it.
+
+        The caller has taken a place, for the first attempt.
+        """
         settled = asyncio.Event()
+        self._has_place.add(slot.id)
         slot.services.start_task(self._until_outcome(slot, settled), f"recovering {slot.id}")
         return settled
 
@@ -151,6 +184,17 @@ class Recovering:
         if self._on_end is not None:
             self._on_end(slot.id, end)
 
+    @asynccontextmanager
+    async def _place_of(self, id: str) -> AsyncIterator[None]:
+        if id in self._has_place:
+            self._has_place.discard(id)
+        else:
+            await self._places.acquire()
+        try:
+            yield
+        finally:
+            self._places.release()
+
     def _settle(self, id: str, settled: asyncio.Event) -> None:
         self.under_way.discard(id)
         settled.set()
@@ -159,7 +203,7 @@ class Recovering:
         """Activate it and wait for its outcome; a place is taken until its run makes progress."""
         ended: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         try:
-            async with self._places:
+            async with self._place_of(slot.id):
                 progress = asyncio.Event()
                 slot.on_progress = (*slot.on_progress, progress)
                 outcome: Future[Outcome | None] = slot.post(WaitOutcome(by=self._by))

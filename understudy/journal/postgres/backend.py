@@ -327,6 +327,15 @@ class PostgresBackend(PostgresWriter):
             self._read(spending_sql.FOLD_GIVE_BACKS, ())
         return spending.counters_of(self._read(spending_sql.COUNTERS, spending.wanted(budgets)))
 
+    def size(self) -> int:
+        ((size,),) = self._read(sql.SIZE, [self._schema])
+        return int(size)
+
+    def vacuum(self, *, whole: bool) -> None:
+        with self._reading.alone() as server:
+            for (statement,) in server.execute(sql.VACUUMS, [self._schema]).fetchall():
+                server.execute(statement)
+
     @property
     def time_offset(self) -> float:
         # The machine's clock may be set between two heartbeats: what is measured is by a clock that

@@ -266,6 +266,16 @@ class PostgresConnection:
         self.connect()
         return self._run(work)
 
+    @contextmanager
+    def alone(self) -> Iterator[PsycopgConnection]:
+        """Another connection to the same server, for what takes long and is no transaction."""
+        try:
+            with psycopg.connect(**self._parameters, autocommit=True) as connection:
+                connection.execute("SET statement_timeout = 0")
+                yield connection
+        except (psycopg.Error, OSError) as error:
+            raise store_error(error, lost=True) from error
+
     def _run(self, work: Callable[[PsycopgConnection], T]) -> T:
         """Do work that leaves no transaction open, also where it fails."""
         with self.use() as connection:

@@ -10,6 +10,7 @@ from understudy.errors import StoreUnavailable
 from understudy.journal.contracts import Owned, StoredRecords
 from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.sql import Fetch, is_storable_id
+from understudy.journal.retirement import OLD_TOMBSTONES, RAISE_FLOOR
 from understudy.journal.shared import SharedBackend
 from understudy.journal.sql_backend import Query, Rows, Values, stored_records
 from understudy.journal.sql_notes import SqlNotes
@@ -35,7 +36,7 @@ class PostgresReader(SqlNotes, SharedBackend):
     agents_where: str = sql.AGENTS
     records_where: str = (
         "records r JOIN agents a ON a.key = r.agent"
-        " WHERE a.agent_id = %s AND NOT a.deleted AND r.seq > {after}"
+        " WHERE {of} AND NOT a.deleted AND r.seq > {after}"
     )
     records_order: str = "r.seq"
     has_bytes: str = "position(%s::bytea IN r.payload) > 0"
@@ -43,6 +44,11 @@ class PostgresReader(SqlNotes, SharedBackend):
     # It waits for a takeover under way, as an append does, and finds the new epoch.
     locks: str = " FOR NO KEY UPDATE"
     row_locks: str = " FOR UPDATE"
+    row_locks_unless_held: str = " FOR UPDATE OF a SKIP LOCKED"
+    old_tombstones: str = OLD_TOMBSTONES.format(
+        more=" OR EXISTS (SELECT 1 FROM inbox i WHERE i.agent = a.key AND i.reply IS NULL)"
+    )
+    raise_floor: str = RAISE_FLOOR.format(greatest="greatest")
     settled_agent: str = sql.SETTLED_AGENT
     written_records: str = sql.WRITTEN_RECORDS
     delete_records: str = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"

@@ -32,11 +32,14 @@ UPGRADES: dict[int, Sequence[str]] = {}
 TABLES = Tables(
     "PostgreSQL database",
     # It has one row, which says what wrote the store. `key_secret` is that of the hashes of keys.
+    # `gone_incarnation` and `gone_epoch` are the highest of the tombstones that went.
     """CREATE TABLE meta (
         version integer NOT NULL,
         library text NOT NULL,
         format text NOT NULL,
-        key_secret bytea NOT NULL
+        key_secret bytea NOT NULL,
+        gone_incarnation bigint NOT NULL DEFAULT 0,
+        gone_epoch bigint NOT NULL DEFAULT 0
     )""",
     # A row is updated in place while its page has room: a heartbeat leaves no dead rows. `channel`
     # is the one on which the host listens; null: it is never taken from, and nothing is posted to

@@ -342,7 +342,7 @@ SELECT pg_advisory_xact_lock_shared(
     hashtextextended(%s, hashtextextended(current_schema(), 0)))"""
 """Waits for a reservation of this agent that is under way. It keeps nothing locked."""
 
-LEAVE = "UPDATE spending SET is_open = false, is_unknown = true WHERE agent = %s AND is_open"
+LEAVE = "UPDATE spending SET is_open = false, is_unknown = true WHERE {of} AND is_open"
 
 OPEN = """
 SELECT s.incarnation, s.what, c.budget, c.key, s.amount, s.at

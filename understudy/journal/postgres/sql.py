@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeAlias
 
+from understudy.journal.retirement import AT_REST
 from understudy.journal.sql_backend import (
     JOIN_CHECKPOINT,
     LAST_FACT,
@@ -39,8 +40,9 @@ WITH ours AS MATERIALIZED (
     SELECT lease_until > clock_timestamp() AS holds FROM hosts
     WHERE id = %(own_id)s AND lease_until > '-infinity'
 ), made AS (
-    INSERT INTO agents (agent_id, definition, owner)
-    SELECT %(agent_id)s::text, %(begins)s::text, %(own_id)s FROM ours
+    INSERT INTO agents (agent_id, definition, owner, incarnation, epoch)
+    SELECT %(agent_id)s::text, %(begins)s::text, %(own_id)s, gone_incarnation + 1, gone_epoch + 1
+    FROM ours, meta
     WHERE holds AND %(begins)s::text IS NOT NULL
         AND NOT EXISTS (SELECT FROM agents WHERE agent_id = %(agent_id)s::text)
     ON CONFLICT (agent_id) DO NOTHING
@@ -61,7 +63,8 @@ An agent that is not there begins in the same round trip, owned by this host, if
 our lease holds."""
 
 INSERT_AGENT = """
-INSERT INTO agents (agent_id, definition, owner) VALUES (%s, %s, %s)
+INSERT INTO agents (agent_id, definition, owner, incarnation, epoch)
+SELECT %s::text, %s::text, %s::int8, gone_incarnation + 1, gone_epoch + 1 FROM meta
 ON CONFLICT (agent_id) DO NOTHING
 RETURNING incarnation, epoch, last_seq, definition, key, false, null"""
 
@@ -83,18 +86,48 @@ WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnat
 RETURNING incarnation, epoch, last_seq, definition, key,
     EXISTS (SELECT FROM inbox i WHERE i.agent = agents.key AND i.reply IS NULL),{_TELL_LOSER}"""  # noqa: S608 - of constants
 
-DELETE_AGENT = f"""
+_ENTOMB = """
 UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0,
     index_status = 'rest', due = NULL, status = 'idle', status_at = NULL, ask_count = 0,
-    run_version = NULL, takeable = false
+    run_version = NULL, takeable = false"""
+DELETE_AGENT = f"""{_ENTOMB}
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted{_TAKEABLE}
-RETURNING key,{_TELL_LOSER}"""  # noqa: S608 - of constants
+RETURNING key,{_TELL_LOSER}"""
 """The row stays as the tombstone. `delete_records` deletes the records: a statement of its own,
 which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
-DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
+SIZE = """
+SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::int8
+FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = %s AND t.relkind = 'r'"""
+VACUUMS = """
+SELECT format('VACUUM (ANALYZE) %%I.%%I', n.nspname, t.relname)
+FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = %s AND t.relkind = 'r' ORDER BY t.relname"""
+"""A statement for each table of the store."""
+
+UNCHANGED_AGENTS = f"""
+SELECT a.key, a.agent_id, a.epoch, h.id
+FROM unnest(%(ids)b::text[], %(incarnations)b::int8[], %(epochs)b::int8[], %(last_seqs)b::int8[])
+    AS w (agent_id, incarnation, epoch, last_seq)
+JOIN agents a ON a.agent_id = w.agent_id LEFT JOIN hosts h
+    ON h.id = a.owner AND h.id <> %(own_id)b::int8 AND h.lease_until > clock_timestamp()
+WHERE NOT a.deleted AND a.incarnation = w.incarnation AND a.epoch = w.epoch
+    AND a.last_seq = w.last_seq AND (h.id IS NULL OR (a.takeable AND h.channel IS NOT NULL))
+    AND {AT_REST}
+    AND NOT EXISTS (SELECT FROM inbox i WHERE i.agent = a.key AND i.reply IS NULL)
+    AND pg_try_advisory_xact_lock(
+        hashtextextended(a.agent_id, hashtextextended(current_schema(), 0)))
+FOR UPDATE OF a SKIP LOCKED"""  # noqa: S608 - of constants
+"""Which of these agents are as they were read, and have nothing open; with the living host that has
+each in memory, and may lose it. They are locked. It waits for nobody: an agent that another session
+has locked, or for which a reservation is under way, is left out, for it is about to be changed."""
+
+RETIRE_AGENTS = f"{_ENTOMB} WHERE key = ANY(%s)"
+
+DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE {of}"
 
 ADD_BLOBS = """
 INSERT INTO blobs (agent, hash, payload)

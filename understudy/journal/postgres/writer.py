@@ -24,6 +24,7 @@ from understudy.journal.contracts import (
     LostAttempt,
     Owned,
     Refusal,
+    StoredAgent,
     StoredRecords,
     time_number,
 )
@@ -382,15 +383,42 @@ class PostgresWriter(PostgresHosts):
                 deleted, unknown = answers_of_deleted(agent_id)
                 replies = {"key": key, "deleted": deleted, "unknown": unknown}
                 self._fetch(inbox.REPLY_TO_DELETED, replies)
-                self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
-                self._forget(key)
+                self._fetch(LOCK_AGENT, [key])
+                self._forget([key])
                 return True
         raise _contended(agent_id)
 
-    def _forget(self, key: int) -> None:
-        super()._forget(key)
-        self._fetch(LOCK_AGENT, [key])
-        self._fetch(LEAVE, [key])
+    def retire_all(self, agents: Sequence[StoredAgent]) -> list[bool]:
+        values = {
+            "ids": [each.agent_id for each in agents],
+            "incarnations": [each.incarnation for each in agents],
+            "epochs": [each.epoch for each in agents],
+            "last_seqs": [each.last_seq for each in agents],
+            "own_id": self._own_id,
+        }
+        found = self._fetch(sql.UNCHANGED_AGENTS, values)
+        keys = [key for key, *_ in found]
+        if keys:
+            self._fetch(sql.RETIRE_AGENTS, [keys])
+            self._forget(keys)
+        for _, agent_id, epoch, host_id in found:
+            self._keys.pop(agent_id, None)
+            if host_id is not None:
+                self.tell(host_id, Hint("taken", epoch + 1, agent_id))
+        gone = {agent_id for _, agent_id, *_ in found}
+        return [each.agent_id in gone for each in agents]
+
+    def _forget(self, keys: Sequence[int]) -> None:
+        super()._forget(keys)
+        self._change_of(sql.DELETE_LOST_ATTEMPTS, [], keys)
+        self._change_of(LEAVE, [], keys)
+
+    def _change_of(self, statement: str, values: Sequence[Any], keys: Sequence[int]) -> None:
+        # One text for each number of agents would be planned for each.
+        self._fetch(statement.format(of="agent = ANY(%s)"), [*values, list(keys)])
+
+    def _delete_records(self, keys: Sequence[int]) -> None:
+        self._change_of("DELETE FROM records WHERE {of}", [], keys)
 
     def turn_feed(self, on: bool) -> None:
         if on:

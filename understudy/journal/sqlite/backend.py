@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -25,10 +25,12 @@ from understudy.journal.contracts import (
     Batch,
     Durability,
     Owned,
+    StoredAgent,
     check_durability,
     time_number,
 )
 from understudy.journal.notices import ON_DELETE, ON_INSERT, ON_UPDATE
+from understudy.journal.retirement import AT_REST
 from understudy.journal.sql_backend import LAST_FACT, Rows, Values, feed_rows, sqlite_query
 from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
@@ -74,11 +76,15 @@ _RELEASE = f"""
 """  # noqa: S608 - of a constant
 # The row stays, as the tombstone.
 _DELETE = """
-    UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0,
+    UPDATE agents AS a SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0,
         run_version = NULL
-    WHERE agent_id = ? AND NOT deleted RETURNING key
-"""
+    WHERE a.agent_id = ?"""
+_ENTOMBED = " AND NOT a.deleted RETURNING key"
+_RETIRE = f"""{_DELETE} AND a.incarnation = ? AND a.epoch = ? AND a.last_seq = ?
+    AND {AT_REST}{_ENTOMBED}"""
 
+_INCREMENTAL = 2
+"""The mode of a file that gives pages back one by one."""
 _HAS_TRIGGERS = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'notices_of_new'"
 _TRIGGERS = {
     f"notices_of_{name}": f"CREATE TRIGGER notices_of_{name} AFTER {change} ON asks"
@@ -300,18 +306,30 @@ class SqliteBackend(SqliteReader):
         return bool(self._fetch(_RELEASE, self._claim_values(owned)))
 
     def delete(self, agent_id: str) -> bool:
-        deleted = self._fetch(_DELETE, [self._mark, agent_id])
-        for (key,) in deleted:
-            self._forget(key)
-            self._marked = True
+        deleted = [key for (key,) in self._fetch(f"{_DELETE}{_ENTOMBED}", [self._mark, agent_id])]
+        self._forget(deleted)
         return bool(deleted)
 
-    def _forget(self, key: int) -> None:
-        super()._forget(key)
-        if self._fetch("SELECT 1 FROM spending WHERE agent = ? AND is_open LIMIT 1", [key]):
-            from understudy.journal.sqlite import spending
+    def retire_all(self, agents: Sequence[StoredAgent]) -> list[bool]:
+        keys, answers = list[int](), list[bool]()
+        for agent in agents:
+            is_it = [agent.agent_id, agent.incarnation, agent.epoch, agent.last_seq]
+            found = self._fetch(_RETIRE, [self._mark, *is_it])
+            keys += [key for (key,) in found]
+            answers.append(bool(found))
+        self._forget(keys)
+        return answers
 
-            self._run(spending.leave, key)
+    def _forget(self, keys: Sequence[int]) -> None:
+        if not keys:
+            return
+        self._marked = True
+        super()._forget(keys)
+        for key in keys:
+            if self._fetch("SELECT 1 FROM spending WHERE agent = ? AND is_open LIMIT 1", [key]):
+                from understudy.journal.sqlite import spending
+
+                self._run(spending.leave, key)
 
     def load_spending(self) -> KeptSpending:
         from understudy.journal.sqlite import spending
@@ -329,6 +347,40 @@ class SqliteBackend(SqliteReader):
 
         kept = self._look(spending.kept_of, (spending.LINES, ()), (spending.BUCKETS, ()))
         return list(Books(kept).counters(budgets))
+
+    def free_pages(self, limit: int) -> int | None:
+        ((mode,),) = self._fetch("PRAGMA auto_vacuum")
+        if mode != _INCREMENTAL:
+            return None
+        self._fetch(f"PRAGMA incremental_vacuum({limit:d})")
+        ((left,),) = self._fetch("PRAGMA freelist_count")
+        return int(left)
+
+    def size(self) -> int:
+        return self._look(
+            lambda pages, size: int(pages[0][0] * size[0][0]),
+            ("PRAGMA page_count", ()),
+            ("PRAGMA page_size", ()),
+        )
+
+    def vacuum(self, *, whole: bool) -> None:
+        self._check_usable()
+        connection = self._connect()
+        try:
+            ((mode,),) = connection.execute("PRAGMA auto_vacuum").fetchall()
+            if mode != _INCREMENTAL and not whole:
+                raise UsageError(
+                    f"{self._path!r} gives no room back while it is open: end the runtime, and run "
+                    f"`understudy vacuum --store sqlite:///{self._path}` once"
+                )
+            if whole:
+                connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+                connection.execute("VACUUM")
+            connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if whole else 'PASSIVE'})")
+        except sqlite3.Error as error:
+            raise store_error(error, self._path) from error
+        finally:
+            connection.close()
 
     def turn_feed(self, on: bool) -> None:
         if on:

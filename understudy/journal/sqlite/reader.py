@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import StoreBroken
+from understudy.journal.retirement import OLD_TOMBSTONES, RAISE_FLOOR
 from understudy.journal.sql_backend import Query, agents_query, sqlite_query
 from understudy.journal.sql_notes import SqlNotes
 from understudy.journal.sqlite.connection import connect_reader
@@ -44,7 +45,7 @@ class SqliteReader(SqlNotes):
     agents_where: str = agents_query(_HOST, "agents a")
     # SQLite takes the tables of a CROSS JOIN in this order.
     records_where: str = (
-        "agents a CROSS JOIN records r WHERE a.agent_id = %s AND NOT a.deleted"
+        "agents a CROSS JOIN records r WHERE {of} AND NOT a.deleted"
         f" AND r.id BETWEEN {_FIRST} + max(a.floor, {{after}}) + 1 AND {_FIRST} + a.last_seq"
     )
     records_order: str = "r.id"
@@ -62,6 +63,13 @@ class SqliteReader(SqlNotes):
         f"DELETE FROM records WHERE id >= %(key)s * {1 << SEQ_BITS}"  # noqa: S608
         f" AND id < %(key)s * {1 << SEQ_BITS} + min(%(below)s, {1 << SEQ_BITS})"
     )
+    old_tombstones: str = OLD_TOMBSTONES.format(more="")
+    raise_floor: str = RAISE_FLOOR.format(greatest="max")
+    # The last row stays, for its number would be given again; and that with the newest mark, for
+    # the file would seem to be an older copy without it.
+    delete_rows: str = """
+        DELETE FROM agents WHERE deleted AND key < (SELECT max(key) FROM agents)
+            AND mark < (SELECT max(mark) FROM agents)"""
     feed_xid: str = "0"
     # Commits come in the order of its rows: one runtime writes.
     feed_state: str = "SELECT feed, 0, feed_floor, 0, 0 FROM meta WHERE feed_on"

@@ -31,7 +31,7 @@ UPGRADES: dict[int, Sequence[str]] = {}
 TABLES = Tables(
     "SQLite file",
     # `version`, `library` and `format` say what wrote the file. `key_secret` is that of the hashes
-    # of keys.
+    # of keys. `gone_incarnation` and `gone_epoch` are the highest of the tombstones that went.
     """CREATE TABLE meta (
         only INTEGER PRIMARY KEY CHECK (only = 1),
         version INTEGER NOT NULL,
@@ -44,7 +44,9 @@ TABLES = Tables(
         feed_on INTEGER NOT NULL,
         feed TEXT NOT NULL,
         feed_floor INTEGER NOT NULL,
-        key_secret BLOB NOT NULL
+        key_secret BLOB NOT NULL,
+        gone_incarnation INTEGER NOT NULL DEFAULT 0,
+        gone_epoch INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
     # `tenure` is the one in which the agent was claimed last, so a new tenure, one row of `meta`,
     # ends all claims at once. `mark` is the transaction that changed its records last; each append

@@ -25,7 +25,8 @@ _CLAIM_EXISTING = """
     RETURNING definition, incarnation, epoch, last_seq
 """
 _CLAIM_NEW = """
-    INSERT INTO agents (agent_id, definition, tenure, mark) VALUES (?, ?, ?, ?)
+    INSERT INTO agents (agent_id, definition, tenure, mark, incarnation, epoch)
+    SELECT ?, ?, ?, ?, gone_incarnation + 1, gone_epoch + 1 FROM meta WHERE true
     ON CONFLICT (agent_id) DO UPDATE SET definition = excluded.definition,
         incarnation = incarnation + 1, epoch = epoch + 1, last_seq = 0, floor = 0,
         index_status = 'rest', tenure = excluded.tenure, mark = excluded.mark, deleted = 0,
