@@ -73,7 +73,7 @@ class Scale:
     """What a store is to carry."""
 
     hosts: int = 1000
-    agents: int = 10_000_000
+    agents: float = 10_000_000
     decisions: float = 100_000
     """A minute."""
     every: float = math.inf
