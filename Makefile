@@ -12,7 +12,7 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-actors bench-budgets chaos soak spending suspensions mutate local clean
+.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-service bench-actors bench-budgets chaos soak spending suspensions mutate local clean
 
 sbom: $(VENV)/.supply  ## what is in the image, as CycloneDX: support-desk.cdx.json
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
@@ -97,6 +97,9 @@ bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
 
 bench-durable: $(VENV)/.bench  ## what durability costs on SQLite, beside the rivals
 	$(BIN)/python -m benchmarks.durable
+
+bench-service: $(VENV)/.bench  ## what a service costs on SQLite and PostgreSQL, beside the rivals
+	$(BIN)/python -m benchmarks.service
 
 bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and the bare agent
 	$(BIN)/python -m benchmarks.actors

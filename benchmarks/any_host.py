@@ -1,5 +1,7 @@
 """What a call at another host costs, beside one at the owner: two hosts on one PostgreSQL store.
 
+A decision, a run, and a look at what an agent has done.
+
 `python -m benchmarks.any_host [url]`; without a URL it starts a server of its own, as the tests do.
 """
 
@@ -10,11 +12,13 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.support.postgres import Server
 from understudy import (
     Agent,
+    Completed,
     Interrupted,
     Runtime,
     ScriptedModel,
@@ -26,6 +30,7 @@ from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 
 DECISIONS = 100
+LOOKS = 200
 AGENTS = 50
 CALLERS = 8
 ROUNDS = 5
@@ -60,6 +65,29 @@ async def decision(asked_at: Runtime, answered_at: Runtime, agent_id: str) -> fl
     before = time.perf_counter()
     await answered_at.get(agent_id).resume(decided)
     return time.perf_counter() - before
+
+
+async def looks(owner: Runtime, other: Runtime) -> None:
+    """Print how long each look takes, at both hosts, in turns."""
+    asked = await owner.spawn("desk", "looked at").run("look")
+    assert isinstance(asked, Completed)
+    here, there = owner.get("looked at"), other.get("looked at")
+    of: dict[str, Callable[[], Awaitable[object]]] = {
+        "state() at the owner": here.state,
+        "state() at the other host": there.state,
+        "outcome() at the owner": here.outcome,
+        "outcome() at the other host": there.outcome,
+        "info() at the owner": here.info,
+        "info() at the other host": there.info,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in of}
+    for _ in range(LOOKS):
+        for name, look in of.items():
+            before = time.perf_counter()
+            await look()
+            taken[name].append(time.perf_counter() - before)
+    for name, seconds in taken.items():
+        print(f"{name}: p50 {1000 * statistics.median(seconds):.1f} ms")
 
 
 async def throughput(hosts: list[Runtime], seed: int, *, at_random: bool) -> float:
@@ -98,6 +126,7 @@ async def main(url: str) -> None:
                 f"decision at the {name}: p50 {1000 * medians[-1]:.1f} ms, p99 {1000 * late:.1f} ms"
             )
         print(f"p50 at the other host, to that at the owner: {medians[1] / medians[0]:.2f}")
+        await looks(first, second)
         hosts, own, other = [first, second], list[float](), list[float]()
         for seed in range(ROUNDS):
             own.append(await throughput(hosts, seed, at_random=False))

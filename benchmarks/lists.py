@@ -30,7 +30,7 @@ from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.fold import replay
 from understudy.state.records import InterruptsChecked, Record, Reply, RunStarted, StatusNoted
 
-__all__ = ["main"]
+__all__ = ["SCHEMA", "databases", "main"]
 
 SCHEMA = "understudy_benchmark"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -128,6 +128,11 @@ def stores(agents: int, folder: str, url: str | None) -> Iterator[tuple[str, Sto
     memory = MemoryStore()
     asyncio.run(fill_memory(memory, agents))
     yield "memory", memory
+    yield from databases(agents, folder, url)
+
+
+def databases(agents: int, folder: str, url: str | None) -> Iterator[tuple[str, Store]]:
+    """Those of them that are databases, filled."""
     backends: dict[str, Callable[[], Backend]] = {
         "SQLite": lambda: SqliteBackend(str(Path(folder, "lists.db")), host="benchmark")
     }

@@ -1,0 +1,1 @@
+"""What a service costs: one app on this library and on others, under load."""
