@@ -14,15 +14,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from benchmarks.lists import SCHEMA, databases
+from benchmarks.lists import databases, drop
 from benchmarks.machine import machine_line
 from benchmarks.simulate_hosts import desk
 from understudy import Completed, Interrupted, Runtime, approve
 from understudy.journal import Store
 
-__all__ = ["main", "measure"]
+__all__ = ["approved", "main", "measure"]
 
-AGENTS = (1_000, 100_000)
+AGENTS = (1_000, 50_000)
 REPEATS = 5
 WHATS = OPEN, ALONE, TOGETHER = "open, and the first list", "a run alone", "a run beside others"
 
@@ -35,26 +35,30 @@ async def measure(store: Store, runs: int) -> dict[str, float]:
         await runtime.pending(limit=1)
         found[OPEN] = (time.process_time() - start) * 1e3
 
-        async def run(id: str) -> None:
-            ref = runtime.spawn("desk", id)
-            outcome = await ref.run("Refund order 17, please.")
-            assert isinstance(outcome, Interrupted), outcome
-            outcome = await ref.resume(outcome.decide(approve(by="ann")))
-            assert isinstance(outcome, Completed), outcome
-
-        await run("first")
+        await approved(runtime, "first")
         alone, together = [], []
         for repeat in range(REPEATS):
             start = time.process_time()
             for number in range(runs):
-                await run(f"alone-{repeat}-{number}")
+                await approved(runtime, f"alone-{repeat}-{number}")
             alone.append((time.process_time() - start) / runs * 1e3)
             start = time.process_time()
-            await asyncio.gather(*(run(f"together-{repeat}-{n}") for n in range(4 * runs)))
+            await asyncio.gather(
+                *(approved(runtime, f"together-{repeat}-{n}") for n in range(4 * runs))
+            )
             together.append((time.process_time() - start) / (4 * runs) * 1e3)
         found[ALONE] = min(alone)
         found[TOGETHER] = min(together)
     return found
+
+
+async def approved(runtime: Runtime, id: str) -> None:
+    """One run of a new agent, which asks for an approval and gets it."""
+    ref = runtime.spawn("desk", id)
+    outcome = await ref.run("Refund order 17, please.")
+    assert isinstance(outcome, Interrupted), outcome
+    outcome = await ref.resume(outcome.decide(approve(by="ann")))
+    assert isinstance(outcome, Completed), outcome
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -69,15 +73,12 @@ def main(given: Sequence[str] | None = None) -> None:
     print("|" + "---|" * (2 + len(WHATS)))
     for agents in options.agents:
         with tempfile.TemporaryDirectory() as folder:
-            for name, store in databases(agents, folder, options.url):
+            for name, store in databases(agents, folder, options.url, expires=False):
                 found = asyncio.run(measure(store, options.runs))
                 cells = [name, f"{agents:,}", *(f"{found[what]:.2f}" for what in WHATS)]
                 print("| " + " | ".join(cells) + " |", flush=True)
         if options.url is not None:
-            import psycopg
-
-            with psycopg.connect(options.url, autocommit=True) as connection:
-                connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+            drop(options.url)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,14 @@ from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.fold import replay
 from understudy.state.records import InterruptsChecked, Record, Reply, RunStarted, StatusNoted
 
-__all__ = ["SCHEMA", "databases", "main"]
+__all__ = ["databases", "drop", "main", "opened"]
 
 SCHEMA = "understudy_benchmark"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def records_of(number: int) -> list[Record]:
-    """Those of an agent that asks whether it may refund something."""
+def records_of(number: int, *, expires: bool = True) -> list[Record]:
+    """Those of an agent that asks whether it may refund something; half of them expire."""
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
     at = START + timedelta(seconds=number)
@@ -55,7 +56,7 @@ def records_of(number: int) -> list[Record]:
         tool_name="refund" if number % 100 else "deploy",
         arguments=arguments,
         created_at=at,
-        expires_at=at + timedelta(days=number % 30 + 1) if number % 2 else None,
+        expires_at=at + timedelta(days=number % 30 + 1) if number % 2 and expires else None,
         fingerprint="0" * 32,
         digest="0" * 64,
         source="HumanInTheLoop",
@@ -131,21 +132,39 @@ def stores(agents: int, folder: str, url: str | None) -> Iterator[tuple[str, Sto
     yield from databases(agents, folder, url)
 
 
-def databases(agents: int, folder: str, url: str | None) -> Iterator[tuple[str, Store]]:
-    """Those of them that are databases, filled."""
-    backends: dict[str, Callable[[], Backend]] = {
-        "SQLite": lambda: SqliteBackend(str(Path(folder, "lists.db")), host="benchmark")
-    }
-    if url is not None:
-        backends["PostgreSQL"] = lambda: PostgresBackend(
-            url, host="benchmark", schema=SCHEMA, lease=600
-        )
-    for name, make in backends.items():
-        backend = make()
+def databases(
+    agents: int, folder: str, url: str | None, *, expires: bool = True
+) -> Iterator[tuple[str, Store]]:
+    """Those of them that are databases, filled.
+
+    What has expired is only looked at by a runtime without definitions; another one wakes it.
+    """
+    for name in ("SQLite", "PostgreSQL") if url is not None else ("SQLite",):
+        backend = _backend(name, folder, url)
         backend.open()
-        fill(backend, agents)
+        fill(backend, agents, partial(records_of, expires=expires))
         backend.close()
-        yield name, DatabaseStore(make())
+        yield name, opened(name, folder, url)
+
+
+def opened(name: str, folder: str, url: str | None) -> Store:
+    """One of these databases once more."""
+    return DatabaseStore(_backend(name, folder, url))
+
+
+def _backend(name: str, folder: str, url: str | None) -> Backend:
+    if name == "SQLite":
+        return SqliteBackend(str(Path(folder, "lists.db")), host="benchmark")
+    assert url is not None, f"{name} has a URL"
+    return PostgresBackend(url, host="benchmark", schema=SCHEMA, lease=600)
+
+
+def drop(url: str) -> None:
+    """Remove what was put there."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
 
 
 async def measure(store: Store, agents: int) -> Iterator[tuple[str, float]]:
@@ -211,10 +230,7 @@ def main() -> None:
             for what, milliseconds in asyncio.run(measure(store, options.agents)):
                 print(f"{milliseconds:10.2f}  {what}")
     if options.url is not None:
-        import psycopg
-
-        with psycopg.connect(options.url, autocommit=True) as connection:
-            connection.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+        drop(options.url)
 
 
 if __name__ == "__main__":
