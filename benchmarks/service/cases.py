@@ -94,7 +94,7 @@ async def _loaded(
     driven = await drive(
         port, level, lambda: _read(app, place), warm=plan.warm, seconds=plan.seconds
     )
-    numbers = _numbers_of(driven)
+    numbers = _numbers_of(driven, level)
     if driven.all and not driven.late:
         numbers["rows"] = (place.rows() - rows) / driven.all
         numbers["written"] = (place.written(app) - written) / driven.all
@@ -130,7 +130,7 @@ def _read(app: psutil.Process, place: Place) -> _Reading:
     return _Reading(processor_time(app), place.processor(), time.process_time())
 
 
-def _numbers_of(driven: Driven[_Reading]) -> Numbers:
+def _numbers_of(driven: Driven[_Reading], level: Level) -> Numbers:
     runs = driven.runs
     numbers: Numbers = {
         "runs_per_second": runs / driven.seconds,
@@ -139,6 +139,8 @@ def _numbers_of(driven: Driven[_Reading]) -> Numbers:
     }
     if driven.errors:
         print(f"  {len(driven.errors)} errors, such as {driven.errors[0]}", file=sys.stderr)
+    if driven.late and level.rate:
+        return numbers  # it falls behind: what is done of unfinished runs is the cost of none
     if runs:
         numbers |= _spent(driven.before, driven.after, runs)
     if driven.durations:

@@ -18,8 +18,8 @@ __all__ = ["Driven", "Level", "drive", "until_it_answers"]
 
 R = TypeVar("R")
 PATIENCE = 60.0
-"""Seconds to wait for a first run."""
-DRAIN = 20.0
+"""Seconds to wait for runs to end, at both ends of the window."""
+DRAIN = 30.0
 """Seconds to wait for the runs that are under way at the end."""
 _numbers = count(1)
 
@@ -65,8 +65,24 @@ class _Tally:
     """When each run ended, and how long it took."""
     errors: list[str] = field(default_factory=list)
     late: int = 0
-    any: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a run has ended, or has failed."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def done(self) -> int:
+        """The runs that have ended or failed."""
+        return len(self.ended) + len(self.errors)
+
+    def tell(self) -> None:
+        """Wake who waits for a number of runs."""
+        self.changed.set()
+
+    async def until(self, done: int) -> None:
+        """Wait for so many, and no longer than one is patient."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while self.done < done:
+                    self.changed.clear()
+                    await self.changed.wait()
 
 
 async def drive(
@@ -74,16 +90,18 @@ async def drive(
 ) -> Driven[R]:
     """Load the app, and read what is to be read at both ends of the window.
 
-    The window is longer than `seconds` where no run has ended in it by then.
+    The window begins when each user has ended a run, and ends when as many runs have ended in it:
+    it is longer than `seconds` where runs are slow. With a rate, one run is enough.
     """
     tally, ended = _Tally(), asyncio.Event()
     async with _loaded(port, level, tally, ended):
+        least = max(1, level.users)
         await asyncio.sleep(warm)
+        await tally.until(least)
         before, start = read(), time.perf_counter()
-        tally.any.clear()
+        due = tally.done + least
         await asyncio.sleep(seconds)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(tally.any.wait(), PATIENCE)
+        await tally.until(due)
         after, end = read(), time.perf_counter()
         ended.set()
     return Driven(
@@ -144,13 +162,13 @@ async def _run(pool: Pool, tally: _Tally) -> None:
         await pool.post(f"/approve/{id}/{quote(asked['request'], safe='')}")
     except (OSError, EOFError, RuntimeError) as error:
         tally.errors.append(f"{type(error).__name__}: {error}")
-        tally.any.set()
+        tally.tell()
         await asyncio.sleep(0.1)
         return
     now = time.perf_counter()
     tally.requests.append(now)
     tally.ended.append((now, now - start))
-    tally.any.set()
+    tally.tell()
 
 
 async def until_it_answers(port: int, alive: Callable[[], bool]) -> None:
