@@ -60,6 +60,7 @@ async def test_an_observer_goes_on_between_two_events_of_a_record(
     async with Runtime([agent], store=new_store()) as runtime:
         ref = runtime.spawn(agent, "desk-1")
         interrupted(await ref.run("go"))
+        await ref.state()  # its status is recorded, too
         async with Observer(new_store()) as observer:
             whole = await observer.events("desk-1")
             assert len({event.seq for event in whole}) < len(whole), "a record has two events"

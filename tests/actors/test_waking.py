@@ -185,11 +185,11 @@ async def test_what_a_crash_leaves_in_the_middle_of_a_run_wakes_from_its_checkpo
     place: Place,
 ) -> None:
     """J32."""
-    turns = [*notes(80), call("pay", {"amount": 5})]
-    async with opened(place.store(), desk(*turns, max_runs=100)) as runtime:
+    turns = [*notes(120), call("pay", {"amount": 5})]
+    async with opened(place.store(), desk(*turns, max_runs=150)) as runtime:
         waiting = interrupted(await soon(runtime.spawn("desk", id="a").run("go")))
         store = place.after_crash()
-        async with opened(store, desk(*turns, max_runs=100), stop_timeout=0.1) as other:
+        async with opened(store, desk(*turns, max_runs=150), stop_timeout=0.1) as other:
             state = await soon(other.get("a").state())
             assert state.messages == waiting.state.messages
             if isinstance(store, DatabaseStore):

@@ -785,9 +785,10 @@ async def test_each_page_of_the_timeline_has_the_bars_and_marks_of_its_records(
     assert [[bar[name] for name in same] for bar in found] == [
         [bar[name] for name in same] for bar in whole["bars"]
     ]
-    assert [[mark["kind"] for mark in page["marks"]] for page in (pages[0], pages[-1])] == [
-        ["paused", "unpaused"]
-    ] * 2
+    marks = [mark for page in pages for mark in page["marks"]]
+    assert [mark["kind"] for mark in marks] == ["paused", "unpaused"] * 2
+    assert marks == whole["marks"]
+    assert [mark["kind"] for mark in pages[-1]["marks"]] == ["paused", "unpaused"]
 
 
 async def test_a_bar_that_ends_long_after_its_page_does_not_seem_to_go_on(

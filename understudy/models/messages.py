@@ -261,6 +261,24 @@ class _Log(Plain):
             self.count = index + 1
         return self
 
+    def unseen(self, length: int) -> int:
+        """How many messages, up to this number, `plain_until` would look at."""
+        origin = self._origin
+        if origin is not None and self.count < origin.count <= length:
+            return origin.log.unseen(origin.length) + length - origin.count
+        return length - self.count
+
+    def looking(self, length: int) -> Generator[None, None, None]:
+        """The work of `plain_until` in pieces, but for the last piece."""
+        origin, begin = self._origin, self.count
+        if origin is not None and begin < origin.count <= length:
+            yield from origin.log.looking(origin.length)
+            begin = origin.count
+        for end in range(begin + ITEMS, length, ITEMS):
+            if self.plain_until(end) is None:
+                return
+            yield
+
     def _is_plain(self, index: int) -> bool:
         """Whether the message at this index is plain. If so, its facts are kept."""
         items = self.items
@@ -360,17 +378,14 @@ class Messages(Sequence[ModelMessage]):
     @property
     def is_unread(self) -> bool:
         """Whether many messages were not looked at yet, or are not even decoded."""
-        return self._log.is_packed or self._length - self._log.count > ITEMS
+        return self._log.is_packed or self._log.unseen(self._length) > ITEMS
 
     def reading(self) -> Generator[None, None, None]:
         """The work that the first look at a long conversation would do at once: see `pieces`."""
         log = self._log
         while log.decode_more():
             yield
-        for end in range(log.count + ITEMS, self._length, ITEMS):
-            if log.plain_until(end) is None:
-                return
-            yield
+        yield from log.looking(self._length)
 
     @property
     def plain(self) -> Plain | None:
