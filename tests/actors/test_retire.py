@@ -53,7 +53,9 @@ def pay(amount: int) -> str:
 async def rest(runtime: Runtime, *ids: str) -> None:
     """Have agents come to rest."""
     for id in ids:
-        await soon(runtime.spawn("desk", id=id).run("go"))
+        ref = runtime.spawn("desk", id=id)
+        await soon(ref.run("go"))
+        await soon(ref.state())  # its status is recorded, too
 
 
 async def ids(runtime: Runtime) -> list[str]:
