@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     RetryFeedbackPart,
+    RetryInfo,
     SystemPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, infer_model
@@ -25,7 +26,7 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.tools import RunContext
 
 from understudy.adopted.source import Source
-from understudy.adopted.steps import Step, Steps, check_retries
+from understudy.adopted.steps import Step, Steps, as_retries, check_retries
 from understudy.adopted.tools import AdoptedTool
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, NextModelCall
@@ -72,7 +73,7 @@ class PydanticAI(Middleware):
         parts = await self._source.instructions(ctx, capability, step.manager.toolset)
         if request.instructions:
             parts = [*parts, InstructionPart(content=request.instructions)]
-        messages = await self._with_system_prompts(run, request.messages)
+        messages = await self._with_system_prompts(run, as_retries(run.state, request.messages))
         ctx.messages = list(messages)
         asked = ModelRequestContext(
             model=ctx.model,
@@ -81,7 +82,7 @@ class PydanticAI(Middleware):
             model_request_parameters=await self._parameters(step, request, parts),
             streaming=run.streaming,
         )
-        attempt = _Attempt(run, request, next, step)
+        attempt = _Attempt(run, request, next, step, frozenset(self._source.output_tools()))
         retries = 0
         while True:
             try:
@@ -95,7 +96,7 @@ class PydanticAI(Middleware):
                 if retries > self._source.output_retries:
                     raise
                 answer = () if attempt.reply is None else (attempt.reply,)
-                feedback = ModelRequest(parts=[RetryFeedbackPart(content=retry.message)])
+                feedback = ModelRequest(parts=[_feedback(retry)])
                 asked = replace(asked, messages=[*asked.messages, *answer, feedback])
 
     def _settings(
@@ -125,7 +126,7 @@ class PydanticAI(Middleware):
 
         texts = await run.once(SYSTEM_PROMPTS, made)
         prompts = [SystemPromptPart(text) for text in texts]
-        return [replace(first, parts=[*prompts, *first.parts]), *list(messages)[1:]]
+        return [replace(first, parts=[*prompts, *first.parts]), *messages[1:]]
 
     async def _parameters(
         self, step: Step, request: ModelInput, parts: list[InstructionPart]
@@ -168,8 +169,16 @@ class PydanticAI(Middleware):
 class _Attempt:
     """The request of one step, from the hooks before it to those after it."""
 
-    def __init__(self, run: Run, request: ModelInput, next: NextModelCall, step: Step) -> None:
+    def __init__(
+        self,
+        run: Run,
+        request: ModelInput,
+        next: NextModelCall,
+        step: Step,
+        outputs: frozenset[str],
+    ) -> None:
         self._run, self._request, self._next, self._step = run, request, next, step
+        self._outputs = outputs
         self.reply: ModelResponse | None = None
         """The last reply of the model."""
 
@@ -178,6 +187,10 @@ class _Attempt:
         ctx, capability = self._step.ctx, self._step.capability
         before = list(ctx.messages)
         asked = await capability.before_model_request(ctx, asked)
+        if not asked.messages or not isinstance(asked.messages[-1], ModelRequest):
+            raise UsageError(
+                "The history that a capability has processed must end with a ModelRequest"
+            )
         if not _same(before, ctx.messages):
             await self._run.replace_history(ctx.messages)
         number = 1
@@ -200,11 +213,20 @@ class _Attempt:
         try:
             reply = await self._next(self._sent(asked))
         except Exception as error:
-            reply = await capability.on_model_request_error(
-                ctx, request_context=asked, error=error
-            )
+            reply = await capability.on_model_request_error(ctx, request_context=asked, error=error)
         self.reply = reply
+        self._check_usage(reply)
         return await capability.after_model_request(ctx, request_context=asked, response=reply)
+
+    def _check_usage(self, reply: ModelResponse) -> None:
+        """Raise where the run has used more than its limits allow, or is about to call too much."""
+        limits, usage = self._step.ctx.usage_limits, replace(self._step.ctx.usage)
+        assert limits is not None, "a step has limits"
+        usage.incr(reply.usage)
+        limits.check_tokens(usage)
+        limits.check_per_request_input_tokens(reply.usage.input_tokens)
+        usage.tool_calls += sum(call.tool_name not in self._outputs for call in reply.tool_calls)
+        limits.check_before_tool_call(usage)
 
     def _sent(self, asked: ModelRequestContext) -> ModelInput:
         request, parameters = self._request, asked.model_request_parameters
@@ -221,6 +243,10 @@ class _Attempt:
             model=request.model if asked.model is own else asked.model,
             made_parameters=parameters,
         )
+
+
+def _feedback(retry: ModelRetry) -> RetryFeedbackPart:
+    return RetryFeedbackPart(content=retry.message, retry=RetryInfo(cause="model_retry"))
 
 
 def _as_told(tool: Tool[Any], told: dict[str, Any]) -> Tool[Any]:

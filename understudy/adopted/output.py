@@ -7,13 +7,10 @@ from typing import Any, Union
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.tools import DeferredToolRequests
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from understudy._base.json_values import as_json
 from understudy.adopted.source import Source
-from understudy.adopted.steps import TOLD, Steps, answers_refused
+from understudy.adopted.steps import TOLD, Steps, answers_refused, exceeded
 from understudy.adopted.tools import OutputTool
 from understudy.models.output import InvalidOutput, Output
 from understudy.run.hooks import Hook, HookFailed
@@ -38,9 +35,9 @@ class AdoptedOutput(Output):
         self._source, self._steps = source, steps
         self.tools = tools
         types = [each for each in source.output_types if each is not DeferredToolRequests]
-        self._is_text = types == [str] and not source.validators
+        self._is_text = source.gives_plain_text
         self._values = _adapter_of(types)
-        self.reader = None if self._is_text and _has_no_hooks(source) else self._read_in
+        self.reader = None if self._is_text else self._read_in
 
     @property
     def typed(self) -> bool:
@@ -56,35 +53,19 @@ class AdoptedOutput(Output):
         hook = Hook(middleware="PydanticAI", name="output", function=self._read_in, is_async=True)
         try:
             step = await self._steps.of(run)
-            ctx = self._steps.output_context(run, step)
+            ctx = self._steps.output_context(step)
             value = await source.read(text, ctx, step.capability)
-            return self.dump(value)
+            return source.dump(value)
         except InvalidOutput as refused:
-            if answers_refused(run.state) < source.output_retries:
+            if answers_refused(run.state, source) < source.output_retries:
                 raise
-            error = UnexpectedModelBehavior(
-                f"Exceeded maximum output retries ({source.output_retries}): {refused}"
-            )
+            error = exceeded(source, str(refused))
             raise HookFailed(hook.failure(error)) from refused
         except Exception as error:  # of an output function, or of a validator
             raise HookFailed(hook.failure(error)) from error
 
-    def dump(self, value: Any) -> Any:
-        """A value of the output as JSON.
-
-        Raises:
-            ValueError: if it is none.
-
-        """
-        try:
-            return as_json(to_jsonable_python(value))
-        except PydanticSerializationError as error:
-            raise ValueError(
-                f"the output of type {type(value).__name__!r} cannot be kept as JSON: {error}"
-            ) from error
-
     def load(self, data: Any) -> Any:
-        """The value from its `dump`."""
+        """The value from its `Source.dump`."""
         return data if self._values is None else self._values.validate_python(data)
 
     def is_held_back(self, calls: Iterable[Any]) -> bool:
@@ -110,10 +91,3 @@ def _adapter_of(types: list[Any]) -> TypeAdapter[Any] | None:
         return TypeAdapter(Union[tuple(types)])  # noqa: UP007  # the types are known only now
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
         return None
-
-
-def _has_no_hooks(source: Source) -> bool:
-    """Whether nobody looks at a final text."""
-    leaves: list[Any] = []
-    source.capability.apply(leaves.append)
-    return not leaves

@@ -98,7 +98,11 @@ def _hooks_of(capability: AbstractCapability[Any]) -> set[str]:
     """The hooks that a capability has, by its class, or by the functions that it was given."""
     kind = type(capability)
     base: type[Any] = AbstractCapability
-    for known in (Hooks, WrapperCapability, DynamicCapability):  # they have each hook, to pass it on
+    for known in (
+        Hooks,
+        WrapperCapability,
+        DynamicCapability,
+    ):  # they have each hook, to pass it on
         if isinstance(capability, known):
             base = known
     hooks = {name for name in _NOT_CALLED if getattr(kind, name) is not getattr(base, name)}

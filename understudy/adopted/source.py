@@ -15,15 +15,17 @@ from pydantic_ai._output import run_output_with_hooks, types_from_output_spec
 from pydantic_ai.capabilities import AbstractCapability, CombinedCapability, Hooks
 from pydantic_ai.exceptions import ToolRetryError
 from pydantic_ai.messages import InstructionPart, RetryFeedbackPart
-from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, PreparedToolset
 from pydantic_ai.toolsets._instruction_collection import collect_toolset_instructions
 from pydantic_ai.usage import UsageLimits
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from understudy._base.json_values import as_json
 from understudy.models.output import InvalidOutput
 
 INFRASTRUCTURE = ("ToolSearch", "PendingMessageDrainCapability")
-"""Capabilities that Pydantic AI adds to every agent. What they serve is refused, or has no queue."""
+"""Capabilities that Pydantic AI adds to every agent. What they serve is refused."""
 
 
 class Source:
@@ -59,7 +61,9 @@ class Source:
     @property
     def output_types(self) -> list[Any]:
         """The types of the values of its output."""
-        return list(types_from_output_spec(self.agent.output_type))
+        return [
+            each for spec in _flat(self.agent.output_type) for each in types_from_output_spec(spec)
+        ]
 
     @property
     def prompted_template(self) -> Any:
@@ -99,6 +103,29 @@ class Source:
         parts = await resolve_sourced_instructions(sourced, ctx)
         return [*parts, *await collect_toolset_instructions(toolset, ctx)]
 
+    @property
+    def gives_plain_text(self) -> bool:
+        """Whether its output is the final text as it is, and nobody looks at that."""
+        leaves: list[Any] = []
+        self.capability.apply(leaves.append)
+        given = [each for each in _flat(self.agent.output_type) if each is not DeferredToolRequests]
+        return given == [str] and not self.validators and not leaves
+
+    @staticmethod
+    def dump(value: Any) -> Any:
+        """A value of the output as JSON.
+
+        Raises:
+            ValueError: if it is none.
+
+        """
+        try:
+            return as_json(to_jsonable_python(value))
+        except PydanticSerializationError as error:
+            raise ValueError(
+                f"the output of type {type(value).__name__!r} cannot be kept as JSON: {error}"
+            ) from error
+
     def output_tools(self) -> dict[str, Any]:
         """The processors of its output tools, by the names of the tools."""
         toolset = self.schema.toolset
@@ -133,6 +160,13 @@ class Source:
             )
         except ToolRetryError as retry:
             raise InvalidOutput(retry_text(retry)) from retry
+
+
+def _flat(spec: Any) -> list[Any]:
+    """The parts of a specification of outputs, which may be lists of lists."""
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        return [each for inner in spec for each in _flat(inner)]
+    return [spec]
 
 
 def retry_text(retry: ToolRetryError) -> str:

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    RetryInfo,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
@@ -26,11 +27,12 @@ from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_ai.usage import UsageLimits
 
 from understudy.adopted.source import Source
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
+from understudy.state.run_state import RunState
 
 TOLD = "told/"
 """And the id of a call: under it a run keeps that the call failed and is not to be retried."""
@@ -95,10 +97,9 @@ class Steps:
         assert manager.ctx is not None, "it was prepared for this step"
         return Step(number, ctx, manager, attempt.capability)
 
-    def output_context(self, run: Run, step: Step) -> RunContext[Any]:
+    def output_context(self, step: Step) -> RunContext[Any]:
         """The context for output functions and validators of a final text."""
-        used = answers_refused(run.state)
-        return replace(step.ctx, retry=used, max_retries=self.source.output_retries)
+        return replace(step.ctx, max_retries=self.source.output_retries)
 
 
 def _number_of(run: Run) -> int:
@@ -128,16 +129,17 @@ def context_of(
     """
     run = state.run
     assert run is not None, "a run is open"
-    messages = list(state.messages)
+    messages = as_retries(state, state.messages)
     ctx: RunContext[Any] = RunContext(
         deps=deps,
         model=model,
-        usage=replace(state.usage),
+        usage=replace(state.usage, tool_calls=_calls_of(messages[run.first_message :], source)),
         usage_limits=source.usage_limits or UsageLimits(),
         agent=source.agent,
         prompt=_prompt(messages[run.first_message :]),
         messages=messages,
         retries=retries_of(state),
+        retry=answers_refused(state, source),
         max_retries=source.tool_retries,
         run_step=step,
         run_id=run.run_id,
@@ -181,6 +183,19 @@ async def prepared_manager(
     return manager
 
 
+def _calls_of(messages: Sequence[ModelMessage], source: Source) -> int:
+    """How many calls of tools have run."""
+    outputs = source.output_tools()
+    return sum(
+        isinstance(part, ToolReturnPart)
+        and part.outcome == "success"
+        and part.tool_name not in outputs
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+    )
+
+
 def _prompt(messages: Sequence[ModelMessage]) -> str | Sequence[UserContent] | None:
     """What the user has asked in this run."""
     for message in messages:
@@ -205,8 +220,7 @@ def retries_of(state: AgentState) -> dict[str, int]:
         succeeded: set[str] = set()
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
-                retried = part.outcome == "failed" and TOLD + part.tool_call_id not in run.once
-                (failed if retried else succeeded).add(part.tool_name)
+                (failed if _is_retry(part, run) else succeeded).add(part.tool_name)
         retries = {
             **{name: count for name, count in retries.items() if name not in succeeded},
             **{name: retries.get(name, 0) + 1 for name in failed},
@@ -214,15 +228,70 @@ def retries_of(state: AgentState) -> dict[str, int]:
     return retries
 
 
-def answers_refused(state: AgentState) -> int:
-    """How many final texts were refused in this run: each was a reply without a call."""
+def _is_retry(part: ToolReturnPart, run: RunState) -> bool:
+    """Whether a model is to make the call again, better."""
+    return part.outcome in _RETRIED and TOLD + part.tool_call_id not in run.once
+
+
+_RETRIED = ("failed", "retried")
+
+
+def as_retries(state: AgentState, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages, in which calls of this run that are to be made again say so.
+
+    Pydantic AI tells a model of them in other words than of a call that has failed.
+    """
     run = state.run
     assert run is not None, "a run is open"
-    replies = [
-        each for each in list(state.messages)[run.first_message :] if isinstance(each, ModelResponse)
+    retried = {
+        part.tool_call_id
+        for message in list(state.messages)[run.first_message :]
+        for part in (message.parts if isinstance(message, ModelRequest) else ())
+        if isinstance(part, ToolReturnPart) and _is_retry(part, run)
+    }
+    if not retried:
+        return list(messages)
+    return [_with_retries(message, retried) for message in messages]
+
+
+def _with_retries(message: ModelMessage, retried: set[str]) -> ModelMessage:
+    if not isinstance(message, ModelRequest):
+        return message
+    parts = [
+        replace(part, outcome="retried", retry=RetryInfo(cause="model_retry"))
+        if isinstance(part, ToolReturnPart) and part.tool_call_id in retried
+        else part
+        for part in message.parts
     ]
+    if all(one is other for one, other in zip(parts, message.parts, strict=True)):
+        return message
+    return replace(message, parts=parts)
+
+
+def answers_refused(state: AgentState, source: Source) -> int:
+    """How many answers were refused in this run: replies without a call, and with a refused one."""
+    run = state.run
+    assert run is not None, "a run is open"
+    messages = list(state.messages)[run.first_message :]
+    replies = [each for each in messages if isinstance(each, ModelResponse)]
     earlier = replies[: -1 if run.turn is not None else None]
-    return sum(not each.tool_calls and each.state == "complete" for each in earlier)
+    texts = sum(not each.tool_calls and each.state == "complete" for each in earlier)
+    names = source.output_tools().keys()
+    refused = (
+        any(
+            isinstance(part, ToolReturnPart) and part.tool_name in names and _is_retry(part, run)
+            for part in message.parts
+        )
+        for message in messages
+        if isinstance(message, ModelRequest)
+    )
+    return texts + sum(refused)
+
+
+def exceeded(source: Source, why: str) -> UnexpectedModelBehavior:
+    """The error of a run whose answers were refused too often."""
+    limit = source.output_retries
+    return UnexpectedModelBehavior(f"Exceeded maximum output retries ({limit}): {why}")
 
 
 def check_retries(step: Step, source: Source) -> None:
@@ -240,5 +309,3 @@ def check_retries(step: Step, source: Source) -> None:
             raise UnexpectedModelBehavior(
                 f"Tool {name!r} exceeded max retries count of {limit}: raise `retries`"
             )
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Container, Coroutine, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic_ai.exceptions import (
     CallDeferred,
     ToolFailedError,
     ToolRetryError,
+    UnexpectedModelBehavior,
 )
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
@@ -41,7 +42,7 @@ from understudy.adopted.steps import (
     Step,
     Steps,
     context_of,
-    prepared_manager,
+    exceeded,
     with_capabilities,
 )
 from understudy.errors import UsageError
@@ -132,7 +133,9 @@ def _held(toolset: AbstractToolset[Any], unknown: list[AbstractToolset[Any]]) ->
     if isinstance(toolset, RenamedToolset):
         names = {old: new for new, old in toolset.name_map.items()}
         inside = _held(toolset.wrapped, unknown)
-        return [_named(each, names.get(each.definition.name, each.definition.name)) for each in inside]
+        return [
+            _named(each, names.get(each.definition.name, each.definition.name)) for each in inside
+        ]
     if isinstance(toolset, ApprovalRequiredToolset):
         inside = _held(toolset.wrapped, unknown)
         asks = toolset.approval_required_func
@@ -331,7 +334,7 @@ class AdoptedTool(Tool[Any]):
             )
         except ToolRetryError as retry:
             raise Retry(retry_text(retry)) from retry
-        except ToolFailedError as failed:
+        except (ToolFailedError, ToolFailed) as failed:
             await run.once(TOLD + call.part.tool_call_id, lambda: True)
             raise ToolFailed(str(failed)) from failed
         except ApprovalRequired as asks:
@@ -359,19 +362,28 @@ class OutputTool(AdoptedTool):
         source, manager = self._steps.source, step.manager
         run = inside_run.get()
         assert run is not None, "a tool runs in a run"
-        if _is_answered(run, source, part):
-            raise ToolFailed("Output tool not used - a final result was already processed.")
-        validated = await manager.validate_output_tool_call(part, schema=source.schema)
-        if validated.validation_error is not None:
-            raise validated.validation_error
-        value = await manager.execute_output_tool_call(validated, schema=source.schema)
-        return ToolResult("Final result processed.", value=value)
+        in_order = source.agent.end_strategy != "exhaustive"
+        if in_order and _is_answered(run, part, source.output_tools()):
+            raise ToolFailed(NOT_USED)
+        try:
+            validated = await manager.validate_output_tool_call(part, schema=source.schema)
+            if validated.validation_error is not None:
+                raise validated.validation_error
+            value = await manager.execute_output_tool_call(validated, schema=source.schema)
+        except UnexpectedModelBehavior as error:
+            if _is_answered(run, part, source.output_tools()):
+                raise ToolFailed(NOT_USED) from error
+            raise exceeded(source, str(error)) from error
+        return ToolResult("Final result processed.", value=source.dump(value))
 
 
-def _is_answered(run: Run, source: Source, part: ToolCallPart) -> bool:
+NOT_USED = "Output tool not used - a final result was already processed."
+
+
+def _is_answered(run: Run, part: ToolCallPart, names: Container[str]) -> bool:
     """Whether a call before this one has given the answer already."""
-    turn, names = run.current.turn, source.output_tools()
-    if turn is None or source.agent.end_strategy == "exhaustive":
+    turn = run.current.turn
+    if turn is None:
         return False
     for call in turn.calls.values():
         if call.part.tool_call_id == part.tool_call_id:
