@@ -187,7 +187,8 @@ class _Attempt:
         ctx, capability = self._step.ctx, self._step.capability
         before = list(ctx.messages)
         asked = await capability.before_model_request(ctx, asked)
-        if not asked.messages or not isinstance(asked.messages[-1], ModelRequest):
+        ends = asked.messages[-1] if asked.messages else None
+        if not isinstance(ends, ModelRequest) and (ends is None or ends is not before[-1]):
             raise UsageError(
                 "The history that a capability has processed must end with a ModelRequest"
             )

@@ -88,6 +88,7 @@ class AdoptedOutput(Output):
 def _adapter_of(types: list[Any]) -> TypeAdapter[Any] | None:
     """What reads a stored value again; None where no type says what it is."""
     try:
-        return TypeAdapter(Union[tuple(types)])  # noqa: UP007  # the types are known only now
+        union: Any = Union[tuple(types)]  # noqa: UP007  # the types are known only now
+        return TypeAdapter(union)
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
         return None

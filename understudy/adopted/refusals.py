@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.capabilities import AbstractCapability, DynamicCapability, Hooks, WrapperCapability
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    DynamicCapability,
+    Hooks,
+    Instrumentation,
+    WrapperCapability,
+)
 from pydantic_ai.messages import BinaryImage
 from pydantic_ai.toolsets import AbstractToolset
 
@@ -89,6 +95,11 @@ def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
         raise UsageError(
             f"{what} has the capability {kind} with defer_loading=True, which a model loads when "
             "it needs it: without defer_loading it is there from the beginning"
+        )
+    if isinstance(capability, Instrumentation):
+        raise UsageError(
+            f"{what} has the capability Instrumentation: give telemetry= to the run or the "
+            "Runtime, which traces runs over waits, processes and hosts"
         )
     for hook in sorted(_hooks_of(capability) & _NOT_CALLED.keys()):
         raise UsageError(f"{what} has the capability {kind} with {hook}(): {_NOT_CALLED[hook]}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai import Agent as PydanticAgent
@@ -88,6 +89,7 @@ class Source:
         async def prepare(
             ctx: RunContext[Any], definitions: list[ToolDefinition]
         ) -> list[ToolDefinition]:
+            ctx = replace(ctx, max_retries=self.output_retries)
             return await capability.prepare_output_tools(ctx, definitions)
 
         return CombinedToolset([PreparedToolset(outputs, prepare), prepared])
