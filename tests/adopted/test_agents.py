@@ -390,12 +390,12 @@ def test_tools_of_both_libraries_are_in_one_agent() -> None:
         return "noon"
 
     agent = given([call("math_add", {"a": 1, "b": 2}), call("now", {})])
-    added: Any = FunctionToolset()
 
-    @added.tool_plain
     def add(a: int, b: int) -> int:
         """Add."""
         return a + b
+
+    added: Any = FunctionToolset([add])
 
     whole = PydanticAgent(agent.model, name="support", toolsets=[added.prefixed("math")])
     outcome = completed(Agent.from_pydantic_ai(whole, tools=[now]).execute_sync("go"))

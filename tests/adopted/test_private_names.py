@@ -32,13 +32,14 @@ def test_the_agent_has_what_it_was_given_under_these_names() -> None:
         max_concurrency=2,
     )
 
-    @given.output_validator
     def check(value: Any) -> Any:
         return value
 
-    @given.system_prompt
     def more() -> str:
         return "More."
+
+    given.output_validator(check)
+    given.system_prompt(more)
 
     assert (given._max_tool_retries, given._max_output_retries) == (4, 3)
     assert given._metadata == {"tenant": "a"}

@@ -109,10 +109,10 @@ def test_what_cannot_be_carried_over_is_named(options: dict[str, Any], error: st
 
 
 def test_functions_for_events_of_an_agent_are_named() -> None:
-    agent = PydanticAgent(by_turn(), name="support")
+    agent: PydanticAgent[Any, str] = PydanticAgent(by_turn(), name="support")
 
     @agent.on_event
-    async def listen(ctx: RunContext[Any], *, event: Any) -> None:
+    async def listen(ctx: RunContext[Any], event: Any) -> None:
         """Listen."""
 
     with pytest.raises(UsageError, match=r"@agent\.on_event"):

@@ -439,4 +439,5 @@ def _run_of(context: ToolContext) -> Run:
 def _call_of(run: Run, context: ToolContext) -> Call:
     turn = run.current.turn
     assert turn is not None, "a call is one of a turn"
-    return turn.calls[context.call_key]
+    calls = turn.calls.values()
+    return next(each for each in calls if each.part.tool_call_id == context.tool_call_id)
