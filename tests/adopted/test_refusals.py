@@ -132,6 +132,7 @@ def test_anything_but_an_agent_of_pydantic_ai_is_refused() -> None:
     ("options", "error"),
     [
         ({"tool_options": {"find": {"read_only": True}}}, "no tool 'find'.*it has 'look'"),
+        ({"tool_options": {"look": {"readonly": True}}}, "option 'readonly'; options are"),
         ({"usage_limits": 3}, "`usage_limits` must be UsageLimits"),
         ({"tools": [look]}, "two tools named 'look'"),
         ({"interrupt_on": {"find": True}}, "find"),

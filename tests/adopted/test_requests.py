@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import ModelRetry, RunContext, ToolDefinition
+from pydantic_ai import ModelRetry, RunContext, Tool, ToolDefinition
 from pydantic_ai.capabilities import (
     AbstractCapability,
     Hooks,
@@ -269,6 +269,31 @@ def test_a_toolset_with_approval_asks_about_the_calls_that_it_names() -> None:
     assert [request.arguments for request in first.requests] == [{"a": 9, "b": 2}]
     outcome = completed(adopted.resume_sync(first.state, approve(), deps=5))
     assert contents(outcome.state) == [("success", 3), ("success", 11)]
+
+
+def test_a_tool_that_needs_approval_in_this_step_alone_asks_in_it() -> None:
+    async def strict(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition:
+        needs_person = ctx.deps is not None and ctx.run_step == 1
+        return replace(definition, kind="unapproved") if needs_person else definition
+
+    called = []
+
+    def drop(table: str) -> str:
+        """Drop a table."""
+        called.append(table)
+        return "dropped"
+
+    agent: PydanticAgent[int, str] = PydanticAgent(
+        by_turn(call("drop", {"table": "orders"})),
+        name="support",
+        deps_type=int,
+        tools=[Tool(drop, prepare=strict)],
+    )
+    adopted = Agent.from_pydantic_ai(agent)
+    first = interrupted(adopted.execute_sync("go", deps=1))
+    assert called == []
+    completed(adopted.resume_sync(first.state, approve(), deps=1))
+    assert called == ["orders"]
 
 
 def test_usage_limits_end_a_run_before_it_uses_more() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic_ai.exceptions import ModelRetry, RetryModelRequest, SkipModelRequest
 from pydantic_ai.messages import (
@@ -49,7 +49,11 @@ class PydanticAI(Middleware):
 
     """
 
-    stream_safe = True
+    stream_safe: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "PydanticAI"
 
     def __init__(self, source: Source, steps: Steps) -> None:
         self._source, self._steps = source, steps
@@ -164,6 +168,12 @@ class PydanticAI(Middleware):
             if tool is not None:
                 found.append(tool)
         return found
+
+
+class PydanticAIWithHooks(PydanticAI):
+    """As `PydanticAI`, of an agent with capabilities: these may rewrite a reply."""
+
+    stream_safe: ClassVar[bool] = False
 
 
 class _Attempt:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_ai.usage import UsageLimits
 
 from understudy._base.json_values import shown
-from understudy.adopted.middleware import PydanticAI
+from understudy.adopted.middleware import PydanticAI, PydanticAIWithHooks
 from understudy.adopted.output import AdoptedOutput
 from understudy.adopted.refusals import check, checked_agent
 from understudy.adopted.source import Source
@@ -53,11 +53,12 @@ def adopted_options(
         source, steps, tool_options or {}, listed_with=listed_with, what=what
     )
     description = given.description
+    kind = PydanticAIWithHooks if source.capabilities else PydanticAI
     return {
         "name": name,
         "model": given.model if model is None else model,
         "tools": [*adopted, *tools],
-        "middleware": [*middleware, PydanticAI(source, steps)],
+        "middleware": [*middleware, kind(source, steps)],
         "description": description if isinstance(description, str) else "",
         "output_type": AdoptedOutput(source, steps, outputs, output_key),
     }

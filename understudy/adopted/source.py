@@ -60,6 +60,13 @@ class Source:
         )
 
     @property
+    def capabilities(self) -> list[AbstractCapability[Any]]:
+        """Each of its capabilities, those inside of others as well."""
+        leaves: list[AbstractCapability[Any]] = []
+        self.capability.apply(leaves.append)
+        return leaves
+
+    @property
     def output_types(self) -> list[Any]:
         """The types of the values of its output."""
         return [
@@ -108,10 +115,8 @@ class Source:
     @property
     def gives_plain_text(self) -> bool:
         """Whether its output is the final text as it is, and nobody looks at that."""
-        leaves: list[Any] = []
-        self.capability.apply(leaves.append)
         given = [each for each in _flat(self.agent.output_type) if each is not DeferredToolRequests]
-        return given == [str] and not self.validators and not leaves
+        return given == [str] and not self.validators and not self.capabilities
 
     @staticmethod
     def dump(value: Any) -> Any:

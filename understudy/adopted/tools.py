@@ -66,7 +66,6 @@ class Found:
     """Validates its arguments; None where that takes a context of the run."""
     asks: tuple[Approves, ...] = ()
     """Whether a call needs approval, by the toolsets around it."""
-    is_async: bool = True
 
 
 # --------------------------------------------------------------------------------- listing
@@ -343,8 +342,7 @@ class AdoptedTool(Tool[Any]):
             raise _question(self.name, deferred, allowed=("respond", "reject")) from deferred
 
     async def _done(self, step: Step, part: ToolCallPart, *, approved: bool) -> Any:
-        validated = await step.manager.validate_tool_call(part, approved=approved)
-        return await step.manager.execute_tool_call(validated)
+        return await step.manager.handle_call(part, approved=approved)
 
 
 def _question(tool: str, error: ApprovalRequired | CallDeferred, *, allowed: Any) -> Interrupt:
@@ -409,7 +407,13 @@ def adopted_tools(
 
     """
     found = found_tools(source, listed_with, what=what)
-    for name in options:
+    for name, given in options.items():
+        unknown = sorted(given.keys() - ToolOptions.__annotations__.keys())
+        if unknown:
+            raise UsageError(
+                f"{what} has tool_options for {name!r} with the option {unknown[0]!r}; options are "
+                f"{', '.join(sorted(ToolOptions.__annotations__))}"
+            )
         if name not in found:
             raise UsageError(
                 f"{what} has no tool {name!r}, of which tool_options speaks; it has "
