@@ -164,6 +164,19 @@ def test_hooks_of_capabilities_are_called_around_requests_and_tools() -> None:
     assert watching.called == ["before_run", *request, "before double", *request]
 
 
+def test_a_capability_may_complete_arguments_before_they_are_validated() -> None:
+    hooks: Hooks[Any] = Hooks()
+
+    @hooks.on.before_tool_validate
+    async def complete(ctx: RunContext[Any], *, call: Any, tool_def: Any, args: Any) -> Any:
+        return {"b": 2, **args}
+
+    turn = call("add", {"a": 1})
+    agent = PydanticAgent(by_turn(turn), name="support", tools=[add], capabilities=[hooks])
+    outcome = completed(Agent.from_pydantic_ai(agent).execute_sync("go"))
+    assert contents(outcome.state) == [("success", 3)]
+
+
 def test_a_hook_may_have_the_model_asked_again() -> None:
     model, asked = recording("no", "yes")
     hooks: Hooks[Any] = Hooks()

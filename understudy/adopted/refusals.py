@@ -8,8 +8,6 @@ from typing import Any
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.capabilities import (
     AbstractCapability,
-    DynamicCapability,
-    Hooks,
     Instrumentation,
     WrapperCapability,
 )
@@ -17,7 +15,7 @@ from pydantic_ai.messages import BinaryImage
 from pydantic_ai.toolsets import AbstractToolset
 
 from understudy._base.json_values import shown
-from understudy.adopted.source import Source, registered_hooks
+from understudy.adopted.source import Source, hooks_of
 from understudy.errors import UsageError
 
 _OWN_GRAPH = "the graph of Pydantic AI does not run here; write a middleware, or a step of the mode"
@@ -101,23 +99,8 @@ def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
             f"{what} has the capability Instrumentation: give telemetry= to the run or the "
             "Runtime, which traces runs over waits, processes and hosts"
         )
-    for hook in sorted(_hooks_of(capability) & _NOT_CALLED.keys()):
+    for hook in sorted(hooks_of(capability, _NOT_CALLED)):
         raise UsageError(f"{what} has the capability {kind} with {hook}(): {_NOT_CALLED[hook]}")
-
-
-def _hooks_of(capability: AbstractCapability[Any]) -> set[str]:
-    """The hooks that a capability has, by its class, or by the functions that it was given."""
-    kind = type(capability)
-    base: type[Any] = AbstractCapability
-    for known in (
-        Hooks,
-        WrapperCapability,
-        DynamicCapability,
-    ):  # they have each hook, to pass it on
-        if isinstance(capability, known):
-            base = known
-    hooks = {name for name in _NOT_CALLED if getattr(kind, name) is not getattr(base, name)}
-    return hooks | registered_hooks(capability) if isinstance(capability, Hooks) else hooks
 
 
 def _check_toolset(toolset: AbstractToolset[Any], what: str) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,13 @@ from typing import Any
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai._instructions import resolve_sourced_instructions
 from pydantic_ai._output import run_output_with_hooks, types_from_output_spec
-from pydantic_ai.capabilities import AbstractCapability, CombinedCapability, Hooks
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    CombinedCapability,
+    DynamicCapability,
+    Hooks,
+    WrapperCapability,
+)
 from pydantic_ai.exceptions import ToolRetryError
 from pydantic_ai.messages import InstructionPart, RetryFeedbackPart
 from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolDefinition
@@ -65,6 +71,11 @@ class Source:
         leaves: list[AbstractCapability[Any]] = []
         self.capability.apply(leaves.append)
         return leaves
+
+    @property
+    def changes_arguments(self) -> bool:
+        """Whether a capability may change arguments before they are validated."""
+        return any(hooks_of(each, VALIDATE_HOOKS) for each in self.capabilities)
 
     @property
     def output_types(self) -> list[Any]:
@@ -186,6 +197,16 @@ def retry_text(retry: ToolRetryError) -> str:
     return part.model_response_str(wrap_if_error=False)
 
 
-def registered_hooks(hooks: Hooks[Any]) -> set[str]:
-    """The names of the hooks for which a `Hooks` has functions."""
-    return {name for name, entries in hooks._registry.items() if entries}
+VALIDATE_HOOKS = frozenset({"before_tool_validate", "wrap_tool_validate", "on_tool_validate_error"})
+
+
+def hooks_of(capability: AbstractCapability[Any], names: Collection[str]) -> set[str]:
+    """Which of these hooks a capability has, by its class, or by the functions it was given."""
+    base: type[Any] = AbstractCapability
+    for known in (Hooks, WrapperCapability, DynamicCapability):  # they have each, to pass it on
+        if isinstance(capability, known):
+            base = known
+    hooks = {name for name in names if getattr(type(capability), name) is not getattr(base, name)}
+    if isinstance(capability, Hooks):
+        hooks |= {name for name, given in capability._registry.items() if given and name in names}
+    return hooks

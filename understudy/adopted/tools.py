@@ -283,8 +283,9 @@ class AdoptedTool(Tool[Any]):
     def _read_arguments(self, description: str | None) -> Any:
         definition = self._found.definition
         validator = self._found.validator
-        if self._steps.source.agent.validation_context is not None:
-            validator = None
+        source = self._steps.source
+        if source.agent.validation_context is not None or source.changes_arguments:
+            validator = None  # Pydantic AI validates them alone, in the body
         return _Arguments(replace(definition, description=description or None), validator)
 
     def as_of(self, definition: ToolDefinition) -> AdoptedTool:
