@@ -13,11 +13,12 @@ from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
 from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import checked_flag, checked_text
-from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
+from understudy._base.type_variables import DepsT, DepsT_contra, OutputT, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
     check_deadline,
@@ -52,11 +53,13 @@ from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
 from understudy.tools.base_agent import BaseAgent
 from understudy.tools.effects import Errors
+from understudy.tools.function_tool import ToolOptions
 from understudy.tools.gate_rule import Rule
 from understudy.tools.tool_defaults import Undeclared
 from understudy.tools.tool_errors import ToolErrors
 
 if TYPE_CHECKING:
+    from pydantic_ai import Agent as PydanticAgent
     from tenacity import AsyncRetrying
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -89,6 +92,27 @@ class ExecuteOptions(ExtractOptions[DepsT], total=False):
 
     until_tool: UntilTool | None
     until_tool_success: UntilTool | None
+
+
+class AdoptedOptions(TypedDict, total=False):
+    """The options of `Agent` that `Agent.from_pydantic_ai` takes as they are."""
+
+    description: str
+    max_runs: int
+    early_stopping: EarlyStopping
+    early_stopping_prompt: str | None
+    fallback_models: Sequence[str | Model]
+    retry: AsyncRetrying | None
+    pause_when: PauseWhen | None
+    idle_timeout: float | Literal["runtime"] | None
+    stays_for_subscribers: bool
+    undeclared: Undeclared | None
+    unknown_after: Errors
+    tool_errors: ToolErrors | None
+    movable: bool
+    needs: Collection[str]
+    version: int
+    on_version: OnVersion
 
 
 class Agent(BaseAgent[DepsT_contra, OutputT_co]):
@@ -233,6 +257,65 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         """The frozen description, including the middleware's instructions and tools."""
         self.runner: Runner = Runner(self.definition)
         self._plain_options = RunOptions(max_runs=self.definition.max_runs)
+
+    @classmethod
+    def from_pydantic_ai(
+        cls,
+        agent: PydanticAgent[DepsT, OutputT],
+        *,
+        name: str | None = None,
+        model: str | Model | None = None,
+        interrupt_on: Mapping[str, Rule] | None = None,
+        middleware: Sequence[Middleware[DepsT]] | tuple[()] = (),
+        tools: Sequence[ToolFunction[DepsT]] | Sequence[object] | tuple[()] = (),
+        tool_options: Mapping[str, ToolOptions] | None = None,
+        listed_with: DepsT | None = None,
+        usage_limits: UsageLimits | None = None,
+        output_key: str | None = None,
+        **options: Unpack[AdoptedOptions],
+    ) -> Agent[DepsT, OutputT]:
+        """An agent of Pydantic AI as one of this library: durable, with approvals and an inbox.
+
+        It keeps its model, settings, instructions, system prompts, tools, toolsets, output,
+        validators, retries and capabilities. Its functions get a `RunContext` with the `deps` of
+        the run. A tool that needs approval, or whose calls are deferred, asks by a request. What
+        cannot be carried over is an error that names it. An exception of a tool ends the run, as
+        it does there: `tool_errors="log"` tells the model of it.
+
+        Args:
+            agent: an `Agent` of `pydantic_ai`. It is read when it is needed and not changed.
+            name: under which runs are stored; by default the agent's own.
+            model: by default the agent's own.
+            interrupt_on: as of `Agent`: more tools that need a person.
+            middleware: as of `Agent`, around what the agent's capabilities do.
+            tools: more tools, as of `Agent`.
+            tool_options: by the name of a tool, options of `Tool`: such as `{"find": {"read_only":
+                True}}`. A tool that says nothing has effects, and does not run again by itself.
+            listed_with: deps with which toolsets list their tools now, where they need some.
+            usage_limits: what a run may use; a run that exceeds them fails.
+            output_key: as of `Agent`.
+            options: as of `Agent`.
+
+        Raises:
+            UsageError: for anything but an `Agent` of `pydantic_ai`, one without a name or a model,
+                what cannot be carried over, and as `Agent` does.
+
+        """
+        from understudy.adopted import adopted_options
+
+        given = adopted_options(
+            agent,
+            name=name,
+            model=model,
+            tools=tools,
+            middleware=middleware,
+            tool_options=tool_options,
+            listed_with=listed_with,
+            usage_limits=usage_limits,
+            output_key=output_key,
+        )
+        given |= {"interrupt_on": interrupt_on, "tool_errors": "raise", **options}
+        return Agent(**given)
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ from understudy._base.json_values import (
     shown,
 )
 from understudy._base.points_in_time import checked_time
-from understudy.agent.model_options import check_models, known_models, output_tool_of
+from understudy.agent.model_options import check_models, known_models, output_tools_of
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared, collect_hooks
 from understudy.middleware.cancellation import Cancellation
@@ -122,7 +122,9 @@ def build_definition(
     )
     check_placement(movable, version, on_version, agent=agent)
     output = None
-    if output_key is not None or output_type is not None or output_mode is not None:
+    if isinstance(output_type, Output):
+        output = output_type
+    elif output_key is not None or output_type is not None or output_mode is not None:
         output = Output(key=output_key, type=output_type, mode=output_mode, agent=agent)
     stack = _stack(middleware, interrupt_on, agent=agent)
     all_hooks = collect_hooks((*stack, *_around_model(options)))
@@ -158,10 +160,10 @@ def build_definition(
     if not asks:
         _check_workflow(base)
     definition = _prepared(base, stack)
-    if (output_tool := output_tool_of(definition)) is not None:
-        owner = "output_mode='tool'"
-        tools = _merge_tools(definition.tools, [output_tool], agent=agent, owner=owner)
-        definition = replace(definition, tools=tools, output_tool=output_tool)
+    if output_tools := output_tools_of(definition):
+        owner = "output_mode='tool'" if output_mode == "tool" else "its output"
+        tools = _merge_tools(definition.tools, output_tools, agent=agent, owner=owner)
+        definition = replace(definition, tools=tools, output_tools=output_tools)
     definition = _with_gates_of_tools(definition)
     for tool in definition.tools.values():
         both = f"Agent {agent!r}, with its tool {tool.name!r},"

@@ -18,21 +18,24 @@ from understudy.run.model_input import ModelInput
 from understudy.tools import Tool, ToolResult
 
 
-def output_tool_of(definition: AgentDefinition) -> Tool[Any] | None:
-    """The tool by which the model gives its answer; None if it does not do so by a tool.
+def output_tools_of(definition: AgentDefinition) -> tuple[Tool[Any], ...]:
+    """The tools by which the model gives its answer; empty if it does not do so by a tool.
 
     Raises:
         UsageError: if the mode would not end a run by it.
 
     """
     output = definition.output
-    if output is None or output.mode != "tool":
-        return None
+    if output is None or (output.mode != "tool" and not output.tools):
+        return ()
     if definition.asks_model and "check_until_tool" not in definition.mode.step_names:
         raise UsageError(
-            f"Agent {definition.name!r}: output_mode='tool' ends a run by a tool, but the mode has "
+            f"Agent {definition.name!r}: its output ends a run by a tool, but the mode has "
             "no step check_until_tool, so none would end: add the step"
         )
+
+    if output.tools:
+        return output.tools
 
     def answer(response: Any) -> Any:
         return ToolResult("The answer is accepted.", value=response)
@@ -40,13 +43,14 @@ def output_tool_of(definition: AgentDefinition) -> Tool[Any] | None:
     result_type: Any = ToolResult
     answer.__annotations__ = {"response": output.type, "return": result_type[output.type]}
     about = output.object_definition().description or ""
-    return Tool(
+    tool: Tool[Any] = Tool(
         answer,
         name=OUTPUT_TOOL,
         description=f"The final answer, which ends this conversation. {about}".strip(),
         inline=True,
         read_only=True,
     )
+    return (tool,)
 
 
 def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
@@ -66,7 +70,7 @@ def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
                 f"Agent {definition.name!r} has a tool and a native tool named {name!r}: rename "
                 "the tool with @tool(name=...)"
             )
-    tools = [tool for tool in definition.tools.values() if tool is not definition.output_tool]
+    tools = [tool for tool in definition.tools.values() if tool not in definition.output_tools]
     settings = definition.model_settings
     request = ModelInput((), "", tuple(tools), settings, definition.native_tools)
     parameters = request.parameters()

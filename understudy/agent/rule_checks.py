@@ -27,7 +27,7 @@ def reachable_tools(agents: Iterable[Agent]) -> Iterator[ReachableTool]:
     """
     for path, definition in all_definitions(agents):
         for tool in definition.tools.values():
-            unseen = OUTPUT if tool is definition.output_tool else ""
+            unseen = OUTPUT if tool in definition.output_tools else ""
             yield ReachableTool(agent_path=path, names=tuple(tool.names), unseen=unseen)
         for name in sorted(native_names(definition.native_tools)):
             yield ReachableTool(agent_path=path, names=(name,), unseen=NATIVE)
@@ -62,7 +62,7 @@ def known_tools(agents: Iterable[Agent]) -> Known:
         tool = None if definition is None else definition.tool_of(name)
         if definition is None or tool is None:
             return "calls that no definition of today can make"
-        if tool is definition.output_tool:
+        if tool in definition.output_tools:
             return f"calls of {OUTPUT}"
         try:
             made = tool.canonical(tool.validate(arguments))

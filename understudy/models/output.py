@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -63,6 +64,11 @@ class Output:
 
     """
 
+    tools: tuple[Any, ...] = ()
+    """The tools by which the answer is given, where somebody else has made them."""
+    reader: Callable[[Any, str], Awaitable[Any]] | None = None
+    """Reads a final text in its run, in place of `read`; it raises the same."""
+
     def __init__(
         self, *, key: str | None, type: Any, mode: OutputMode | None = None, agent: str
     ) -> None:
@@ -113,6 +119,10 @@ class Output:
             "Your final answer is JSON that fits this schema, and nothing else, no Markdown "
             f"around it:\n{json.dumps(schema, ensure_ascii=False)}"
         )
+
+    def is_held_back(self, calls: Iterable[Any]) -> bool:
+        """Whether an answer by a tool does not count, for the other calls of its reply."""
+        return False
 
     @property
     def typed(self) -> bool:

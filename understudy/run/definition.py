@@ -153,8 +153,8 @@ class AgentDefinition:
     pause_when: PauseWhen | None = None
     output: Output | None = None
     """How the final text is parsed, and under which key it is stored; None for plain text."""
-    output_tool: Tool[Any] | None = None
-    """The one of `tools` by which the model gives its final answer; None for by text."""
+    output_tools: tuple[Tool[Any], ...] = ()
+    """Those of `tools` by which the model gives its final answer; empty for by text."""
     native_tools: tuple[AbstractNativeTool, ...] = ()
     """Tools that the provider runs."""
     include_contents: Literal["default", "none"] = "default"

@@ -30,6 +30,8 @@ class ModelInput:
     """Which model is asked; None for the agent's own."""
     ask_key: str | None = None
     """The key of the `run.ask_model` that it is for; None for a request of the conversation."""
+    made_parameters: ModelRequestParameters | None = None
+    """The parameters as they are sent; None for those that `parameters` makes of the fields."""
 
     def replace(self, **changes: Any) -> ModelInput:
         """A copy with some fields changed."""

@@ -239,7 +239,7 @@ class Run(Generic[DepsT_co]):
         self.cut_off: frozenset[str] = frozenset()
         """The keys of the calls that this attempt found started; of the outermost run alone."""
         self.tools: tuple[Tool, ...] = tuple(
-            tool for tool in definition.tools.values() if tool is not definition.output_tool
+            tool for tool in definition.tools.values() if tool not in definition.output_tools
         )
         texts = (tool.display_text for tool in definition.tools.values())
         self.has_display_texts: bool = any(text is not None for text in texts)

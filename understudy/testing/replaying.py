@@ -794,7 +794,6 @@ class _Replayer:
     def _closed(self, definition: AgentDefinition) -> AgentDefinition:
         """The definition with tools that answer from the record, and models that do so, or pay."""
         tools = {name: _closed_tool(tool) for name, tool in definition.tools.items()}
-        output = definition.output_tool
         model, others = definition.model, definition.fallback_models
         if not self.ask_model:
             model = None if model is None else StandIn(model)
@@ -810,7 +809,7 @@ class _Replayer:
         return replace(
             definition,
             tools=tools,
-            output_tool=None if output is None else tools[output.name],
+            output_tools=tuple(tools[each.name] for each in definition.output_tools),
             model=model,
             fallback_models=others,
             hooks=replace(hooks, wrap_model_call=(*hooks.wrap_model_call, innermost)),

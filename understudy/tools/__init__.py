@@ -2,7 +2,7 @@
 
 from understudy.tools.checks import DidNotHappen, Happened, Unknown
 from understudy.tools.context import ToolContext
-from understudy.tools.function_tool import Tool, ToolFunction, exit_loop, tool
+from understudy.tools.function_tool import Tool, ToolFunction, ToolOptions, exit_loop, tool
 from understudy.tools.result import (
     InvalidArguments,
     OutcomeUnknown,
@@ -23,6 +23,7 @@ __all__ = [
     "ToolContext",
     "ToolFailed",
     "ToolFunction",
+    "ToolOptions",
     "ToolResult",
     "ToolSource",
     "Unknown",

@@ -142,7 +142,7 @@ def _tool_choice(run: Run, prompt: ModelInput) -> ToolChoice:
     """
     current = run.current
     if current.early_stop is not None:
-        return "none" if prompt.tools or run.definition.output_tool is not None else None
+        return "none" if prompt.tools or run.definition.output_tools else None
     if current.forced and current.until_tool is not None:
         return [tool.name for tool in prompt.tools if run.is_until_tool(tool.name)] or None
     return None
@@ -200,7 +200,7 @@ async def _accept(run: Run, answer: Answer) -> Outcome | None:
                 held = replace(raw, parts=parts) if is_new else None
                 return ask_before_turn(run, asked, held)
         if current.early_stop is not None:
-            response = _without_calls(response, run.definition.output_tool)
+            response = _without_calls(response, run.definition.output_tools)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             DeltaEmitter(run).emit_text(response.text)  # as after_model left it
     response = _with_usable_ids(run, response)
@@ -229,13 +229,13 @@ async def _after_model(run: Run, response: ModelResponse) -> ModelResponse:
     return response
 
 
-def _without_calls(response: ModelResponse, output_tool: Tool[Any] | None) -> ModelResponse:
+def _without_calls(response: ModelResponse, output_tools: Sequence[Tool[Any]]) -> ModelResponse:
     """The last reply of a run that stops early: without tool calls, and never without an answer."""
     parts = [
         part
         for part in response.parts
         if not isinstance(part, ToolCallPart)
-        or (output_tool is not None and part.tool_name == output_tool.name)
+        or any(part.tool_name == tool.name for tool in output_tools)
     ]
     answers = any(isinstance(part, ToolCallPart) for part in parts)
     if not answers and not (response.text or "").strip():

@@ -38,7 +38,7 @@ async def check_until_tool(run: Run) -> Outcome | None:
     if turn is None or not turn.propagated:
         return None
     if current.until_tool is None:
-        return _end_by_output_tool(run, turn) if run.definition.output_tool is not None else None
+        return _end_by_output_tool(run, turn) if run.definition.output_tools else None
     counting = ("success",) if current.require_tool_success else ("success", "failed")
     for call in turn.calls.values():
         if call.result is None or not run.is_until_tool(call.part.tool_name):
@@ -67,12 +67,12 @@ def _why_not_again(call: Call) -> RunError:
 
 def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
     """End the run by the first valid answer that the model gave with the output tool."""
-    output, output_tool = run.definition.output, run.definition.output_tool
-    if output is None or output_tool is None:
+    output, names = run.definition.output, {tool.name for tool in run.definition.output_tools}
+    if output is None or output.is_held_back(turn.calls.values()):
         return None
     for call in turn.calls.values():
         result = call.result
-        if call.part.tool_name != output_tool.name or result is None:
+        if call.part.tool_name not in names or result is None:
             continue
         if result.part.outcome == "success":
             value = result.value if result.value_is == "separate" else result.part.content
@@ -102,7 +102,7 @@ async def continue_or_finish(run: Run) -> Outcome | None:
     goes_on = bool(pending) and not _skips_summarization(turn)
     if current.signals or current.overrides or current.early_stop is not None:
         decision = continuation_of(current)
-        end = _end_after(run, turn, decision)
+        end = await _end_after(run, turn, decision)
         if end is not None:
             return _close(run, end)
         if decision.continuation_requested and not goes_on:
@@ -121,7 +121,7 @@ async def continue_or_finish(run: Run) -> Outcome | None:
     if turn.calls:  # a tool ended it: text next to a tool call is not a final answer
         return _close(run, End(outcome="completed", text=text))
     try:
-        return _close(run, final_end(run.definition, text))
+        return _close(run, await final_end(run, text))
     except InvalidOutput as error:
         if turn.cut:
             return _close_cut(run, turn)
@@ -165,7 +165,7 @@ def _skips_summarization(turn: Turn) -> bool:
     return False
 
 
-def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | None:
+async def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | None:
     """How signals, or an early stop, end the run after this turn.
 
     A signal with `answer` does not end it here. Before the next turn it begins the early stop, and
@@ -175,17 +175,17 @@ def _end_after(run: Run, turn: Turn, decision: ExecutionContinuation) -> End | N
     if decision.should_stop and not allows_answer(run.current):
         end = end_by(run, decision.signals, text)
         final = end.outcome == "completed" and bool(text) and not turn.calls
-        return _with_output(run, end) if final else end
+        return await _with_output(run, end) if final else end
     if run.current.early_stop is not None:
         end = End(outcome="completed", text=text if text.strip() else NO_ANSWER, early_stopped=True)
-        return end if end.text == NO_ANSWER else _with_output(run, end)
+        return end if end.text == NO_ANSWER else await _with_output(run, end)
     return None
 
 
-def _with_output(run: Run, end: End) -> End:
+async def _with_output(run: Run, end: End) -> End:
     """The end with the output that is parsed from its text, if it can be."""
     try:
-        final = final_end(run.definition, end.text)
+        final = await final_end(run, end.text)
     except InvalidOutput:
         return end  # the model is not asked again
     return replace(final, early_stopped=end.early_stopped, signals=end.signals)

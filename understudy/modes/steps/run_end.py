@@ -148,17 +148,17 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
     return End(outcome="completed", text=outcome.text, early_stopped=outcome.early_stopped)
 
 
-def final_end(definition: AgentDefinition, text: str) -> End:
+async def final_end(run: Run, text: str) -> End:
     """The end of a run by a final text, with the output parsed from it.
 
     Raises:
         InvalidOutput: if the text is not a value of the output type.
 
     """
-    output = definition.output
+    output = run.definition.output
     if output is None:
         return End(outcome="completed", text=text)
-    value = output.read(text)
+    value = output.read(text) if output.reader is None else await output.reader(run, text)
     key = output.key if output.typed or text else None
     if not output.typed:
         return End(outcome="completed", text=text, output_key=key)

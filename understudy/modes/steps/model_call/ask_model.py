@@ -419,6 +419,8 @@ async def _stream(
 
 def parameters_of(run: Run, prompt: ModelInput) -> ModelRequestParameters:
     """The parameters of this request; those of the last one where nothing in them has changed."""
+    if prompt.made_parameters is not None:
+        return prompt.made_parameters
     last = run.parameters
     if last is not None:
         sent, parameters = last
@@ -434,15 +436,15 @@ def parameters_of(run: Run, prompt: ModelInput) -> ModelRequestParameters:
 
 def ask_for_output(parameters: ModelRequestParameters, definition: AgentDefinition) -> None:
     """Make the parameters ask for the final answer in the agent's output mode, if it has one."""
-    output, output_tool = definition.output, definition.output_tool
+    output, output_tools = definition.output, definition.output_tools
     if output is None or output.mode is None:
         return
     parameters.output_mode = output.mode
-    if output_tool is None:
-        parameters.output_object = output.object_definition()
+    if output_tools:
+        tools = [replace(tool.definition, kind="output") for tool in output_tools]
+        parameters.output_tools, parameters.allow_text_output = tools, False
     else:
-        parameters.output_tools = [replace(output_tool.definition, kind="output")]
-        parameters.allow_text_output = False
+        parameters.output_object = output.object_definition()
 
 
 def check_changed(hook: Hook, before: ModelInput, after: ModelInput) -> None:

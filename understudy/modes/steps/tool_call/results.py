@@ -91,14 +91,14 @@ def closes_turn(run: Run, call: Call, result: Result) -> bool:
         return False
     if result.signal is not None or result.halt is not None or run.tool_raised is not None:
         return False
-    output_tool = definition.output_tool
+    outputs = definition.output_tools
     for each in turn.calls.values():
         found = result if each is call else each.result
         if found is None or found.skip_summarization:
             return False
         if current.until_tool is not None and run.is_until_tool(each.part.tool_name):
             return False
-        if output_tool is not None and each.part.tool_name == output_tool.name:
+        if outputs and any(each.part.tool_name == tool.name for tool in outputs):
             return False
     return True
 

@@ -37,7 +37,7 @@ def _is_within(run: Run, call: ToolCall, rule: Rule) -> bool:
 def verdict_with(run: Run, call: ToolCall, has_room: Callable[[Rule], bool] | None) -> Verdict:
     """As `verdict_on`, where `has_room` says whether a call is within the budget of a rule."""
     rules = run.environment.trust.rules
-    if rules is None or call.tool is run.definition.output_tool:
+    if rules is None or call.tool in run.definition.output_tools:
         return NO_RULE
     view = CallView(
         tool=call.tool.name,

@@ -1,0 +1,94 @@
+"""The output of an adopted agent: asked for and read by Pydantic AI, kept as JSON here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Union
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_ai.tools import DeferredToolRequests
+
+from understudy.adopted.source import Source
+from understudy.adopted.steps import TOLD, Steps, answers_refused, exceeded
+from understudy.adopted.tools import OutputTool
+from understudy.models.output import InvalidOutput, Output
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.run import Run, inside_run
+
+
+class AdoptedOutput(Output):
+    """The output of an agent of Pydantic AI.
+
+    Args:
+        source: the agent.
+        steps: of its runs.
+        tools: by which the answer is given.
+        key: of `state.values`, where the value is put; None for nowhere.
+
+    """
+
+    def __init__(
+        self, source: Source, steps: Steps, tools: tuple[OutputTool, ...], key: str | None
+    ) -> None:
+        super().__init__(key=key, type=None, agent=str(source.agent.name))
+        self._source, self._steps = source, steps
+        self.tools = tools
+        types = [each for each in source.output_types if each is not DeferredToolRequests]
+        self._is_text = source.gives_plain_text
+        self._values = _adapter_of(types)
+        self.reader = None if self._is_text else self._read_in
+
+    @property
+    def typed(self) -> bool:
+        """Whether the text is read as another type than `str`."""
+        return not self._is_text
+
+    def read(self, text: str) -> Any:
+        """The text: what is to be read in its run is read by `reader`."""
+        return text
+
+    async def _read_in(self, run: Run, text: str) -> Any:
+        source = self._source
+        hook = Hook(middleware="PydanticAI", name="output", function=self._read_in, is_async=True)
+        try:
+            step = await self._steps.of(run)
+            ctx = self._steps.output_context(step)
+            value = await source.read(text, ctx, step.capability)
+            return source.dump(value)
+        except InvalidOutput as refused:
+            if answers_refused(run.state, source) < source.output_retries:
+                raise
+            error = exceeded(source, str(refused))
+            raise HookFailed(hook.failure(error)) from refused
+        except Exception as error:  # of an output function, or of a validator
+            raise HookFailed(hook.failure(error)) from error
+
+    def load(self, data: Any) -> Any:
+        """The value from its `Source.dump`."""
+        return data if self._values is None else self._values.validate_python(data)
+
+    def is_held_back(self, calls: Iterable[Any]) -> bool:
+        """Whether a call beside the answer asks for a retry: the model is told of that first."""
+        run = inside_run.get()
+        if run is None:
+            return False
+        names = {tool.name for tool in self.tools}
+        own = run.definition.tools
+        return any(
+            call.result is not None
+            and call.result.part.outcome == "failed"
+            and call.part.tool_name not in names
+            and call.part.tool_name in own
+            and TOLD + call.part.tool_call_id not in run.current.once
+            for call in calls
+        )
+
+
+def _adapter_of(types: list[Any]) -> TypeAdapter[Any] | None:
+    """What reads a stored value again; None where no type says what it is."""
+    try:
+        union: Any = Union[tuple(types)]  # noqa: UP007  # the types are known only now
+        return TypeAdapter(union)
+    except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
+        return None

@@ -1,0 +1,140 @@
+"""What of an agent of Pydantic AI cannot be carried over: each is an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    Instrumentation,
+    WrapperCapability,
+)
+from pydantic_ai.messages import BinaryImage
+from pydantic_ai.toolsets import AbstractToolset
+
+from understudy._base.json_values import shown
+from understudy.adopted.source import Source, hooks_of
+from understudy.errors import UsageError
+
+_OWN_GRAPH = "the graph of Pydantic AI does not run here; write a middleware, or a step of the mode"
+_NOT_CALLED = {
+    "wrap_run": "write a middleware with on_run_start and on_run_end",
+    "after_run": "write a middleware with on_run_end",
+    "on_run_error": "write a middleware with on_run_end, which gets the outcome",
+    "before_node_run": _OWN_GRAPH,
+    "after_node_run": _OWN_GRAPH,
+    "wrap_node_run": _OWN_GRAPH,
+    "on_node_run_error": _OWN_GRAPH,
+    "wrap_run_event_stream": "subscribe to the events of the run: on_event=, or ref.events()",
+    "on_event": "subscribe to the events of the run: on_event=, or ref.events()",
+    "handle_deferred_tool_calls": (
+        "calls that need an answer are requests here: answer them with resume(), or by a grant"
+    ),
+    "get_workspace": "give the agent a middleware Workspace(...)",
+    "get_wrapper_model": "wrap the model itself: from_pydantic_ai(agent, model=...)",
+    "get_model": "give the model itself: from_pydantic_ai(agent, model=...)",
+    "resolve_model_id": "give the model itself: from_pydantic_ai(agent, model=...)",
+    "get_run_clock": "give `clock=` to the run",
+    "get_default_run_id": "the runtime makes the ids of runs",
+}
+"""The hooks of a capability that nothing calls here, and what to do instead."""
+
+
+def check(source: Source, *, name: str) -> None:
+    """Refuse an agent of which a part would be silently dropped.
+
+    Raises:
+        UsageError: with the name of the part, and what to do instead.
+
+    """
+    what = f"Agent {name!r}, made of an agent of Pydantic AI,"
+    agent = source.agent
+    if agent.end_strategy == "early":
+        raise UsageError(
+            f"{what} has end_strategy='early', by which calls beside a final answer do not run: "
+            "here they run; make it 'graceful' or 'exhaustive'"
+        )
+    if source.limits_runs:
+        raise UsageError(
+            f"{what} has max_concurrency: limit what runs where it is started, or give a "
+            "middleware RateLimit(...)"
+        )
+    if source.listens:
+        raise UsageError(f"{what} has functions of @agent.on_event: {_NOT_CALLED['on_event']}")
+    if agent.event_stream_handler is not None:
+        raise UsageError(f"{what} has an event_stream_handler: {_NOT_CALLED['on_event']}")
+    schema = source.schema
+    if schema.allows_image:
+        raise UsageError(f"{what} has the output type {BinaryImage.__name__}: an output is JSON")
+    if schema.allows_pending_model_response:
+        raise UsageError(
+            f"{what} has the output type PendingModelResponse: the reply of a model is waited for"
+        )
+    for capability in _leaves(source.capability):
+        _check_capability(capability, what)
+    for toolset in agent.toolsets:
+        toolset.apply(lambda each: _check_toolset(each, what))
+
+
+def _leaves(capability: AbstractCapability[Any]) -> Iterator[AbstractCapability[Any]]:
+    found: list[AbstractCapability[Any]] = []
+    capability.apply(found.append)
+    for each in found:
+        yield each
+        if isinstance(each, WrapperCapability):
+            yield from _leaves(each.wrapped)
+
+
+def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
+    kind = type(capability).__name__
+    if capability.defer_loading:
+        raise UsageError(
+            f"{what} has the capability {kind} with defer_loading=True, which a model loads when "
+            "it needs it: without defer_loading it is there from the beginning"
+        )
+    if isinstance(capability, Instrumentation):
+        raise UsageError(
+            f"{what} has the capability Instrumentation: give telemetry= to the run or the "
+            "Runtime, which traces runs over waits, processes and hosts"
+        )
+    for hook in sorted(hooks_of(capability, _NOT_CALLED)):
+        raise UsageError(f"{what} has the capability {kind} with {hook}(): {_NOT_CALLED[hook]}")
+
+
+def _check_toolset(toolset: AbstractToolset[Any], what: str) -> None:
+    if type(toolset).__name__ == "MCPToolset":
+        raise UsageError(
+            f"{what} has {toolset.label}: leave it out there, list its tools by "
+            "`await mcp_tools(toolset, id=...)` of understudy.mcp, and give them as "
+            "from_pydantic_ai(agent, tools=[...])"
+        )
+    if type(toolset).__module__.startswith("pydantic_ai."):
+        return
+    if type(toolset).__aenter__ not in _ENTERED_FOR_NOTHING:
+        raise UsageError(
+            f"{what} has {toolset.label}, which opens something when it is entered: let its tools "
+            f"open it, or share it as a ToolSource; got {shown(toolset)}"
+        )
+
+
+_ENTERED_FOR_NOTHING = (AbstractToolset.__aenter__,)
+
+
+def checked_agent(agent: object) -> PydanticAgent[Any, Any]:
+    """`agent`, if it is an agent of Pydantic AI.
+
+    Raises:
+        UsageError: for anything else, such as one that wraps another one.
+
+    """
+    if isinstance(agent, PydanticAgent):
+        return agent
+    wrapped = getattr(agent, "wrapped", None)
+    if isinstance(wrapped, PydanticAgent):
+        raise UsageError(
+            f"from_pydantic_ai takes an Agent of pydantic_ai, and {type(agent).__name__} wraps "
+            "one: give the agent that it wraps"
+        )
+    raise UsageError(f"from_pydantic_ai takes an Agent of pydantic_ai, got {shown(agent)}")

@@ -1,0 +1,311 @@
+"""The steps of a run of an adopted agent: for each one a `RunContext`, and a `ToolManager` with it.
+
+Both are made of what is recorded, so a step that is begun again, after a crash or on another host,
+gets the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryInfo,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.tool_manager import ToolManager
+from pydantic_ai.tools import RunContext
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import UsageLimits
+
+from understudy.adopted.source import Source
+from understudy.run.run import Run
+from understudy.state.agent_state import AgentState
+from understudy.state.run_state import RunState
+
+TOLD = "told/"
+"""And the id of a call: under it a run keeps that the call failed and is not to be retried."""
+
+
+@dataclass
+class Step:
+    """What holds for one request to the model, and for the calls of its reply."""
+
+    number: int
+    ctx: RunContext[Any]
+    manager: ToolManager[Any]
+    capability: AbstractCapability[Any]
+
+
+@dataclass
+class _Attempt:
+    """What holds for one attempt at a run."""
+
+    capability: AbstractCapability[Any] | None = None
+    toolset: AbstractToolset[Any] | None = None
+    step: Step | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Steps:
+    """The steps of all runs of one adopted agent.
+
+    Args:
+        source: the agent.
+
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._attempts: weakref.WeakKeyDictionary[Run, _Attempt] = weakref.WeakKeyDictionary()
+
+    async def of(self, run: Run) -> Step:
+        """The step that the run is in; made where this attempt has not made it yet."""
+        attempt = self._attempts.get(run)
+        if attempt is None:
+            attempt = self._attempts[run] = _Attempt()
+        number = _number_of(run)
+        # Race: after a crash several calls of one reply come here at the same time
+        # (test_calls_of_one_reply_share_a_step).
+        async with attempt.lock:
+            step = attempt.step
+            if step is None or step.number != number:
+                step = attempt.step = await self._made(run, attempt, number)
+            return step
+
+    async def _made(self, run: Run, attempt: _Attempt, number: int) -> Step:
+        source = self.source
+        ctx = context_of(source, run.state, deps=run.deps, model=run.models[0], step=number + 1)
+        if attempt.toolset is None:
+            attempt.capability = await source.capability.for_run(ctx)
+            with_capabilities(ctx, attempt.capability)
+            attempt.toolset = await source.toolset(attempt.capability).for_run(ctx)
+        assert attempt.capability is not None, "it was made with the toolset"
+        with_capabilities(ctx, attempt.capability)
+        manager = await prepared_manager(source, ctx, attempt.capability, attempt.toolset)
+        assert manager.ctx is not None, "it was prepared for this step"
+        return Step(number, ctx, manager, attempt.capability)
+
+    def output_context(self, step: Step) -> RunContext[Any]:
+        """The context for output functions and validators of a final text."""
+        return replace(step.ctx, max_retries=self.source.output_retries)
+
+
+def _number_of(run: Run) -> int:
+    turn = run.current.turn
+    return run.current.turns if turn is None else turn.index
+
+
+def context_of(
+    source: Source,
+    state: AgentState,
+    *,
+    deps: object,
+    model: Model,
+    step: int,
+    agent_id: str | None = None,
+) -> RunContext[Any]:
+    """The context of a step, made of the state.
+
+    Args:
+        source: the agent.
+        state: of the agent, with an open run.
+        deps: of the run.
+        model: that is asked.
+        step: the number of the step, from 1.
+        agent_id: the id of the agent here; None for that of the run.
+
+    """
+    run = state.run
+    assert run is not None, "a run is open"
+    messages = as_retries(state, state.messages)
+    ctx: RunContext[Any] = RunContext(
+        deps=deps,
+        model=model,
+        usage=replace(state.usage, tool_calls=_calls_of(messages[run.first_message :], source)),
+        usage_limits=source.usage_limits or UsageLimits(),
+        agent=source.agent,
+        prompt=_prompt(messages[run.first_message :]),
+        messages=messages,
+        retries=retries_of(state),
+        retry=answers_refused(state, source),
+        max_retries=source.tool_retries,
+        run_step=step,
+        run_id=run.run_id,
+        conversation_id=agent_id or run.agent_id,
+    )
+    ctx.metadata = source.metadata(ctx) if callable(source.metadata) else source.metadata
+    given: Any = source.agent.validation_context
+    ctx.validation_context = given(ctx) if callable(given) else given
+    return ctx
+
+
+def with_capabilities(ctx: RunContext[Any], capability: AbstractCapability[Any]) -> None:
+    """Tell the context which capabilities there are."""
+    leaves: list[AbstractCapability[Any]] = []
+    capability.apply(leaves.append)
+    ctx.root_capability = capability
+    ctx.capabilities = {
+        each.id or f"<{type(each).__name__}:{index}>": each for index, each in enumerate(leaves)
+    }
+
+
+async def prepared_manager(
+    source: Source,
+    ctx: RunContext[Any],
+    capability: AbstractCapability[Any],
+    toolset: AbstractToolset[Any],
+) -> ToolManager[Any]:
+    """The tools as they are for this step.
+
+    The limits of time of tools are ours: what did not answer in time may have taken effect, and is
+    no retry.
+    """
+    manager: ToolManager[Any] = ToolManager(
+        toolset, root_capability=capability, default_max_retries=source.tool_retries
+    )
+    manager = await manager.for_run_step(ctx)
+    if manager.tools is not None:
+        for name, tool in manager.tools.items():
+            if tool.tool_def.timeout is not None:
+                manager.tools[name] = replace(tool, tool_def=replace(tool.tool_def, timeout=None))
+    return manager
+
+
+def _calls_of(messages: Sequence[ModelMessage], source: Source) -> int:
+    """How many calls of tools have run."""
+    outputs = source.output_tools()
+    return sum(
+        isinstance(part, ToolReturnPart)
+        and part.outcome == "success"
+        and part.tool_name not in outputs
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+    )
+
+
+def _prompt(messages: Sequence[ModelMessage]) -> str | Sequence[UserContent] | None:
+    """What the user has asked in this run."""
+    for message in messages:
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, UserPromptPart):
+                return part.content
+    return None
+
+
+# --------------------------------------------------------------------------------- retries
+
+
+def retries_of(state: AgentState) -> dict[str, int]:
+    """By the name of a tool, in how many steps in a row it has asked for a retry in this run."""
+    run = state.run
+    assert run is not None, "a run is open"
+    retries: dict[str, int] = {}
+    for message in list(state.messages)[run.first_message :]:
+        if not isinstance(message, ModelRequest):
+            continue
+        failed: set[str] = set()
+        succeeded: set[str] = set()
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart):
+                (failed if _is_retry(part, run) else succeeded).add(part.tool_name)
+        retries = {
+            **{name: count for name, count in retries.items() if name not in succeeded},
+            **{name: retries.get(name, 0) + 1 for name in failed},
+        }
+    return retries
+
+
+def _is_retry(part: ToolReturnPart, run: RunState) -> bool:
+    """Whether a model is to make the call again, better."""
+    return part.outcome in _RETRIED and TOLD + part.tool_call_id not in run.once
+
+
+_RETRIED = ("failed", "retried")
+
+
+def as_retries(state: AgentState, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages, in which calls of this run that are to be made again say so.
+
+    Pydantic AI tells a model of them in other words than of a call that has failed.
+    """
+    run = state.run
+    assert run is not None, "a run is open"
+    retried = {
+        part.tool_call_id
+        for message in list(state.messages)[run.first_message :]
+        for part in (message.parts if isinstance(message, ModelRequest) else ())
+        if isinstance(part, ToolReturnPart) and _is_retry(part, run)
+    }
+    if not retried:
+        return list(messages)
+    return [_with_retries(message, retried) for message in messages]
+
+
+def _with_retries(message: ModelMessage, retried: set[str]) -> ModelMessage:
+    if not isinstance(message, ModelRequest):
+        return message
+    parts = [
+        replace(part, outcome="retried", retry=RetryInfo(cause="model_retry"))
+        if isinstance(part, ToolReturnPart) and part.tool_call_id in retried
+        else part
+        for part in message.parts
+    ]
+    if all(one is other for one, other in zip(parts, message.parts, strict=True)):
+        return message
+    return replace(message, parts=parts)
+
+
+def answers_refused(state: AgentState, source: Source) -> int:
+    """How many answers were refused in this run: replies without a call, and with a refused one."""
+    run = state.run
+    assert run is not None, "a run is open"
+    messages = list(state.messages)[run.first_message :]
+    replies = [each for each in messages if isinstance(each, ModelResponse)]
+    earlier = replies[: -1 if run.turn is not None else None]
+    texts = sum(not each.tool_calls and each.state == "complete" for each in earlier)
+    names = source.output_tools().keys()
+    refused = (
+        any(
+            isinstance(part, ToolReturnPart) and part.tool_name in names and _is_retry(part, run)
+            for part in message.parts
+        )
+        for message in messages
+        if isinstance(message, ModelRequest)
+    )
+    return texts + sum(refused)
+
+
+def exceeded(source: Source, why: str) -> UnexpectedModelBehavior:
+    """The error of a run whose answers were refused too often."""
+    limit = source.output_retries
+    return UnexpectedModelBehavior(f"Exceeded maximum output retries ({limit}): {why}")
+
+
+def check_retries(step: Step, source: Source) -> None:
+    """Raise where a tool, or an answer, was refused more often than it may be.
+
+    Raises:
+        UnexpectedModelBehavior: as an agent of Pydantic AI does.
+
+    """
+    tools = step.manager.tools or {}
+    for name, count in (step.manager.ctx or step.ctx).retries.items():
+        tool = tools.get(name)
+        limit = source.tool_retries if tool is None else tool.max_retries
+        if count > limit:
+            raise UnexpectedModelBehavior(
+                f"Tool {name!r} exceeded max retries count of {limit}: raise `retries`"
+            )
