@@ -53,7 +53,7 @@ class AgentRow(TroubledAgent):
     """An agent of the list."""
 
     frozen: str | None
-    """What holds the agent, or its open run: by whom and why."""
+    """The freeze of the agent or of its open run: who ordered it and why; null without a freeze."""
 
 
 @exactly
@@ -125,8 +125,8 @@ class GoneHostRow(TypedDict):
 
 
 @exactly
-class UntoldNotices(TypedDict):
-    """What people could not be told, and the newest of it."""
+class FailedNotices(TypedDict):
+    """The number of notices that were given up, and the newest of these notices."""
 
     count: int
     rows: list[NoticeShape]
@@ -154,7 +154,7 @@ class AttentionPage(TypedDict):
     expired: ExpiredRequests
     expired_in_week: int
     hosts: GoneHosts
-    notices: UntoldNotices
+    notices: FailedNotices
 
 
 @exactly

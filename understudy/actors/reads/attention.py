@@ -65,7 +65,7 @@ class Attention:
     hosts: Trouble[GoneHost] = NO_TROUBLE
     """Hosts that ended with open runs which no other host has continued."""
     notices: Trouble[StoredNotice] = NO_TROUBLE
-    """What people could not be told of requests, the newest first; at most 1,000 are counted."""
+    """Notices of requests that were given up, the newest first; `count` is at most 1,000."""
 
     @property
     def count(self) -> int:

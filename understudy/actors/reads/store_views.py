@@ -99,7 +99,7 @@ LATE = 5.0
 are known at once: a database that hangs, or the commits of many agents, would hold it longer."""
 DAYS = timedelta(days=29)
 """Before today, of which `usage` tells by default."""
-MOST_UNTOLD = 1_000
+MOST_FAILED_NOTICES = 1_000
 """Notices that were given up and are counted, at most."""
 MOST_WORDS = 20
 """Words of a search."""
@@ -622,7 +622,7 @@ class StoreViews(ABC):
             overdue = await self._asks("overdue", late, self._pending_request, None, limit)
         expired, of_day, of_week = await self._expired(now, limit)
         hosts = await store.gone_hosts(MAX_LIMIT)
-        untold = await store.notices(("failed",), None, MOST_UNTOLD)
+        given_up = await store.notices(("failed",), None, MOST_FAILED_NOTICES)
         frozen = [each for each in await self._frozen() if each.what == "store"]
         return Attention(
             at=now,
@@ -634,7 +634,7 @@ class StoreViews(ABC):
             expired=Trouble(of_day, tuple(expired)),
             expired_in_week=of_week,
             hosts=Trouble(len(hosts), tuple(hosts[:limit])),
-            notices=Trouble(len(untold), tuple(untold[:limit])),
+            notices=Trouble(len(given_up), tuple(given_up[:limit])),
         )
 
     async def _failed(self, since: datetime, limit: int) -> list[AgentInfo]:

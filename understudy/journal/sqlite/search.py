@@ -10,7 +10,7 @@ from understudy.journal.search_words import SearchQuery
 from understudy.journal.sql_search import NAMES, TABLES, Fetch, SqlSearch
 from understudy.journal.sql_tables import sqlite_form
 
-_TODO = """CREATE TABLE search_todo (
+_NOTES_TABLE = """CREATE TABLE search_todo (
     agent INTEGER PRIMARY KEY,
     n INTEGER NOT NULL
 ) STRICT"""
@@ -91,7 +91,7 @@ def turn_on(fetch: Fetch) -> None:
         )
     for statement in TABLES:
         fetch(sqlite_form(statement.format(words="words text NOT NULL")), ())
-    for statement in (_TODO, _WORDS, *_TRIGGERS):
+    for statement in (_NOTES_TABLE, _WORDS, *_TRIGGERS):
         fetch(statement, ())
     fetch("INSERT INTO search_state VALUES (%s, 0, 0, 0)", [SEARCH_VERSION])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from understudy._base.request_summary import details, headline, summary, summary_of_doubt
@@ -31,12 +30,6 @@ ASKED = (
 """What is said of a request that is overdue."""
 
 
-def _said(seen: Mapping[str, Any]) -> dict[str, str]:
-    """What a list says of a request, as the user may see it: behind a title, its arguments."""
-    title = headline(seen)
-    return {"title": title, "summary": details(seen) if title else summary(seen)}
-
-
 async def attention(visit: Visit) -> dict[str, Any]:
     """What needs a person: how many of each kind there are, and the first of them."""
     found = await visit.wait(visit.source.attention())
@@ -47,8 +40,9 @@ async def attention(visit: Visit) -> dict[str, Any]:
         row["summary"] = summary_of_doubt(seen["arguments"], seen["reason"])
     overdue = data["overdue"]
     overdue["rows"] = [
-        {name: row[name] for name in ASKED} | _said(visit.redacted(row, "overdue", "rows", at))
+        {name: row[name] for name in ASKED} | {"title": headline(seen), "summary": details(seen)}
         for at, row in enumerate(overdue["rows"])
+        for seen in [visit.redacted(row, "overdue", "rows", at)]
     ]
     for at, row in enumerate(data["expired"]["rows"]):
         row["summary"] = ""
