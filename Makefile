@@ -55,10 +55,10 @@ test-browser: $(VENV)/.browser  ## the tests marked browser: the pages in a real
 test-installs: $(VENV)/.release  ## the built package in empty environments: Python 3.11 to 3.13, every extra
 	$(BIN)/python -m tests.support.installs
 
-test-pythons: $(VENV)/.ready  ## the unmarked tests with Python 3.12 and 3.13
+test-pythons: $(VENV)/.ready  ## the unmarked tests with Python 3.13
 	$(BIN)/python -m tests.support.pythons
 
-test-lowest: $(VENV)/.ready  ## the unmarked tests with the lowest versions of packages that are allowed
+test-lowest: $(VENV)/.ready  ## the unmarked tests with Python 3.12, and the lowest versions of packages that are allowed
 	$(BIN)/python -m tests.support.pythons lowest
 
 test-node: $(VENV)/.node  ## the tests marked node: clients that are not ours, under Node

@@ -1,9 +1,10 @@
-"""Runs the unmarked tests with each other Python, or with the lowest versions of packages.
+"""Runs the unmarked tests with other Pythons, of which one gets the lowest versions of packages.
 
 `python -m tests.support.pythons` makes an environment for each Python in a temporary folder, with
-the package and its tools. The Pythons are those of `installs`, without the one that runs this.
-`python -m tests.support.pythons lowest` tries, with that one, the lowest versions that
-`pyproject.toml` allows.
+the package and its tools. The Pythons are those of `installs`, without the one that runs this and
+the one of the lowest versions. `python -m tests.support.pythons lowest` tries the lowest versions
+that `pyproject.toml` allows, with the oldest other Python; with this one where there is no other.
+So each Python runs the tests once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, cast
 
 from packaging.requirements import Requirement
 
-from tests.support.installs import ROOT, VERSIONS, pythons
+from tests.support.installs import ROOT, VERSIONS, Python, pythons
 
 LOWEST = "lowest"
 HERE = ".".join(map(str, sys.version_info[:2]))
@@ -39,28 +40,36 @@ OUTDATED = (
 
 def main() -> None:
     """Run the tests with each; the exit code is 1 if any fails."""
+    others = [each for each in pythons() if each.version != HERE]
+    oldest = others[0] if others else Python(HERE, sys.executable)
     with tempfile.TemporaryDirectory(prefix="pythons-") as folder:
         if sys.argv[1:] == [LOWEST]:
             constraints = Path(folder) / "lowest.txt"
-            lowest_versions(constraints)
+            lowest_versions(constraints, oldest.version)
             given = ("--constraint", str(constraints))
             quiet = [f"-Wignore:{message}:DeprecationWarning" for message in OUTDATED]
-            failed = [] if _passes(folder, LOWEST, sys.executable, given, quiet) else [LOWEST]
+            name = f"{LOWEST}, {oldest.version}"
+            failed = [] if _passes(folder, name, oldest.path, given, quiet) else [name]
         else:
-            others = [each for each in pythons() if each.version != HERE]
             for absent in sorted(set(VERSIONS) - {HERE} - {each.version for each in others}):
                 print(f"NOT FOUND, so not tested: Python {absent}", flush=True)
-            failed = [p.version for p in others if not _passes(folder, p.version, p.path, ())]
+            rest = others[1:]
+            failed = [p.version for p in rest if not _passes(folder, p.version, p.path, ())]
     if failed:
         print(f"FAILED with: {', '.join(failed)}", flush=True)
     raise SystemExit(1 if failed else 0)
 
 
-def lowest_versions(file: Path) -> None:
+def lowest_versions(file: Path, python: str) -> None:
     """Write the floors of `pyproject.toml`, and versions of all other packages that fit them.
 
     It fails where the packages do not fit together at their floors: one of the floors is too low
     then, and no test could show that it is enough.
+
+    Args:
+        file: the constraints, written for pip.
+        python: the version of the Python that gets them.
+
     """
     needed = map(Requirement, project()["optional-dependencies"]["dev"])
     tried = sorted(next(each for each in needed if each.name == project()["name"]).extras)
@@ -68,7 +77,7 @@ def lowest_versions(file: Path) -> None:
     lowest.write_text("".join(f"{name}=={min(of)}\n" for name, of in floors(tried).items() if of))
     extras = [f"--extra={extra}" for extra in tried]
     command = ["pip", "compile", "--quiet", f"--constraint={lowest}", *extras]
-    given = [f"--python-version={HERE}", f"--output-file={file}", str(ROOT / "pyproject.toml")]
+    given = [f"--python-version={python}", f"--output-file={file}", str(ROOT / "pyproject.toml")]
     subprocess.run([sys.executable, "-m", "uv", *command, *given], check=True, timeout=900)
 
 
@@ -98,7 +107,7 @@ def project() -> dict[str, Any]:
 def _passes(
     folder: str, name: str, python: str, options: tuple[str, ...], more: Sequence[str] = ()
 ) -> bool:
-    began, place = time.monotonic(), Path(folder) / name
+    began, place = time.monotonic(), Path(folder) / name.replace(", ", "-")
     subprocess.run([python, "-m", "venv", "--without-pip", str(place)], check=True)
     command = str(place / "bin" / "python")
     # This process's pip, as `installs` does: it is set up for the indexes of this machine.
