@@ -15,12 +15,13 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from tests.support.durability.broken_hosts import replaced
+from tests.support.durability.commits import Answers, around_commits
 from tests.support.durability.lives import is_held
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import call_of
@@ -42,6 +43,7 @@ from understudy.actors.hosts import outgoing
 from understudy.actors.hosts.incoming import Incoming
 from understudy.actors.hosts.outgoing import Outgoing
 from understudy.journal import DatabaseStore
+from understudy.journal.contracts import Batch
 from understudy.journal.postgres import backend
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
@@ -101,7 +103,7 @@ class _Stops:
         self._is_deaf = False
         self.acting = threading.Lock()
         """Held by a tool from its entry to its effect: no host stops in between."""
-        self._acted = self._wrote = False
+        self._acted = False
 
     def arm(self, point: str, action: str, nth: int, pause: float | None) -> None:
         self._point, self._action, self._left, self._pause = point, action, nth, pause
@@ -204,25 +206,18 @@ class _Stops:
 
     def _around_commit(self) -> None:
         """The first commit of records behind an act."""
-        append_all, commit = PostgresBackend.append_all, PostgresBackend.commit
 
-        @functools.wraps(append_all)
-        def appends(backend: PostgresBackend, batches: Any) -> Any:
-            self._wrote = self._acted
-            return append_all(backend, batches)
-
-        @functools.wraps(commit)
-        def commits(backend: PostgresBackend) -> None:
-            wrote = self._wrote
+        def around(batches: Sequence[Batch], commit: Callable[[], Answers]) -> Answers:
+            wrote = self._acted and bool(batches)
             if wrote:
-                self._acted = self._wrote = False
+                self._acted = False
                 self("before commit")
-            commit(backend)
+            answers = commit()
             if wrote:
                 self("after commit")
+            return answers
 
-        replaced(PostgresBackend, "append_all", appends)
-        replaced(PostgresBackend, "commit", commits)
+        around_commits(PostgresBackend, around)
 
     def _around_judging(self) -> None:
         inner = PostgresWriter._claimable
@@ -230,7 +225,7 @@ class _Stops:
         @functools.wraps(inner)
         def claimable(writer: PostgresWriter, *args: Any, **given: Any) -> Any:
             found = inner(writer, *args, **given)
-            if found is not None and found["take"]:
+            if found is not None and found.get("take"):
                 self("judged")
             return found
 

@@ -66,16 +66,18 @@ class _Store(DatabaseStore):
         self.claimed: set[str] = set()
         self.all_claimed = asyncio.Event()
         self.may_write = threading.Event()
-        inner = backend.append_all
-
-        def append_all(batches: Any) -> Any:
-            assert self.may_write.wait(SECONDS), "the test holds what is written for ever"
-            return inner(batches)
-
-        replaced(backend, "append_all", append_all)
+        for name in ("append_all", "commit_all"):
+            replaced(backend, name, self._held(getattr(backend, name)))
         assert self.shared is not None
         self._take = self.shared.take
         replaced(self.shared, "take", self._claimed)
+
+    def _held(self, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def writes(batches: Any) -> Any:
+            assert self.may_write.wait(SECONDS), "the test holds what is written for ever"
+            return write(batches)
+
+        return writes
 
     async def _claimed(self, agent_id: str, *given: Any, **options: Any) -> Taken | None:
         self.came.add(agent_id)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.durability.commits import Answers, around_commits
 from tests.support.durability.lives import is_held
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import call_of, decision
@@ -131,24 +132,15 @@ class _Stops:
 
             return appends
 
-        def commit(inner: Any) -> Any:
-            def commits(backend: PostgresBackend) -> None:
-                stops("before commit")
-                inner(backend)
-                stops("after commit")
-
-            return commits
-
-        def append_all(inner: Any) -> Any:
-            def appends(backend: PostgresBackend, batches: Sequence[Batch]) -> Any:
-                began = now()
-                answers = inner(backend, batches)
-                for batch, refused in zip(batches, answers, strict=True):
-                    if refused is None:
-                        log.write("wrote", batch.agent_id, str(batch.epoch), host, str(began))
-                return answers
-
-            return appends
+        def around_commit(batches: Sequence[Batch], commit: Callable[[], Answers]) -> Answers:
+            stops("before commit")
+            began = now()
+            answers = commit()
+            for batch, refused in zip(batches, answers, strict=True):
+                if refused is None:
+                    log.write("wrote", batch.agent_id, str(batch.epoch), host, str(began))
+            stops("after commit")
+            return answers
 
         def durable(inner: Any) -> Any:
             async def is_durable(journal: AgentJournal) -> None:
@@ -205,8 +197,7 @@ class _Stops:
 
         around(AgentJournal, "append", append)
         around(AgentJournal, "durable", durable)
-        around(PostgresBackend, "append_all", append_all)
-        around(PostgresBackend, "commit", commit)
+        around_commits(PostgresBackend, around_commit)
         around(PostgresBackend, "renew", renew)
         around(PostgresBackend, "take", take)
         around(SharedStore, "take", take_durably)
