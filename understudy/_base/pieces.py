@@ -25,9 +25,14 @@ ITEMS = 100
 
 THREAD_ITEMS = 50
 """So many of them are one piece of a thread, which reads and decodes: it takes 1 ms."""
+MOST_POSTPONED = 1_000
+"""After so many pieces garbage is collected, whatever it takes: that is 100,000 records."""
 _PAUSE = 0.0001
 _is_ours = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether nobody else freezes objects, in an interpreter that has generations of them."""
+
+_postponed = 0
+"""Pieces since all garbage was collected last."""
 
 _turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
     weakref.WeakKeyDictionary()
@@ -95,12 +100,20 @@ def _postpone_collection() -> None:
     garbage. So they are not counted as new. Freezing and thawing moves them without a look at them.
     Who has frozen objects already keeps them frozen.
     """
-    global _is_ours
+    global _is_ours, _postponed
     # The count is that of a list: where it is not empty, it is counted once.
     _is_ours = _is_ours and not gc.get_freeze_count()
-    if _is_ours and gc.isenabled():
+    if not _is_ours or not gc.isenabled():
+        return
+    _postponed += 1
+    if _postponed < MOST_POSTPONED:
         gc.freeze()
         gc.unfreeze()
+    else:
+        # What others leave in cycles was moved, too, and nothing counts it any more: it would stay
+        # for as long as there is work (test_a_long_read_seldom_has_all_collected_and_garbage_goes_at_last).
+        _postponed = 0
+        gc.collect()
 
 
 def each(
