@@ -111,7 +111,8 @@ def _postpone_collection() -> None:
         gc.unfreeze()
     else:
         # What others leave in cycles was moved, too, and nothing counts it any more: it would stay
-        # for as long as there is work (test_a_long_read_seldom_has_all_collected_and_garbage_goes_at_last).
+        # as long as there is work
+        # (test_a_long_read_seldom_has_all_collected_and_garbage_goes_at_last).
         _postponed = 0
         gc.collect()
 
