@@ -26,16 +26,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
+
 from benchmarks.fake_model import Fake
 from benchmarks.machine import machine_line
 from understudy import Agent, Runtime, tool
 from understudy.journal import MemoryStore, Store
+from understudy.web import loopback_only, ui
 
 __all__ = ["BOUND", "Stall", "main", "measured", "opened"]
 
 BOUND = 0.010
 """Seconds that one call may stop the loop, at 10,000 steps."""
 ID = "old"
+Call = Callable[[Runtime], Awaitable[Any]]
 
 
 class Stall(NamedTuple):
@@ -133,11 +137,23 @@ async def _first_rows(runtime: Runtime) -> None:
     rows.close()
 
 
+def _page(path: str) -> Call:
+    """Asks the pages or the API for this."""
+
+    async def call(runtime: Runtime) -> bytes:
+        app = ui(runtime, auth=loopback_only("ann"))
+        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.get(path, timeout=60)
+            return answer.raise_for_status().content
+
+    return call
+
+
 async def _rest(runtime: Runtime) -> None:
     await runtime.get(ID).stop(block=False)
 
 
-Call = Callable[[Runtime], Awaitable[Any]]
 Case = tuple[str, Call | None, Call]
 CASES: tuple[Case, ...] = (
     ("a reply of an agent in memory", lambda r: r.get(ID).run("x"), lambda r: r.get(ID).run("x")),
@@ -147,6 +163,10 @@ CASES: tuple[Case, ...] = (
     ("display_events(), the first update", None, _first_rows),
     ("events(0), all of them", None, _all_events),
     ("history(), a page far back", None, lambda r: r.get(ID).history(after=9_000, limit=100)),
+    ("a page with nothing, the first", None, _page("/freezes")),
+    ("the page of the conversation", None, _page(f"/agents/{ID}")),
+    ("the API's state", None, _page(f"/api/agents/{ID}/state")),
+    ("the API's messages", None, _page(f"/api/agents/{ID}/messages")),
     ("export()", None, lambda r: r.export(ID)),
     ("compact() of an agent in memory", None, lambda r: r.compact(ID)),
     ("activation behind that, first reply", None, lambda r: r.get(ID).run("x")),

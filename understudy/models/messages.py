@@ -612,12 +612,15 @@ def _file_read_back(item: Any) -> Any:
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
     """Messages as JSON-able dicts in Pydantic AI's own format, without the fields that are None."""
     given = list(messages)
-    dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json")
+    dumped: list[dict[str, Any]] = []
+    # In a thread, the loop has its turn between two calls of Pydantic, and not during one.
+    for start in range(0, len(given), ITEMS):
+        dumped += ModelMessagesTypeAdapter.dump_python(given[start : start + ITEMS], mode="json")
     for message, data in zip(given, dumped, strict=True):
         for attempt, written in _attempts(message, data):
             if attempt.usage is not None:
                 written["usage"] = _usages().dump_python(attempt.usage, mode="json")
-    return [_without_unset(message) for message in cast("list[dict[str, Any]]", dumped)]
+    return [_without_unset(message) for message in dumped]
 
 
 def messages_from_dicts(data: Sequence[dict[str, Any]]) -> list[ModelMessage]:

@@ -16,6 +16,7 @@ from understudy.actors.verbs import VERBS, Right
 from understudy.web import actions, decide, streams
 from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
+from understudy.web.json_answers import json_answer
 from understudy.web.views import (
     administration,
     agents,
@@ -288,7 +289,7 @@ def api_routes(site: Site) -> list[BaseRoute]:
             if isinstance(found, Response):
                 return found
             is_whole = endpoint.view is agents.export  # it is to be imported again
-            return JSONResponse(found if is_whole else visit.redacted(found))
+            return await json_answer(found if is_whole else visit.redacted(found))
 
         return Route(f"/api{path}", answer, methods=list(endpoints))
 

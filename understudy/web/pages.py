@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from understudy.web import actions
 from understudy.web.decide import told
 from understudy.web.forms import bulk
 from understudy.web.forms.request import decide_by_form, request_values
+from understudy.web.json_answers import json_answer
 from understudy.web.live import live, version
 from understudy.web.render import template
 from understudy.web.views import (
@@ -105,9 +107,13 @@ AGAIN = 5
 """Seconds after which a page looks again whether what did not answer does."""
 
 
-def render(visit: Visit, name: str, **values: Any) -> str:
-    """A template with what all of them need."""
-    return template(name).render(
+async def render(visit: Visit, name: str, **values: Any) -> str:
+    """A template with what all of them need.
+
+    It is filled in a thread: a page of a conversation takes 60 ms.
+    """
+    return await asyncio.to_thread(
+        template(name).render,
         visit=visit,
         site=visit.site,
         user=visit.user,
@@ -163,7 +169,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         await visit.time()
         await visit.look_at_freezes()
         visit.attention = await attention.count_attention(visit)
-        part = render(visit, f"parts/{page.name}.html", data=data)
+        part = await render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
         if page.name == "request":
@@ -174,7 +180,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             values |= await administration.form_values(visit)
         if page.name == "freezes":
             values |= freezing.form_values(visit)
-        return HTMLResponse(render(visit, f"pages/{page.name}.html", page=page, **values))
+        return HTMLResponse(await render(visit, f"pages/{page.name}.html", page=page, **values))
 
     return show
 
@@ -188,7 +194,7 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             visit.now = None
             data = visit.redacted(await page.view(visit))
             await visit.time()
-            return render(visit, f"parts/{page.name}.html", data=data)
+            return await render(visit, f"parts/{page.name}.html", data=data)
 
         watch = conversation.follow if page.name == "conversation" else None
         beside = together.watched if page.name in ("inbox", "request") else None
@@ -226,8 +232,8 @@ def _answered(
         visit.attention = await attention.count_attention(visit)
         status, template, values = found
         if "part" in values:  # the name of its template
-            values["part"] = render(visit, values["part"], data=values["data"])
-        return HTMLResponse(render(visit, template, **values), status)
+            values["part"] = await render(visit, values["part"], data=values["data"])
+        return HTMLResponse(await render(visit, template, **values), status)
 
     return answer
 
@@ -337,7 +343,7 @@ async def cancel_frozen(visit: Visit) -> Answer:
 async def export(visit: Visit) -> Response:
     """All records of the agent, for a browser to keep."""
     headers = {"Content-Disposition": 'attachment; filename="agent.json"'}
-    return JSONResponse(await agents.export(visit), headers=headers)
+    return await json_answer(await agents.export(visit), headers)
 
 
 async def problem_page(

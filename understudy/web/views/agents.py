@@ -11,6 +11,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from understudy._base.authors import logins_of
 from understudy._base.json_values import jsonable
+from understudy._base.pieces import ITEMS
 from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import VERBS, Right
@@ -182,7 +183,7 @@ def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, str, str | None]]
 async def agent_state(visit: Visit) -> dict[str, Any]:
     """The values and the whole state of the agent."""
     state = await visit.state()
-    shown = _without_salts(state.to_dict())
+    shown = await asyncio.to_thread(lambda: _without_salts(state.to_dict()))
     return {"id": visit.agent_id, "values": dict(state.values), "state": shown}
 
 
@@ -328,8 +329,15 @@ async def history(visit: Visit) -> dict[str, Any]:
 async def messages(visit: Visit) -> dict[str, Any]:
     """The conversation, as the model's messages."""
     state = await visit.state()
-    dumped = ModelMessagesTypeAdapter.dump_python(list(state.messages), mode="json")
-    return {"id": visit.agent_id, "messages": dumped}
+
+    def dumped() -> list[Any]:
+        messages, found = list(state.messages), []
+        for start in range(0, len(messages), ITEMS):
+            part = messages[start : start + ITEMS]
+            found += ModelMessagesTypeAdapter.dump_python(part, mode="json")
+        return found
+
+    return {"id": visit.agent_id, "messages": await asyncio.to_thread(dumped)}
 
 
 async def usage(visit: Visit) -> dict[str, Any]:
