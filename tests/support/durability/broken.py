@@ -172,7 +172,7 @@ def _j7() -> None:
 
 @_broken("J7: on PostgreSQL, neither epoch nor lease is checked")
 def _j7_postgres() -> None:
-    checked = ("a.owner = %(owner)b::int8", "a.epoch = (%(epochs)b::int8[])[", "a.last_seq = (")
+    checked = ("a.owner = %(owner)b::int8", "a.epoch = (%(epochs)s::int8[])[", "a.last_seq = (")
     text = sql.ADD
     for condition in checked:
         assert condition in text
