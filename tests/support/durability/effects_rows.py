@@ -578,7 +578,7 @@ async def _retried_agent(story: Story) -> None:
 # ------------------------------------------------------------------------------ deploys
 
 
-def _with_account(story: Story, account: str, used: dict[str, set[str]]) -> Any:
+def _with_account(story: Story, account: str, used: dict[str, set[str]], **options: Any) -> Any:
     """The tool of a process in which this account is the default."""
 
     # A factory: a default would be part of the schema, and an approval is bound to that.
@@ -588,7 +588,7 @@ def _with_account(story: Story, account: str, used: dict[str, set[str]]) -> Any:
         used.setdefault(ctx.call_key, set()).add(account)
         return story.act(ctx, order)
 
-    return story.tool(pay)
+    return story.tool(pay, **options)
 
 
 def _heeds_doubts(text: str) -> bool:
@@ -646,8 +646,9 @@ def _switched_on(kind: str, *, in_body: bool) -> Play:
     async def play(story: Story) -> None:
         gate: Any = {"when": _never}
 
-        def build() -> Agent:
-            return story.agent([story.tool(ask=gate)])
+        def build(of: Story = story) -> Agent:
+            # What a gate has seen of a default is recorded before the call starts.
+            return of.agent([_with_account(of, "one", {}, ask=gate)])
 
         if in_body:
             story.fails_by(Fault(Crash, happened=True))
@@ -655,7 +656,7 @@ def _switched_on(kind: str, *, in_body: bool) -> Play:
         else:
             whole = story.anew()
             disk = Disk()
-            await whole.lived(lambda: whole.agent([whole.tool(ask=gate)]), journal=disk)
+            await whole.lived(lambda: build(whole), journal=disk)
             kinds = [line.split('"kind": "')[1].split('"')[0] for line in disk.lines]
             state = await story.died(build, Disk(kinds.index(kind) + 1))
         assert state is not None
