@@ -11,7 +11,7 @@ import time
 
 from pydantic_ai.messages import ModelResponse
 
-from examples.local_model import LocalModel
+from examples.local_model import local_model
 from examples.support_desk import Shop, support_agent
 
 MESSAGES = (
@@ -41,7 +41,7 @@ MESSAGES = (
 
 def main() -> None:
     """Print what the model did with each message, and how many it got right."""
-    model = LocalModel()
+    model = local_model()
     chosen_well = written_well = 0
     begun = time.perf_counter()
     for message, expected in MESSAGES:

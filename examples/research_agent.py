@@ -125,9 +125,9 @@ def main() -> None:
         if problem := problem_of_the_local_model():
             print(f"{problem}. A script plays the model.")
         else:
-            from examples.local_model import LocalModel  # loads a native library
+            from examples.local_model import local_model  # loads a native library
 
-            small = LocalModel()
+            small = local_model()
     elif asked != "scripted":
         planner = small = asked
 

