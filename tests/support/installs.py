@@ -77,6 +77,15 @@ except UsageError as error:  # which a host has said
     if "none:make" not in str(error):
         raise
 """,
+    "skills": """
+import tempfile
+from pathlib import Path
+from understudy.middleware import Skills
+with tempfile.TemporaryDirectory() as folder:
+    (Path(folder) / "pdf").mkdir()
+    (Path(folder) / "pdf" / "SKILL.md").write_text("---\\nname: pdf\\ndescription: x\\n---")
+    assert list(Skills(folder).not_loaded) == ["pdf"]
+""",
     "zstd": """
 import tempfile
 from pathlib import Path

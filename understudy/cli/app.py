@@ -80,6 +80,7 @@ COMMANDS: dict[str, Listed] = {
         "vacuum": ("retiring", "Give back the room that deletions have left"),
         "notify": ("notifying", "What people were told of requests: list, retry, test"),
         "rules": ("rules", "Rules of an application: check, trial, retire"),
+        "skills": ("skills", "Skills of agents: list, check, accept"),
     },
     "Run and check a program": {
         "serve": ("serve", "Run the agents of your program, with an inbox in the browser"),

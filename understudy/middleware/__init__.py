@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
     from understudy.middleware.ask_user import AskUser
     from understudy.middleware.rate_limit import RateLimit
     from understudy.middleware.retry import Retry
+    from understudy.middleware.skills import Skills
     from understudy.middleware.summarization import Summarization
     from understudy.middleware.todo_list import TodoItem, TodoList
     from understudy.middleware.workspace import Workspace
@@ -30,6 +31,7 @@ else:  # who uses none of them does not load them (test_a_plain_import_loads_no_
             "understudy.middleware.ask_user": ["AskUser"],
             "understudy.middleware.rate_limit": ["RateLimit"],
             "understudy.middleware.retry": ["Retry"],
+            "understudy.middleware.skills": ["Skills"],
             "understudy.middleware.summarization": ["Summarization"],
             "understudy.middleware.todo_list": ["TodoItem", "TodoList"],
             "understudy.middleware.workspace": ["Workspace"],
@@ -53,6 +55,7 @@ __all__ = [
     "RateLimit",
     "Retry",
     "Run",
+    "Skills",
     "SubAgent",
     "Summarization",
     "TodoItem",

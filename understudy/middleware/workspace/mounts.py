@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from understudy._base.without_links import read_without_links
 from understudy.errors import UsageError
 from understudy.middleware.workspace.paths import checked_path, is_inside
 
@@ -63,14 +63,12 @@ class Mount:
         inner = path.removeprefix(self.path).lstrip("/")
         try:
             file = self._inside(inner)
-            number = self._open(file)
-            try:
-                if not stat.S_ISREG(os.fstat(number).st_mode):
-                    raise UsageError(f"{path!r} is no file: list it, or name a file in it")
-                with os.fdopen(number, "rb", closefd=False) as opened:
-                    data = opened.read(limit + 1)
-            finally:
-                os.close(number)
+            # It has no links any more: a part that has become one since is refused.
+            data = read_without_links(
+                self._root, file.relative_to(self._root).parts or (".",), limit
+            )
+            if data is None:
+                raise UsageError(f"{path!r} is no file: list it, or name a file in it")
         except FileNotFoundError:
             raise UsageError(f"there is no file {path!r}: list the files that there are") from None
         except OSError as error:
@@ -85,22 +83,6 @@ class Mount:
         if not file.is_relative_to(self._root):
             raise UsageError(f"'{self.path}/{inner}' leaves the folder that is mounted: refused")
         return file
-
-    def _open(self, file: Path) -> int:
-        """Open a path that has no links any more. One that has become a link since is refused."""
-        if sys.platform == "win32":  # nothing can be opened there from a folder on
-            return os.open(file, os.O_RDONLY)
-        at = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            *folders, name = file.relative_to(self._root).parts or (".",)
-            for folder in folders:
-                inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-                os.close(at)
-                at = inside
-            # A pipe that nobody writes to would block.
-            return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
-        finally:
-            os.close(at)
 
 
 def mount_of(mounts: tuple[Mount, ...], path: str) -> Mount | None:
