@@ -146,6 +146,19 @@ TOLD = {
         "Done.",
         "7 model calls of three agents, all counted once",
     ],
+    "skilled_agent": [
+        "Not loaded: {'complaint-letters': 'nobody has accepted it'}",
+        "new       complaint-letters",
+        "+ references/tone.md (64 bytes)",
+        "ann has accepted complaint-letters, in ",
+        "\n2. Say what happens now, and until when.\n",
+        "\n- references/tone.md (64 bytes)\n",
+        "\nShort sentences.",
+        "A person is asked: refund {'order_id': '17', 'amount': 40.0}",
+        "changed   complaint-letters (accepted by ann)",
+        "~ references/tone.md (23 bytes)",
+        "Not loaded: {'complaint-letters': 'it is another one than was accepted (references/tone",
+    ],
     "supervised_actor": [
         "  ... the till is open",
         "paid in: 40",
@@ -172,6 +185,7 @@ TESTED_APART = (
     "durable_agent",
     "expense_desk",
     "fastapi_app",
+    "local_model",
     "support_desk",
     "two_hosts",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenacity import AsyncRetrying, stop_after_attempt
 
+from tests.support.skills import accept
 from understudy import Agent, Decision, Request, ScriptedModel, call, respond
 from understudy.middleware import (
     AskUser,
@@ -15,6 +16,7 @@ from understudy.middleware import (
     Middleware,
     RateLimit,
     Retry,
+    Skills,
     SubAgent,
     Summarization,
     TodoList,
@@ -90,6 +92,24 @@ class TestRateLimit(MiddlewareContract):
 class TestRetry(MiddlewareContract):
     def new_middleware(self) -> Middleware:
         return Retry(AsyncRetrying(stop=stop_after_attempt(2)))
+
+
+class TestSkills(MiddlewareContract):
+    changes = ("calls", "conversation", "requests")
+
+    def new_middleware(self) -> Middleware:
+        skill = self.folder / "skills" / "letters"
+        if not skill.exists():
+            skill.mkdir(parents=True)
+            header = "---\nname: letters\ndescription: How letters are written.\n---\n"
+            (skill / "SKILL.md").write_text(f"{header}Be brief.")
+            accept("letters", folder=skill.parent)
+        return Skills(skill.parent)
+
+    def reply(self, request: ScriptedRequest) -> object:
+        if not request.results:
+            return call("load_skill", {"name": "letters"})
+        return "Dear Ann."
 
 
 class TestSubAgent(MiddlewareContract):

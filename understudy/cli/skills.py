@@ -10,6 +10,7 @@ import typer
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, refuse
 from understudy.cli.lazily import SETTINGS, Listed, group_of
 from understudy.cli.output import Column, JsonOption, Output
+from understudy.cli.text import some
 
 if TYPE_CHECKING:  # the help of a command needs none of it
     from understudy.middleware.skills.lock import Compared
@@ -129,7 +130,14 @@ def accept(
         return
     for each in changed:
         _say(out, each)
-    out.say(f"{len(changed)} accepted by {name}, in {path}" if changed else "nothing has changed")
+    accepted = [each.name for each in changed if each.skill is not None]
+    forgotten = [each.name for each in changed if each.skill is None]
+    if accepted:
+        out.say(f"{name} has accepted {some(accepted)}, in {path}", "green")
+    if forgotten:
+        out.say(f"{path} has {some(forgotten)} no longer")
+    if not changed:
+        out.say("nothing has changed since it was accepted")
 
 
 def _compared(folder: str, lock: str | None) -> list[Compared]:
