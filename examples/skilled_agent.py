@@ -59,7 +59,6 @@ def main() -> None:
 
     # 3. Nobody has accepted it, so it is not there for the model.
     print(f"Not loaded: {dict(Skills(folder).not_loaded)}")
-    command("check")
     command("accept", SKILL, "--by", "ann")
 
     # 4. The model loads it. What it was given is in the records, with the digest of the folder.

@@ -186,6 +186,7 @@ TESTED_APART = (
     "expense_desk",
     "fastapi_app",
     "local_model",
+    "pydantic_ai_agent",
     "support_desk",
     "two_hosts",
 )

@@ -331,7 +331,7 @@ def test_what_a_skill_asks_for_goes_through_the_same_gates(folder: Path) -> None
             "---\nname: pdf\ndescription: x\nmetadata:\n  a: [1]\n---\n",
             "line 5: `a` must be a text",
         ),
-        (f"---\nname: pdf\ndescription: x\nlicense: {'[' * 1500}\n---\n", "its header is no YAML"),
+        (f"---\nname: pdf\ndescription: x\nlicense: {'[' * 900}\n---\n", "its header is no YAML"),
         (f"---\nname: pdf\ndescription: x\ncompatibility: {'y' * 501}\n---\n", "line 4: `compat"),
         (f"---\nname: pdf\ndescription: x\n#{'y' * 16_400}\n---\n", "more than 16,384 characters"),
         ("---\n- name\n---\n", "line 1: its header must be of lines"),
@@ -444,6 +444,19 @@ def test_what_leads_out_of_a_skill_or_is_too_large_is_refused(
     accept(folder=folder)
     damage(skill)
     with pytest.raises(UsageError, match=re.escape(told)):
+        Skills(folder)
+
+
+@pytest.mark.parametrize(
+    "damage", [a_link_to_a_file, a_link_inside, a_skill_that_is_a_link, a_header_that_is_a_link]
+)
+def test_a_link_that_comes_between_the_look_and_the_read_is_refused(
+    folder: Path, damage: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.parent / "secret.md").write_text("secret")
+    damage(write(folder))
+    monkeypatch.setattr(Path, "is_symlink", lambda _: False)  # as it was when it was looked at
+    with pytest.raises(UsageError, match="is a link"):
         Skills(folder)
 
 
