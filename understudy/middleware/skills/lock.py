@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
@@ -22,7 +22,7 @@ Status = Literal["accepted", "new", "changed", "gone"]
 class Accepted(BaseModel):
     """What a person has accepted."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     digest: str
     """Of the folder."""
@@ -33,7 +33,7 @@ class Accepted(BaseModel):
 
 
 class _Lock(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
     skills: dict[str, Accepted]
