@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Container, Coroutine, Mapping
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,10 +32,9 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 from pydantic_ai.usage import RunUsage
-from pydantic_core import from_json
 
 from understudy._base.error_texts import error_text
-from understudy._base.json_values import NotJsonError, as_json, shown, text_of
+from understudy._base.json_values import as_json
 from understudy.adopted.source import Source, retry_text
 from understudy.adopted.steps import (
     TOLD,
@@ -53,6 +52,7 @@ from understudy.tools import Retry, Tool, ToolContext, ToolFailed, ToolResult
 from understudy.tools.function_tool import ToolOptions
 from understudy.tools.gate_rule import Rule
 from understudy.tools.result import InvalidArguments
+from understudy.tools.schema_arguments import Check, GivenArguments
 
 Approves = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], Any]
 
@@ -199,53 +199,20 @@ def _on_a_loop(work: Callable[[], Coroutine[Any, Any, dict[str, Found]]]) -> dic
 # ----------------------------------------------------------------------------------- tools
 
 
-class _Arguments:
-    """The arguments of a tool of Pydantic AI: one dict, as a model or a person wrote them.
+def _by(validator: Any) -> Check:
+    """The check of arguments by a validator of Pydantic AI.
 
-    They are validated before anybody is asked. The body gets them as they were written, and
-    Pydantic AI validates them once more, with the context of the run.
+    The body gets them as they were written, and Pydantic AI validates them once more, with the
+    context of the run.
     """
 
-    takes_context = True
-    is_plain = True
-    returns: Any = Any
-
-    def __init__(self, definition: ToolDefinition, validator: Any) -> None:
-        self.definition = definition
-        self._validator = validator
-
-    def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
-        """Validate arguments, as of `Tool.validate`."""
+    def check(arguments: dict[str, Any]) -> None:
         try:
-            if isinstance(arguments, str):
-                arguments = from_json(arguments or "{}", allow_inf_nan=False)
-            checked = as_json({} if arguments is None else arguments)
-        except (NotJsonError, ValueError, TypeError) as error:
-            raise InvalidArguments(f"The arguments are no JSON: {text_of(error)}") from None
-        if not isinstance(checked, dict):
-            raise InvalidArguments(f"The arguments must be an object, not {shown(checked)[:200]}")
-        if self._validator is not None:
-            try:
-                self._validator.validate_python(checked)
-            except ValidationError as error:
-                raise _invalid(error) from error
-        return checked
+            validator.validate_python(arguments)
+        except ValidationError as error:
+            raise _invalid(error) from error
 
-    def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """Write arguments as JSON, as of `Tool.canonical`."""
-        try:
-            return dict(as_json(checked))
-        except NotJsonError as error:
-            raise InvalidArguments(
-                f"The arguments cannot be written as JSON: {text_of(error)}"
-            ) from error
-
-    def made(self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]) -> None:
-        """As `Tool.made`: nothing is converted, and no default is filled in."""
-
-    def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Bind the arguments, as one dict: a copy, which a further attempt does not see changed."""
-        return [deepcopy(dict(checked))], {}
+    return check
 
 
 def _invalid(error: ValidationError) -> InvalidArguments:
@@ -286,7 +253,11 @@ class AdoptedTool(Tool[Any]):
         source = self._steps.source
         if source.agent.validation_context is not None or source.changes_arguments:
             validator = None  # Pydantic AI validates them alone, in the body
-        return _Arguments(replace(definition, description=description or None), validator)
+        return GivenArguments(
+            replace(definition, description=description or None),
+            None if validator is None else _by(validator),
+            takes_context=True,
+        )
 
     def as_of(self, definition: ToolDefinition) -> AdoptedTool:
         """The tool as a step tells a model of it."""

@@ -2,7 +2,7 @@
 
 from understudy.tools.checks import DidNotHappen, Happened, Unknown
 from understudy.tools.context import ToolContext
-from understudy.tools.function_tool import Tool, ToolFunction, ToolOptions, exit_loop, tool
+from understudy.tools.function_tool import Tool, ToolFunction, ToolOptions, exit_loop
 from understudy.tools.result import (
     InvalidArguments,
     OutcomeUnknown,
@@ -11,6 +11,7 @@ from understudy.tools.result import (
     ToolResult,
 )
 from understudy.tools.shared_resources import ToolSource
+from understudy.tools.tool_decorator import ToolDecorator, tool
 from understudy.tools.toolsets import as_tools
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Retry",
     "Tool",
     "ToolContext",
+    "ToolDecorator",
     "ToolFailed",
     "ToolFunction",
     "ToolOptions",

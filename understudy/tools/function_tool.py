@@ -1,4 +1,4 @@
-"""`Tool` and `@tool`: functions that a model may call.
+"""`Tool`: a function that a model may call.
 
 Pydantic AI generates the schema from the signature and the docstring. The function itself is called
 by the pipeline, which gives each call a key, records and approvals.
@@ -23,7 +23,6 @@ from typing import (
     TypeVar,
     Unpack,
     cast,
-    overload,
 )
 
 from pydantic import ConfigDict, TypeAdapter
@@ -180,7 +179,6 @@ def _checked_aliases(given: object, name: str) -> tuple[str, ...]:
     return aliases
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -547,19 +545,6 @@ class _SchemaTool(Tool[Callable[..., Any]]):
             description=description,
             sequential=self.sequential,
         )
-
-
-@overload
-def tool(function: F, /) -> Tool[F]: ...
-@overload
-def tool(
-    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> Callable[[F], Tool[F]]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
-    if function is not None:
-        return Tool(function)
-    return functools.partial(Tool, **options)
 
 
 def as_tool(given: object) -> Tool:

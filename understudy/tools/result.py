@@ -22,10 +22,11 @@ class ToolFailed(Exception):
 
 
 class RemoteToolError(Exception):
-    """The server of a tool says that a call has failed: MCP's `isError`.
+    """Who runs a tool says in its own words that a call has failed: MCP's `isError`, for instance.
 
     The model gets the message alone, and may call again. `unknown_after` of the tool's policy may
-    name it, for a server that says so of calls that took effect.
+    name it, for a server that says so of calls that took effect. What a library makes of an error
+    of its tool is one, too: the error is its cause.
     """
 
 

@@ -1,6 +1,8 @@
-"""The arguments of a tool by a JSON schema, for what is described by data, not by a signature.
+"""The arguments of a tool that is described by data, not by a signature: one dict, passed on as is.
 
-`jsonschema` checks the schema where the tool is made, and the arguments of each call.
+`SchemaArguments` are checked by a JSON schema: `jsonschema` checks the schema where the tool is
+made, and the arguments of each call. Those of a tool of another library are checked as it checks
+them.
 """
 
 from __future__ import annotations
@@ -30,41 +32,41 @@ MAX_SCHEMA_BYTES = 200_000
 """Of the JSON of a schema, which is sent with each request to a model."""
 
 
-class SchemaArguments:
-    """`Arguments` by a JSON schema: one dict, which the function takes as it is.
+Check = Callable[[dict[str, Any]], None]
+"""Raises `InvalidArguments` for arguments that the tool does not take."""
 
-    Raises:
-        UsageError: as `Tool.from_schema` does.
+
+class GivenArguments:
+    """`Arguments` as they were given: nothing is converted, and no default is filled in.
+
+    Args:
+        definition: what the model is told.
+        check: looks at the arguments before anybody is asked about the call; None: nothing does.
+        takes_context: whether the function takes a `ToolContext` before them.
+        returns: the type of what the function returns.
 
     """
 
+    is_plain: bool = True
+
     def __init__(
         self,
-        function: Callable[..., Any],
-        parameters: object,
+        definition: ToolDefinition,
+        check: Check | None,
         *,
-        name: str,
-        description: str | None,
-        sequential: bool,
+        takes_context: bool,
+        returns: Any = Any,
     ) -> None:
-        self.definition: ToolDefinition = ToolDefinition(
-            name=name,
-            description=checked_text(
-                description, what=f"Tool {name!r}: `description`", may_be_empty=True
-            ),
-            parameters_json_schema=_checked_parameters(parameters, f"Tool {name!r}: `parameters`"),
-            sequential=sequential,
-        )
-        hints, signature = hints_of(function, name)
-        self.takes_context: bool = _takes_context(name, signature)
-        self.is_plain: bool = True
-        self.returns: Any = return_type(hints.get("return", Any))
+        self.definition: ToolDefinition = definition
+        self.takes_context: bool = takes_context
+        self.returns: Any = returns
+        self._check = check
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
-        """The arguments as the schema allows them; nothing is converted, no default filled in.
+        """The arguments, if they are an object of JSON that the check lets through.
 
         Raises:
-            InvalidArguments: if they do not fit; the message tells the model what to correct.
+            InvalidArguments: if they are not; the message tells the model what to correct.
 
         """
         try:
@@ -75,10 +77,8 @@ class SchemaArguments:
             raise InvalidArguments(f"The arguments are no JSON: {text_of(error)}") from None
         if not isinstance(checked, dict):
             raise InvalidArguments(f"The arguments must be an object, not {shown(checked)[:200]}")
-        faults = faults_of(self.definition.parameters_json_schema, checked)
-        if faults:
-            lines = (f"{'.'.join(map(str, at)) or 'arguments'}: {why}" for at, why in faults)
-            raise InvalidArguments("\n".join(lines), faults)
+        if self._check is not None:
+            self._check(checked)
         return checked
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,54 @@ class SchemaArguments:
         return [deepcopy(dict(checked))], {}
 
 
-def _checked_parameters(given: object, what: str) -> dict[str, Any]:
+class SchemaArguments(GivenArguments):
+    """`Arguments` by a JSON schema: one dict, which the function takes as it is.
+
+    Raises:
+        UsageError: as `Tool.from_schema` does.
+
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        parameters: object,
+        *,
+        name: str,
+        description: str | None,
+        sequential: bool,
+    ) -> None:
+        definition = ToolDefinition(
+            name=name,
+            description=checked_text(
+                description, what=f"Tool {name!r}: `description`", may_be_empty=True
+            ),
+            parameters_json_schema=checked_parameters(parameters, f"Tool {name!r}: `parameters`"),
+            sequential=sequential,
+        )
+        hints, signature = hints_of(function, name)
+        super().__init__(
+            definition,
+            by_schema(definition.parameters_json_schema),
+            takes_context=_takes_context(name, signature),
+            returns=return_type(hints.get("return", Any)),
+        )
+
+
+def by_schema(schema: Mapping[str, Any]) -> Check:
+    """The check of arguments by a JSON schema that was checked itself."""
+
+    def check(arguments: dict[str, Any]) -> None:
+        faults = faults_of(schema, arguments)
+        if faults:
+            lines = (f"{'.'.join(map(str, at)) or 'arguments'}: {why}" for at, why in faults)
+            raise InvalidArguments("\n".join(lines), faults)
+
+    return check
+
+
+def checked_parameters(given: object, what: str) -> dict[str, Any]:
+    """`given`, if it is the JSON schema of an object; else raise a `UsageError`."""
     if not isinstance(given, Mapping):
         raise UsageError(f"{what} must be a JSON schema as a dict, got {shown(given)}")
     try:

@@ -1,4 +1,7 @@
-"""Tools and toolsets of Pydantic AI as tools, where they need no agent of Pydantic AI."""
+"""What `Agent(tools=[...])` takes as tools: those of other libraries, too, and toolsets.
+
+Toolsets of Pydantic AI hold functions here: they must need no agent of Pydantic AI.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from pydantic_ai.toolsets import (
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
+from understudy.tools.foreign.readers import reader_of
 from understudy.tools.function_tool import Tool, as_tool
 from understudy.tools.gate_rule import Rule
 from understudy.tools.predicates import checked_predicate
@@ -55,25 +59,31 @@ class _Found:
 
 
 def as_tools(given: object, *, undeclared: Undeclared | None = None) -> list[Tool]:
-    """What `as_tool` makes; also a tool of Pydantic AI, or those of a toolset.
+    """What `as_tool` makes; also a tool of another library, or those of a toolset of Pydantic AI.
 
     A toolset is one of functions, also with a prefix, renamed, filtered, combined, or with
-    approval.
+    approval. Other libraries are Pydantic AI, LangChain and the OpenAI Agents SDK.
 
     Args:
         given: a tool, a function, or a toolset.
-        undeclared: what holds for tools of Pydantic AI, which do not say what it does to call them
-            again; see `Agent`.
+        undeclared: what holds for tools of other libraries, which do not say what it does to call
+            them again; see `Agent`.
 
     Raises:
         UsageError: as `as_tool` does; for any other toolset, one that needs the context of Pydantic
-            AI's agent, or one that does more than to hold functions: it would not do that here.
+            AI's agent, or one that does more than to hold functions: it would not do that here; and
+            as `tool.from_langchain` and `tool.from_openai_agents` do.
 
     """
     if isinstance(given, AbstractToolset):
         return [_tool(each, undeclared) for each in _found(given)]
     if isinstance(given, PydanticTool):
         return [_tool(_Found(given.name, given), undeclared)]
+    reader = reader_of(given)
+    if reader is not None:
+        from understudy.tools.foreign.foreign_tool import ForeignTool  # few agents have one
+
+        return [ForeignTool(reader(given), {"undeclared": undeclared})]
     return [as_tool(given)]
 
 

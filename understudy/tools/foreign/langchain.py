@@ -1,0 +1,283 @@
+"""Tools of LangChain: any `BaseTool`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, cast, get_args, get_type_hints
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
+from langchain_core.tools import Tool as OneInputTool
+from langchain_core.tools.base import get_all_basemodel_annotations
+from pydantic import BaseModel, ValidationError
+from pydantic.errors import PydanticUserError
+
+from understudy._base.error_texts import error_text
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
+from understudy.tools.foreign.content import content_of
+from understudy.tools.foreign.fits import check_fits
+from understudy.tools.foreign.foreign_tool import Foreign, not_carried
+from understudy.tools.foreign.injected import Inject
+from understudy.tools.result import InvalidArguments, RemoteToolError, ResultLost, ToolResult
+from understudy.tools.schema import error_places, validation_text
+from understudy.tools.schema_arguments import Check
+
+_OWN = ("run_manager", "callbacks")
+"""Parameters that LangChain fills in itself."""
+_ONE_INPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"__arg1": {"type": "string", "title": "__arg1"}},
+    "required": ["__arg1"],
+}
+"""What a model is told of a tool that takes one text, by LangChain too."""
+
+
+def read(given: BaseTool, *, inject: Inject | None = None) -> Foreign:
+    """What a tool of LangChain says of itself.
+
+    Args:
+        given: the tool.
+        inject: by its name, what makes an argument that the model does not write.
+
+    Raises:
+        UsageError: for what cannot be carried over, and for a schema that does not fit the
+            function.
+
+    """
+    what = f"Tool {given.name!r} of LangChain"
+    if given.extras:
+        raise not_carried(
+            what,
+            f"extras={shown(given.extras)} for one provider",
+            'leave them out: tool.model_copy(update={"extras": None})',
+        )
+    function = _function_of(given)
+    made = _injected(given, function, inject or {}, what=what)
+    config = next((name for name, each in made.items() if each is _CONFIG), None)
+    if isinstance(given, OneInputTool) and given.args_schema is None:
+        parameters: Any = _ONE_INPUT
+        model = None
+    else:
+        parameters, model = _schema_of(given, what=what)
+        _check_function(function, given, parameters, besides=(*_OWN, *made), what=what)
+    _check_return(function, what=what)
+    call = _Call(given, inject or {}, config)
+    return Foreign(
+        name=given.name,
+        description=given.description,
+        parameters=parameters,
+        call=call.later if _is_async(given) else call.now,
+        check=None if model is None else _by(model),
+    )
+
+
+def _function_of(tool: BaseTool) -> Callable[..., Any]:
+    """The function whose signature says what the tool takes."""
+    for name in ("coroutine", "func"):
+        function = getattr(tool, name, None)
+        if callable(function):
+            return cast("Callable[..., Any]", function)
+    own = tool._run if type(tool)._arun is BaseTool._arun else tool._arun
+    return cast("Callable[..., Any]", own)
+
+
+def _is_async(tool: BaseTool) -> bool:
+    if hasattr(tool, "coroutine"):
+        return tool.coroutine is not None
+    return type(tool)._arun is not BaseTool._arun
+
+
+# ------------------------------------------------------------------ what a model does not write
+
+_CONFIG = object()
+
+
+def _injected(
+    tool: BaseTool, function: Callable[..., Any], inject: Inject, *, what: str
+) -> dict[str, Any]:
+    """The arguments that a model does not write, each with what fills it in."""
+    model = tool.args_schema
+    hints = dict(get_all_basemodel_annotations(model)) if _is_model(model) else {}
+    with suppress(NameError, TypeError):  # LangChain cannot read them either
+        hints = {**get_type_hints(function, include_extras=True), **hints}
+    # Those of the schema that the model is not told of, and those of the function alone.
+    told = tool.tool_call_schema
+    known = set(told.model_fields) if _is_model(told) else set(told.get("properties", ()))
+    found = set(tool._injected_args_keys)
+    if _is_model(model):
+        found |= set(model.model_fields) - known
+    made: dict[str, Any] = {}
+    for name in sorted(found):
+        if any(_is_call_id(each) for each in get_args(hints.get(name))):
+            made[name] = "tool_call_id"  # LangChain reads it from the call
+        elif name in inject:
+            made[name] = inject[name]
+        else:
+            raise _left_open(what, name, "", "...")
+    for name, hint in hints.items():
+        if hint is RunnableConfig or RunnableConfig in get_args(hint):
+            if name not in inject:
+                raise _left_open(what, name, " (a RunnableConfig)", '{"configurable": {...}}')
+            made[name] = _CONFIG
+    for name, each in inject.items():
+        if name not in made or made[name] == "tool_call_id":
+            raise UsageError(f"{what}: `inject` names {name!r}, which a model writes, or nobody")
+        if not callable(each):
+            raise UsageError(
+                f"{what}: inject[{name!r}] must be a function of a ToolContext, got {shown(each)}"
+            )
+    return made
+
+
+def _left_open(what: str, name: str, kind: str, example: str) -> UsageError:
+    return UsageError(
+        f"{what} takes {name!r}{kind}, which a graph fills in there and a model does not write: "
+        f"say what it is here, by from_langchain(tool, inject={{{name!r}: lambda ctx: {example}}})"
+    )
+
+
+def _is_call_id(given: object) -> bool:
+    return given is InjectedToolCallId or isinstance(given, InjectedToolCallId)
+
+
+def _is_model(given: object) -> bool:
+    return isinstance(given, type) and issubclass(given, BaseModel)
+
+
+# ------------------------------------------------------------------------------- its schema
+
+
+def _schema_of(tool: BaseTool, *, what: str) -> tuple[Any, type[BaseModel] | None]:
+    """The JSON schema that a model is told, and the class that validates by it, if there is one."""
+    given = tool.tool_call_schema
+    if isinstance(given, dict):
+        return {key: each for key, each in given.items() if key not in _SAID_BESIDE}, None
+    try:
+        schema = given.model_json_schema() if _is_model(given) else given.schema()
+    except (PydanticUserError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"{what} has arguments of which there is no JSON schema: {error}"
+        ) from error
+    schema = {key: each for key, each in schema.items() if key not in _SAID_BESIDE}
+    if not _is_model(given):
+        return schema, None
+    own = tool.args_schema
+    is_whole = _is_model(own) and set(own.model_fields) == set(given.model_fields)
+    return schema, own if is_whole else given
+
+
+_SAID_BESIDE = ("title", "description")
+
+
+def _check_function(
+    function: Callable[..., Any],
+    tool: BaseTool,
+    parameters: Mapping[str, Any],
+    *,
+    besides: tuple[str, ...],
+    what: str,
+) -> None:
+    told = tool.tool_call_schema
+    if _is_model(told):  # what is left out is filled in by its default
+        named = always = list(told.model_fields)
+    else:
+        named, always = list(parameters.get("properties", ())), parameters.get("required", ())
+    check_fits(function, named=named, always=always, besides=besides, what=what)
+
+
+def _check_return(function: Callable[..., Any], *, what: str) -> None:
+    try:
+        returns = get_type_hints(function).get("return")
+    except (NameError, TypeError):
+        return
+    if any(getattr(each, "__name__", "") == "Command" for each in (returns, *get_args(returns))):
+        raise not_carried(
+            what,
+            "a Command as its result, which changes the state of a graph",
+            "write it as a tool that returns ToolResult(content, state={...})",
+        )
+
+
+def _by(model: type[BaseModel]) -> Check:
+    def check(arguments: dict[str, Any]) -> None:
+        try:
+            model.model_validate(arguments)
+        except ValidationError as error:
+            raise InvalidArguments(validation_text(error), error_places(error)) from None
+        except Exception as error:  # of a validator of the tool's own
+            raise InvalidArguments(f"A validator raised {error_text(error)}") from error
+
+    return check
+
+
+# -------------------------------------------------------------------------------- its calls
+
+
+class _Call:
+    """How the tool is called: through LangChain, so that its callbacks are called as well."""
+
+    def __init__(self, tool: BaseTool, inject: Inject, config: str | None) -> None:
+        self._given = tool
+        self._inject, self._config = inject, config
+        handlers = ("handle_tool_error", "handle_validation_error")
+        # Here the error itself counts, by what led to it: a text of it says nothing of the effect.
+        own = dict.fromkeys(handlers, False) if any(getattr(tool, e) for e in handlers) else None
+        self._tool = tool if own is None else tool.model_copy(update=own)
+
+    async def later(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
+        """Call a tool that has an async function."""
+        call, config = self._asked(ctx, arguments)
+        try:
+            return self._result(await self._tool.ainvoke(call, config))
+        except (ToolException, ValidationError) as error:
+            told = self._told(error)
+            if told is None:
+                raise
+            raise told from error
+
+    def now(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
+        """Call a tool that has a plain function."""
+        call, config = self._asked(ctx, arguments)
+        try:
+            return self._result(self._tool.invoke(call, config))
+        except (ToolException, ValidationError) as error:
+            told = self._told(error)
+            if told is None:
+                raise
+            raise told from error
+
+    def _asked(
+        self, ctx: ToolContext[Any], arguments: dict[str, Any]
+    ) -> tuple[dict[str, Any], RunnableConfig | None]:
+        made = {name: function(ctx) for name, function in self._inject.items()}
+        config = None if self._config is None else made.pop(self._config)
+        call = {"id": ctx.tool_call_id, "name": self._tool.name, "args": {**arguments, **made}}
+        return {"type": "tool_call", **call}, config
+
+    def _told(self, error: ToolException | ValidationError) -> RemoteToolError | None:
+        """The error as the tool tells a model of it; None where it has no words of its own."""
+        is_own = isinstance(error, ToolException)
+        handler = self._given.handle_tool_error if is_own else self._given.handle_validation_error
+        if not handler:
+            return None
+        if isinstance(handler, str):
+            return RemoteToolError(handler)
+        if callable(handler):
+            return RemoteToolError(str(content_of(handler(error))))
+        return RemoteToolError(str(error.args[0]) if is_own and error.args else str(error))
+
+    def _result(self, returned: Any) -> Any:
+        if not isinstance(returned, ToolMessage):
+            kind = type(returned).__name__
+            raise ResultLost(f"it returned {kind}, by which LangGraph changes the state of a graph")
+        content = content_of(returned.content)
+        if returned.status == "error":
+            raise RemoteToolError(str(content))
+        ends = self._given.return_direct
+        if self._given.response_format == "content_and_artifact":
+            return ToolResult(content, value=returned.artifact, skip_summarization=ends)
+        return ToolResult(content, skip_summarization=True) if ends else content
