@@ -12,6 +12,7 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import (
     ApprovalRequired,
     CallDeferred,
+    CustomEvent,
     DeferredToolRequests,
     ModelRetry,
     NativeOutput,
@@ -111,6 +112,68 @@ def test_a_tool_that_requires_approval_waits_for_a_person_in_any_process(
     outcome = completed(other.resume_sync(reloaded(first.state), decision, deps=shop))
     assert shop.paid == paid
     assert told in str(contents(outcome.state))
+
+
+class Opening(FunctionToolset[Shop]):
+    """Says when it is opened and closed."""
+
+    def __init__(self, said: list[str], *tools: Any) -> None:
+        super().__init__(tools)
+        self.said = said
+
+    async def __aenter__(self) -> Opening:
+        self.said.append("opened")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.said.append("closed")
+
+
+def test_a_toolset_that_opens_something_is_open_while_an_attempt_runs() -> None:
+    said: list[str] = []
+
+    def look() -> str:
+        """Look."""
+        said.append("looked")
+        return "a kettle"
+
+    def made() -> Agent[Shop, Any]:
+        toolset = Opening(said, look).prefixed("shop")
+        agent = given(call("shop_look"), call("shop_look"), toolsets=[toolset])
+        return Agent.from_pydantic_ai(agent, interrupt_on={"shop_look": True})
+
+    agent = made()
+    said.clear()  # its tools were listed
+    first = interrupted(agent.execute_sync("go", deps=Shop()))
+    assert said == ["opened", "closed"]
+    agent = made()
+    said.clear()
+    second = interrupted(agent.resume_sync(reloaded(first.state), approve(), deps=Shop()))
+    assert said == ["opened", "looked", "closed"]
+    completed(agent.resume_sync(second.state, reject("no"), deps=Shop()))
+    assert said[3:] == ["opened", "closed"]
+
+
+@dataclass
+class Looked(CustomEvent):
+    """Somebody has looked."""
+
+    at: str
+
+
+def test_an_event_that_a_tool_emits_goes_to_the_subscribers_of_the_run() -> None:
+    agent = given(call("look"))
+
+    @agent.tool
+    async def look(ctx: RunContext[Shop]) -> str:
+        """Look."""
+        await ctx.emit(Looked(at="the shelf"))
+        return "a kettle"
+
+    heard: list[Any] = []
+    completed(Agent.from_pydantic_ai(agent).execute_sync("go", deps=Shop(), on_event=heard.append))
+    (emitted,) = [each for each in heard if each.kind == "tool_emitted"]
+    assert (emitted.tool_name, emitted.data["at"]) == ("look", "the shelf")
 
 
 def test_nobody_is_asked_about_arguments_that_do_not_fit() -> None:

@@ -21,7 +21,7 @@ from pydantic_ai.capabilities import (
     ProcessEventStream,
 )
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from tests.support.agents import by_turn
 from understudy import Agent, UsageError
@@ -42,13 +42,6 @@ def ending() -> Hooks[Any]:
         return result
 
     return hooks
-
-
-class Opening(FunctionToolset[Any]):
-    """Opens something."""
-
-    async def __aenter__(self) -> Opening:
-        return self
 
 
 class Listing(AbstractToolset[Any]):
@@ -95,7 +88,6 @@ async def nothing(*_: Any) -> None:
             "capability Capability with defer_loading=True",
         ),
         ({"tools": [Tool(look, defer_loading=True)]}, "tool 'look' with defer_loading=True"),
-        ({"toolsets": [Opening([look])]}, "Opening, which opens something"),
         ({"toolsets": [MCPToolset("https://example.com/mcp")]}, r"mcp_tools\(toolset, id=...\)"),
         ({"toolsets": [Listing()]}, r"Listing 'listing' raised .*listed_with=deps"),
         ({"name": None}, r"has no name.*name=\"support\""),

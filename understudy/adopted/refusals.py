@@ -42,6 +42,10 @@ _NOT_CALLED = {
 """The hooks of a capability that nothing calls here, and what to do instead."""
 
 
+_CALL_INSIDE = ("CodeMode", "DynamicWorkflow")
+"""Capabilities of `pydantic-ai-harness` whose code calls tools past the agent."""
+
+
 def check(source: Source, *, name: str) -> None:
     """Refuse an agent of which a part would be silently dropped.
 
@@ -89,6 +93,11 @@ def _leaves(capability: AbstractCapability[Any]) -> Iterator[AbstractCapability[
 
 def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
     kind = type(capability).__name__
+    if kind in _CALL_INSIDE:
+        raise UsageError(
+            f"{what} has the capability {kind}, whose tool calls other tools inside of its own "
+            "call: no gate, no rule and no record would know of them; leave it out"
+        )
     if capability.defer_loading:
         raise UsageError(
             f"{what} has the capability {kind} with defer_loading=True, which a model loads when "
@@ -110,16 +119,6 @@ def _check_toolset(toolset: AbstractToolset[Any], what: str) -> None:
             "`await mcp_tools(toolset, id=...)` of understudy.mcp, and give them as "
             "from_pydantic_ai(agent, tools=[...])"
         )
-    if type(toolset).__module__.startswith("pydantic_ai."):
-        return
-    if type(toolset).__aenter__ not in _ENTERED_FOR_NOTHING:
-        raise UsageError(
-            f"{what} has {toolset.label}, which opens something when it is entered: let its tools "
-            f"open it, or share it as a ToolSource; got {shown(toolset)}"
-        )
-
-
-_ENTERED_FOR_NOTHING = (AbstractToolset.__aenter__,)
 
 
 def checked_agent(agent: object) -> PydanticAgent[Any, Any]:

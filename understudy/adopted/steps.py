@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,16 +27,52 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import RunContext
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
 from pydantic_ai.usage import UsageLimits
+from pydantic_core import to_jsonable_python
 
 from understudy.adopted.source import Source
-from understudy.run.run import Run
+from understudy.events import ToolEmitted
+from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import RunState
+from understudy.tools.shared_resources import SharedResources
 
 TOLD = "told/"
 """And the id of a call: under it a run keeps that the call failed and is not to be retried."""
+
+
+class StepContext(RunContext[Any]):
+    """The context of a step, whose events go to the subscribers of the run here.
+
+    Nothing else listens to them: an agent with functions for events of its stream is refused.
+    """
+
+    async def emit(self, event: Any, /) -> Any:
+        """Emit an event of a tool, as data of the event `ToolEmitted`.
+
+        Raises:
+            UserError: outside of a call of a tool.
+
+        """
+        run, name, call_id = inside_run.get(), self.tool_name, self.tool_call_id
+        turn = None if run is None else run.current.turn
+        calls = () if turn is None else turn.calls.values()
+        call = next((each for each in calls if each.part.tool_call_id == call_id), None)
+        if run is None or name is None or call_id is None or call is None:
+            return await super().emit(event)
+        if event.tool_call_id is None:
+            event.tool_call_id, event.tool_name = call_id, name
+        run.emit(
+            ToolEmitted(
+                agent_path=run.agent_path,
+                call_key=call.key,
+                tool_call_id=call_id,
+                tool_name=name,
+                data=to_jsonable_python(event, fallback=str),
+            )
+        )
+        return event
 
 
 @dataclass
@@ -90,7 +127,9 @@ class Steps:
         if attempt.toolset is None:
             attempt.capability = await source.capability.for_run(ctx)
             with_capabilities(ctx, attempt.capability)
-            attempt.toolset = await source.toolset(attempt.capability).for_run(ctx)
+            toolset = await source.toolset(attempt.capability).for_run(ctx)
+            await _enter(run, toolset)
+            attempt.toolset = toolset
         assert attempt.capability is not None, "it was made with the toolset"
         with_capabilities(ctx, attempt.capability)
         manager = await prepared_manager(source, ctx, attempt.capability, attempt.toolset)
@@ -100,6 +139,42 @@ class Steps:
     def output_context(self, step: Step) -> RunContext[Any]:
         """The context for output functions and validators of a final text."""
         return replace(step.ctx, max_retries=self.source.output_retries)
+
+
+async def _enter(run: Run, toolset: AbstractToolset[Any]) -> None:
+    """Open the toolset for this attempt, if any in it opens or closes something."""
+    if not any(_opens_something(each) for each in _inside(toolset)):
+        return
+    if run.opened is None:
+        run.opened = SharedResources()
+    await run.opened.get(_Entered(toolset))
+
+
+def _inside(toolset: AbstractToolset[Any]) -> Iterator[AbstractToolset[Any]]:
+    """The toolset, and all that it holds."""
+    yield toolset
+    held = toolset.toolsets if isinstance(toolset, CombinedToolset) else ()
+    for each in (toolset.wrapped,) if isinstance(toolset, WrapperToolset) else held:
+        yield from _inside(each)
+
+
+def _opens_something(toolset: AbstractToolset[Any]) -> bool:
+    """Whether it does something when it is entered or left, besides what those inside do."""
+    kind = type(toolset)
+    return not any(
+        kind.__aenter__ is base.__aenter__ and kind.__aexit__ is base.__aexit__
+        for base in (AbstractToolset, CombinedToolset, WrapperToolset)
+    )
+
+
+class _Entered:
+    """A toolset as a `ToolSource`: it is left by the task that has entered it."""
+
+    def __init__(self, toolset: AbstractToolset[Any]) -> None:
+        self._toolset = toolset
+
+    def open(self) -> AbstractAsyncContextManager[AbstractToolset[Any]]:
+        return self._toolset
 
 
 def _number_of(run: Run) -> int:
@@ -130,7 +205,7 @@ def context_of(
     run = state.run
     assert run is not None, "a run is open"
     messages = as_retries(state, state.messages)
-    ctx: RunContext[Any] = RunContext(
+    ctx: RunContext[Any] = StepContext(
         deps=deps,
         model=model,
         usage=replace(state.usage, tool_calls=_calls_of(messages[run.first_message :], source)),

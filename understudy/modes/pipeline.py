@@ -156,6 +156,8 @@ async def _attempt(run: Run, mode: Pipeline, trace: str | None) -> Outcome:
         return await _finish(run, outcome)
     finally:
         inside_run.reset(token)
+        if run.opened is not None:
+            await run.opened.close()
 
 
 async def _loop(run: Run, mode: Pipeline) -> Outcome:

@@ -164,6 +164,8 @@ class Run(Generic[DepsT_co]):
     once the others have their results."""
     ends_by: End | None = None
     """How the turn has just ended the run. Its record is that of the end of the run."""
+    opened: SharedResources | None = None
+    """What this attempt has opened for itself, which is closed at its end; None for nothing."""
     passed_stops: Stops | None = None
     """The stops that let the agent run, when they were asked last. Other ones are asked anew."""
 
