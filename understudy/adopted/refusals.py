@@ -42,10 +42,6 @@ _NOT_CALLED = {
 """The hooks of a capability that nothing calls here, and what to do instead."""
 
 
-_CALL_INSIDE = ("CodeMode", "DynamicWorkflow")
-"""Capabilities of `pydantic-ai-harness` whose code calls tools past the agent."""
-
-
 def check(source: Source, *, name: str) -> None:
     """Refuse an agent of which a part would be silently dropped.
 
@@ -93,11 +89,9 @@ def _leaves(capability: AbstractCapability[Any]) -> Iterator[AbstractCapability[
 
 def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
     kind = type(capability).__name__
-    if kind in _CALL_INSIDE:
-        raise UsageError(
-            f"{what} has the capability {kind}, whose tool calls other tools inside of its own "
-            "call: no gate, no rule and no record would know of them; leave it out"
-        )
+    lost = _lost_of_harness(capability)
+    if lost:
+        raise UsageError(f"{what} has the capability {kind}, {lost}")
     if capability.defer_loading:
         raise UsageError(
             f"{what} has the capability {kind} with defer_loading=True, which a model loads when "
@@ -110,6 +104,24 @@ def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
         )
     for hook in sorted(hooks_of(capability, _NOT_CALLED)):
         raise UsageError(f"{what} has the capability {kind} with {hook}(): {_NOT_CALLED[hook]}")
+
+
+def _lost_of_harness(capability: Any) -> str:
+    """What a capability of `pydantic-ai-harness` would lose, and what to do; often nothing."""
+    kind = type(capability)
+    if not kind.__module__.startswith("pydantic_ai_harness."):
+        return ""
+    if kind.__name__ in ("CodeMode", "DynamicWorkflow"):
+        return (
+            "whose tool calls other tools inside of its own call: no gate, no rule and no record "
+            "would know of them; leave it out"
+        )
+    in_memory = "which keeps in memory what a run that waits, or goes on elsewhere, would not find"
+    if kind.__name__ == "Planning" and capability.store is capability.store_resolver is None:
+        return f"{in_memory}: give it a store=, or use the middleware TodoList"
+    if kind.__name__ == "Shell" and capability.persist_cwd:
+        return f"{in_memory}: without persist_cwd=True each command begins in `cwd`"
+    return ""
 
 
 def _check_toolset(toolset: AbstractToolset[Any], what: str) -> None:
