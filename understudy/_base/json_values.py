@@ -19,6 +19,8 @@ MAX_DEPTH = 100
 agents and snapshots put more around it."""
 MAX_DIGITS = 4300
 """The most digits of an integer: readers of JSON of Python and Pydantic refuse longer integers."""
+SCALARS = frozenset({str, int, float, bool, type(None)})
+"""The types of the values of JSON that have none inside."""
 NOT_FINITE = "it holds NaN or an infinity, and numbers must be finite in JSON"
 INVALID_TEXT = (
     "is not valid Unicode, as it holds half of a surrogate pair: decode its bytes with "

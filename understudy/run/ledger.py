@@ -311,11 +311,16 @@ class Ledger:
         else:
             self._state.blobs = {**(self._state.blobs or {}), **blobs}
 
-    def record(self, *records: Record) -> None:
+    def record(self, *records: Record, sound: bool = False) -> None:
         """Record facts, in order.
 
         The journal goes first: what it refuses must not be in the state. What no store could keep
         is refused without one, too: the state would be stored as JSON that cannot be read.
+
+        Args:
+            records: the facts.
+            sound: whether a store could keep all that they hold, whatever its size: it was checked
+                where it came from. A journal that checks records checks these, too.
 
         Raises:
             RecordRefused: if one of them cannot be stored; none is recorded then.
@@ -325,19 +330,23 @@ class Ledger:
         if self._failure is not None:
             raise self._failure
         journal, state = self._journal, self._state
-        if journal is not None or self._on_fact is not None:  # else nothing keeps a record
-            now: datetime | None = None
-            for record in records:
-                if record.at is None:
-                    if now is None:
-                        try:
-                            now = self._clock.now()
-                        except BaseException as error:
-                            self._note_clock_failure(error)
-                            raise
-                    stamp(record, now)
-        if not self._journal_checks:
+        if not (sound or self._journal_checks):
             check_storable(records)
+        if journal is None and self._on_fact is None:  # nothing keeps a record
+            for record in records:
+                apply(state, record)
+            self._count += len(records)
+            return
+        now: datetime | None = None
+        for record in records:
+            if record.at is None:
+                if now is None:
+                    try:
+                        now = self._clock.now()
+                    except BaseException as error:
+                        self._note_clock_failure(error)
+                        raise
+                stamp(record, now)
         if journal is not None:
             self._append(records)
         if self._on_fact is None:
@@ -485,10 +494,11 @@ class ChildLedger(Ledger):
     def observed(self) -> bool:
         return self._parent.observed
 
-    def record(self, *records: Record) -> None:
-        self._parent.record(
-            *(ChildRecord(child=self._child, name=self._name, record=record) for record in records)
+    def record(self, *records: Record, sound: bool = False) -> None:
+        made = (
+            ChildRecord(child=self._child, name=self._name, record=record) for record in records
         )
+        self._parent.record(*made, sound=sound)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         self._parent.check(

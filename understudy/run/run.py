@@ -183,6 +183,9 @@ class Run(Generic[DepsT_co]):
         self.ledger = ledger
         self.state: AgentState = ledger.state
         """The agent's state, to read: one object for the whole attempt, changed by each record."""
+        assert self.state.run is not None, "a Run is made where a run is open"
+        self.current: RunState = self.state.run
+        """The state of this run."""
         self.environment = environment
         """What the caller gave to the attempt; the runs inside it have it, too."""
         self.clock: Clock = environment.clock
@@ -278,13 +281,6 @@ class Run(Generic[DepsT_co]):
             return False
         return asked.get(self.run_id) == (turn.index, self.asked_by)
 
-    @property
-    def current(self) -> RunState:
-        """The state of this run."""
-        run = self.state.run
-        assert run is not None, "a Run is made where a run is open"
-        return run
-
     def is_until_tool(self, name: str) -> bool:
         """Whether a result of the tool of this name ends the run.
 
@@ -358,8 +354,12 @@ class Run(Generic[DepsT_co]):
 
     # -------------------------------------------------------------------- writing
 
-    def record(self, *records: Record) -> None:
+    def record(self, *records: Record, sound: bool = False) -> None:
         """Add records, in order. For steps; a hook has `once`, `ask_model` and `replace_history`.
+
+        Args:
+            records: the records.
+            sound: as of `Ledger.record`.
 
         Raises:
             UsageError: from inside a hook.
@@ -367,7 +367,7 @@ class Run(Generic[DepsT_co]):
         """
         if current_hook.get() is not None:
             raise UsageError("a hook cannot add records: use run.once or run.replace_history")
-        self.ledger.record(*records)
+        self.ledger.record(*records, sound=sound)
 
     def durable(self) -> Coroutine[Any, Any, None]:
         """Wait until all records so far are durable."""

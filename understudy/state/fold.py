@@ -32,6 +32,8 @@ FOLD_VERSION = 1
 Raise it where the same records fold to another state, or where a state has another field."""
 
 _WITH_FILES = frozenset({r.Result, r.FilesChanged})
+_WITH_MORE = _WITH_FILES | {r.Decided}
+"""The kinds that may change files, or grants."""
 
 
 def apply(state: AgentState, record: r.Record, *, is_inside: bool = False) -> None:
@@ -49,11 +51,13 @@ def apply(state: AgentState, record: r.Record, *, is_inside: bool = False) -> No
     while kind is ChildRecord:
         inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
         kind = type(inner)
-    if kind in _PROGRESS and state.run is not None:
-        state.run.fruitless = 0
-        if state.run.continues is not None and _gets_further(inner):
-            state.run.continues.retries = 0
-    if is_inside:
+    if kind in _PROGRESS:
+        run = state.run
+        if run is not None:
+            run.fruitless = 0
+            if run.continues is not None and _gets_further(inner):
+                run.continues.retries = 0
+    if is_inside or (used is None and kind not in _WITH_MORE):
         return
     if kind in _WITH_FILES and inner.files:  # type: ignore[union-attr]  # by its kind
         agents.change_files(state, record, cast("agents.WithFiles", inner))

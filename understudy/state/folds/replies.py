@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse
-from pydantic_ai.usage import RequestUsage
+from pydantic_ai.usage import RequestUsage, RunUsage
 
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -62,10 +63,25 @@ def _count_usage(run: RunState, response: ModelResponse) -> None:
 
 
 def _count_request(run: RunState, model: str | None, usage: RequestUsage) -> None:
-    run.usage.incr(usage)
+    _add(run.usage, usage)
     run.usage.requests += 1
     if is_priced(usage):
         run.costs = adding(run.costs, [line_of(run.agent, model, usage)])
+
+
+def _add(total: RunUsage, usage: RequestUsage) -> None:
+    """Add what a request used. `RunUsage.incr`, which most usages do not need, takes 3 times as
+    long: it looks at whatever either of both has.
+    """
+    if usage.details or not _TOKENS.issuperset(usage.__dict__):
+        total.incr(usage)
+        return
+    for name, value in usage.__dict__.items():
+        if value and isinstance(value, (int, float)):
+            setattr(total, name, getattr(total, name) + value)
+
+
+_TOKENS = frozenset(field.name for field in fields(RequestUsage)) - {"cost"}
 
 
 def pause_checked(state: AgentState, record: r.PauseChecked) -> None:

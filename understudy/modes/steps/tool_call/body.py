@@ -86,7 +86,8 @@ def record_started(
             arguments=arguments,
             key_hash=key_hash,
             gates_asked_by=run.asked_by if is_first else "",
-        )
+        ),
+        sound=arguments is None,  # its texts are those of the reply, which was accepted
     )
     if asked and is_first:
         del asked[run.run_id]

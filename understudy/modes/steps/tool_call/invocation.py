@@ -41,6 +41,7 @@ from understudy.modes.steps.tool_call.results import (
     found_result,
     halt_result,
     in_doubt_result,
+    is_sound,
     not_entered_result,
     not_kept_result,
     questions_asked,
@@ -107,7 +108,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         if closes_turn(run, ready.call, result):
             set_closes_turn(result, True)
         try:
-            run.record(result)
+            run.record(result, sound=is_sound(result))
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
             run.record(refused_result(run, ready, result, refused))
         else:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
 
 from understudy._base.json_values import (
+    SCALARS,
     as_json,
     checked_flag,
     checked_json,
@@ -111,6 +112,23 @@ def not_kept_result(run: Run, call: Call, why: str) -> Result:
     )
     part = make_part(run, call, storable_text(text), "failed")
     return Result(call_key=call.key, part=part, ran=True)
+
+
+def is_sound(result: Result) -> bool:
+    """Whether it is what a tool returned, and text or a number alone: it was written as JSON."""
+    part = result.part
+    return (
+        part.outcome == "success"
+        and type(part.content) in SCALARS
+        and result.user_prompt is None
+        and not result.files
+    )
+
+
+def _not_sent(run: Run, call: Call, content: object, error: ValueError) -> Result:
+    why = f"its result of type {type(content).__name__!r} cannot be sent to the model: {error}"
+    remedy = "The tool must return plain data, or ToolResult(text, value=...)."
+    return not_kept_result(run, call, f"{why}. {remedy}")
 
 
 def denied_by_rule(run: Run, call: Call, text: str) -> Result:
@@ -373,6 +391,14 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
 
     """
     call, tool = ready.call, ready.tool
+    target = run.current.until_tool is not None and run.is_until_tool(tool.name)
+    if type(returned) in SCALARS and ready.edited is None and not target:
+        # Nothing of what follows is about text or a number.
+        try:
+            shown = tool.dump_value(returned)
+        except ValueError as error:
+            return _not_sent(run, call, returned, error)
+        return Result(call_key=call.key, part=make_part(run, call, shown, "success"))
     content, value, separate = returned, None, False
     changes: dict[str, Any] | None = None
     escalate = skip_summarization = False
@@ -410,14 +436,11 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         return not_kept_result(run, call, "it returned a list of ToolReturn, not a single one")
     if not separate:
         value = content
-    target = run.current.until_tool is not None and run.is_until_tool(tool.name)
     value_is: Literal["content", "separate", "lost"] = "content"
     try:
         shown = as_json(content) if separate else tool.dump_value(content)
     except ValueError as error:
-        why = f"its result of type {type(content).__name__!r} cannot be sent to the model: {error}"
-        remedy = "The tool must return plain data, or ToolResult(text, value=...)."
-        return not_kept_result(run, call, f"{why}. {remedy}")
+        return _not_sent(run, call, content, error)
     stored = shown
     if separate:
         try:
