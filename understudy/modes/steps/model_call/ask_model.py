@@ -7,14 +7,15 @@ what they raise themselves is a failure of the hook.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.error_texts import error_text
@@ -60,6 +61,8 @@ class Answer:
     """The error by which the run ends: the reply is kept, but is no answer."""
     seconds: float = 0.0
     """The seconds that a rejected reply took."""
+    is_copy: bool = False
+    """Whether nobody else has the reply: it need not be copied before it is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,9 @@ async def ask_through(
 ) -> Answer | ModelFailed:
     """The answer of a model call, through these hooks around it."""
     try:
-        response = await (call.through(run, hooks, request) if hooks else call.innermost(request))
+        if not hooks:
+            return await call.asked(request)
+        response = await call.through(run, hooks, request)
     except Exception as error:
         if not call.raised_inside(error):
             raise
@@ -131,17 +136,28 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         self._deltas = DeltaEmitter(run) if run.streaming else None
 
     async def innermost(self, passed: ModelInput) -> ModelResponse:
-        """The answer of the request's model.
+        """The reply of the request's model, for hooks.
 
         Raises:
             Exception: what the model raised, or what is wrong with its reply.
 
         """
+        answer = await self._ask(passed)
+        answer.is_copy = False
+        self._answers += (answer,)
+        return answer.response
+
+    async def asked(self, request: ModelInput) -> Answer:
+        """The answer of the request's model, where no hook stands around it: as `innermost`."""
+        answer = await self._ask(request)
+        return with_attempts(answer, self._rejected) if self._rejected else answer
+
+    async def _ask(self, passed: ModelInput) -> Answer:
         run = self._run
         if self.ended is not None:
             raise self.ended
-        if passed.ask_key is None:  # else a tool may ask, whose body is under way, and ends
-            end_if_stopped(run)
+        if passed.ask_key is None and run.environment.trust.stops is not run.passed_stops:
+            end_if_stopped(run)  # else a tool may ask, whose body is under way, and ends
         if self._asking:
             raise UsageError("next was called while another call of it runs: await that one first")
         model = run.models[0] if passed.model is None else passed.model
@@ -178,8 +194,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             self._broken, self.ended = answer, answer.error
             self._raised += (answer.error,)
             raise answer.error
-        self._answers += (answer,)
-        return answer.response
+        return answer
 
     def _begin(self, model: Model, request: ModelInput) -> ModelRequestParameters:
         """Say that the model is asked now. Returns the parameters of the request."""
@@ -236,42 +251,41 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         self, model: Model, request: ModelInput, parameters: ModelRequestParameters
     ) -> tuple[Answer, RefusedReply | EmptyReply | None]:
         """The reply of the model, with valid text, and why it is no answer, if it is none."""
-        kept = self._run.state.messages
+        run, settings = self._run, request.settings
+        kept, instrument = run.state.messages, run.instrument
         with kept.borrowed() as messages:
             if request.messages is not kept:  # those of a hook: they were never prepared
-                messages = list(request.messages)
-            if request.messages is not kept or needs_preparation(model, kept, request.settings):
-                messages = prepared(model, messages, parameters, request.settings)
-            instrument = self._run.instrument
-            if instrument is None:
-                answer = await self._requested(model, messages, request, parameters)
-            else:
-                with instrument.model_call(self._run, model) as watched:
-                    answer = await self._requested(watched, messages, request, parameters)
+                messages = prepared(model, list(request.messages), parameters, settings)
+            elif needs_preparation(model, kept, settings):
+                messages = prepared(model, messages, parameters, settings)
+            if instrument is not None:
+                with instrument.model_call(run, model) as watched:
+                    answer = await self._requested(watched, messages, settings, parameters)
                 answer.model = model
-        answer.response = as_storable(answer.response)
-        prices = self._run.prices
-        if prices is not None or answer.response.usage.cost is not None:
-            answer.response = priced(answer.response, prices, model.model_name)
+            else:
+                answer = await self._requested(model, messages, settings, parameters)
+        received = answer.response
+        response = answer.response = as_storable(received)
+        answer.is_copy = response is not received
+        if run.prices is not None or response.usage.cost is not None:
+            response = answer.response = priced(response, run.prices, model.model_name)
         if answer.error is not None:
             return answer, None
-        fault = fault_of(answer.response)
-        if isinstance(fault, EmptyReply) and self._may_be_empty():
+        fault = fault_of(response)
+        if fault is not None and isinstance(fault, EmptyReply) and self._may_be_empty():
             return answer, None
         return answer, fault
 
-    async def _requested(
+    def _requested(
         self,
         model: Model,
         messages: list[ModelMessage],
-        request: ModelInput,
+        settings: ModelSettings | None,
         parameters: ModelRequestParameters,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         if self._deltas is not None:
-            return await _stream(model, messages, request, parameters, self._deltas)
-        response = await model.request(messages, request.settings, parameters)
-        check_finished(response, model, streamed=False)
-        return Answer(response, model)
+            return _stream(model, messages, settings, parameters, self._deltas)
+        return _whole(model, messages, settings, parameters)
 
     def _reject(self, answer: Answer, since: float) -> float:
         """Note the reply as one that is no answer. Returns the time by the clock."""
@@ -386,17 +400,29 @@ def with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
 # ------------------------------------------------------------------------------ the request
 
 
+async def _whole(
+    model: Model,
+    messages: list[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+) -> Answer:
+    """Ask for a reply in one piece."""
+    response = await model.request(messages, settings, parameters)
+    check_finished(response, model, streamed=False)
+    return Answer(response, model)
+
+
 async def _stream(
     model: Model,
     messages: list[ModelMessage],
-    request: ModelInput,
+    settings: ModelSettings | None,
     parameters: ModelRequestParameters,
     deltas: DeltaEmitter,
 ) -> Answer:
     """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
     partial: StreamedResponse | None = None
     try:
-        async with model.request_stream(messages, request.settings, parameters) as stream:
+        async with model.request_stream(messages, settings, parameters) as stream:
             partial = stream
             try:
                 async for event in stream:
