@@ -24,6 +24,7 @@ from understudy.modes.steps.check_stop import (
     halted,
     within_deadline,
 )
+from understudy.modes.steps.conditions import Condition, condition_of
 from understudy.modes.steps.execute_tools import execute_tools
 from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
@@ -60,6 +61,8 @@ class Mode(Pipeline, Generic[DepsT_contra]):
 
     def __init__(self, steps: Iterable[Step[DepsT_contra]], *, name: str | None = None) -> None:
         super().__init__(tuple(steps), name or type(self).__name__)
+        self.conditions: tuple[Condition | None, ...] = tuple(map(condition_of, self.steps))
+        """When each step may do something; None where only the step knows."""
         if not self.steps:
             raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
         for step in self.steps:
@@ -190,14 +193,18 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             run.record(HooksRan())
     if run.definition.hooks.on_resume:
         await _call_on_resume(run)
-    steps, is_to_end = mode.steps, run.environment.is_to_end_attempt
+    assert isinstance(mode, Mode), "there is no other pipeline"
+    steps = tuple(zip(mode.steps, mode.conditions, strict=True))
+    is_to_end = run.environment.is_to_end_attempt
     may_close = execute_tools if run.definition.has_plain_turns else None
     trust = run.environment.trust
     while True:
         before = run.ledger.count
         if cancellable:
             await _check_cancelled(run)
-        for step in steps:
+        for step, may_act in steps:
+            if may_act is not None and not may_act(run):
+                continue
             # Race: while a step awaits, an actor's `cancel` is recorded and the task is cancelled,
             # but a tool or model may swallow that and return as if nothing had happened. So the
             # state is checked before each step

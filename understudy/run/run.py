@@ -214,6 +214,9 @@ class Run(Generic[DepsT_co]):
             (*parent.definition.gates, *parent.gates) if parent is not None else ()
         )
         """The gates of the agents above, which apply here too."""
+        hooks, has_keys = definition.hooks, definition.has_keys
+        self.has_gates: bool = parent is not None or has_keys or bool(hooks.check_tool_calls)
+        """Whether calls may need a decision by what the definition says, or agents above it."""
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *environment.cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(

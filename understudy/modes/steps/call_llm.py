@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.settings import ToolChoice
 
-from understudy.errors import BudgetUnknown, BudgetUsedUp, ModelFailed, UsageError
+from understudy.errors import BudgetUnknown, BudgetUsedUp, ModelFailed, StreamBroken, UsageError
 from understudy.models.reply_text import as_storable, copied
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.model_call.ask_model import Answer, PutOff, ask_model, check_changed
@@ -58,10 +58,17 @@ async def call_llm(run: Run) -> Outcome | None:
             for queued in steering_messages(run):
                 ids = (queued.message_id,)
                 run.record(UserMessage(message=queued.message, message_ids=ids, by=queued.by))
-        try:
-            prompt = await _model_input(run)
-        except HookFailed as failed:
-            return ask_before_turn(run, failed, None)
+        hooks = run.definition.hooks
+        texts = await _instructions(run) if run.definition.instructions else []
+        prompt = _model_input(run, texts)
+        if hooks.before_model:
+            try:
+                prompt = await _before_model(run, prompt)
+            except HookFailed as failed:
+                return ask_before_turn(run, failed, None)
+        choice = _tool_choice(run, prompt)
+        if choice is not None:
+            prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": choice})
         answer = await ask_model(run, prompt)
         if isinstance(answer, BudgetUsedUp):
             from understudy.modes.steps.model_call.budgets import NoRoom, at_limit  # few have one
@@ -72,14 +79,16 @@ async def call_llm(run: Run) -> Outcome | None:
             return run.failed(answer)
         if isinstance(answer, PutOff):
             return put_off(run, answer.middleware, answer.defer, answer.used, answer.costs)
-        if run.definition.hooks.after_model:
+        if hooks.after_model:
             # Race: a crash now would lose results that this reply is based on, while a hook acted
             # on the reply. So they are durable first
             # (test_a_build_with_one_rule_left_out_is_found_out). Without hooks nothing sees the
             # reply before it is durable itself, and its record is behind theirs: one commit for
             # both (test_a_step_of_a_model_that_answers_at_once_is_one_commit).
             await run.durable()
-        return await _accept(run, answer)
+            return await _accept_through_hooks(run, answer)
+        _record(run, _own(run, answer), answer.error)
+        return None
     return outcome_of(current.closing, run.state, run.definition, run.live_values)
 
 
@@ -91,28 +100,38 @@ def steering_messages(run: Run) -> list[QueuedMessage]:
     return [queued for queued in queue.values() if queued.steer] if queue else []
 
 
-async def _model_input(run: Run) -> ModelInput:
+async def _instructions(run: Run) -> list[str]:
     definition = run.definition
     texts = []
     for instructions in definition.instructions:
         text = await render(instructions, run.state, agent=definition.name)
         if text:
             texts.append(text)
+    return texts
+
+
+def _model_input(run: Run, texts: list[str]) -> ModelInput:
+    """The request of the next turn, with these texts and others as its instructions."""
+    definition = run.definition
     if definition.output is not None and definition.output.instructions:
         texts.append(definition.output.instructions)
     current = run.current
     if current.told:
         texts.append(current.told)
-    kept = run.state.messages
-    shown = kept if current.contents == "default" else _visible_messages(run)
-    prompt = ModelInput(
-        messages=shown,
+    is_whole = current.contents == "default"
+    return ModelInput(
+        messages=run.state.messages if is_whole else _visible_messages(run),
         instructions="\n\n".join(texts),
         tools=run.tools,
         settings=definition.model_settings,
         native_tools=definition.native_tools,
     )
-    for hook in definition.hooks.before_model:
+
+
+async def _before_model(run: Run, prompt: ModelInput) -> ModelInput:
+    """The request as the hooks `before_model` leave it."""
+    kept, shown = run.state.messages, prompt.messages
+    for hook in run.definition.hooks.before_model:
         replaced = await hook(run.threads, run, prompt)
         _check_returned(hook, replaced, ModelInput)
         if replaced is not None:
@@ -127,9 +146,6 @@ async def _model_input(run: Run) -> ModelInput:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    choice = _tool_choice(run, prompt)
-    if choice is not None:
-        prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": choice})
     return prompt
 
 
@@ -168,29 +184,40 @@ async def _accept_held(run: Run, held: ModelResponse | None) -> Outcome | None:
     """Record a reply that was held, as `after_model` returns it now. The model is not asked."""
     assert held is not None, "only called with a reply"
     run.in_model_call = True
-    return await _accept(run, Answer(deepcopy(held), run.models[0], is_copy=True))
+    return await _accept_through_hooks(run, Answer(deepcopy(held), run.models[0], is_copy=True))
 
 
-async def _accept(run: Run, answer: Answer) -> Outcome | None:
-    """Record the reply; the outcome if a middleware asks about it first.
+def _own(run: Run, answer: Answer) -> ModelResponse:
+    """The reply of the answer, which may be changed."""
+    response = answer.response if answer.is_copy else copied(answer.response)
+    response.timestamp = run.clock.now()
+    if answer.error is not None:
+        response.state = "interrupted"
+    return response
+
+
+async def _accept_through_hooks(run: Run, answer: Answer) -> Outcome | None:
+    """Record the reply as `after_model` returns it; the outcome if a middleware asks about it."""
+    response = _own(run, answer)
+    if answer.error is None:
+        raw, parts = response, list(response.parts)  # a hook may change those of the reply
+        try:
+            response = await _after_model(run, response)
+        except HookFailed as asked:
+            waited = run.current.model_call
+            held = replace(raw, parts=parts) if waited is None or waited.held is None else None
+            return ask_before_turn(run, asked, held)
+    _record(run, response, answer.error)
+    return None
+
+
+def _record(run: Run, response: ModelResponse, failed: StreamBroken | ModelFailed | None) -> None:
+    """Record the reply.
 
     No tool call of a broken or cut reply runs: it may be incomplete.
     """
-    response = answer.response if answer.is_copy else copied(answer.response)
-    response.timestamp = run.clock.now()
     current = run.current
-    failed = answer.error
-    if failed is not None:
-        response.state = "interrupted"
-    else:
-        if run.definition.hooks.after_model:
-            raw, parts = response, list(response.parts)  # a hook may change those of the reply
-            try:
-                response = await _after_model(run, response)
-            except HookFailed as asked:
-                is_new = current.model_call is None or current.model_call.held is None
-                held = replace(raw, parts=parts) if is_new else None
-                return ask_before_turn(run, asked, held)
+    if failed is None:
         if current.early_stop is not None:
             response = _without_calls(response, run.definition.output_tools)
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
@@ -209,7 +236,6 @@ async def _accept(run: Run, answer: Answer) -> Outcome | None:
     run.in_model_call = False
     if run.timed:
         run.keep_time()
-    return None
 
 
 async def _after_model(run: Run, response: ModelResponse) -> ModelResponse:

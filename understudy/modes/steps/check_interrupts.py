@@ -17,6 +17,7 @@ from understudy._base.error_texts import error_text
 from understudy._base.json_values import storable_text
 from understudy.errors import MiddlewareError
 from understudy.interrupts import Request
+from understudy.modes.steps.conditions import acts_if
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     answers_match,
@@ -53,6 +54,14 @@ ASKED_BY_NOW = "No gate asked about this call when it was made. One does now."
 """The reason of a request that the gates of today make."""
 
 
+def _may_pause(run: Run) -> bool:
+    given = run.environment
+    if given.pause_requested is not None or given.pause_when is not None:
+        return True
+    return run.definition.pause_when is not None
+
+
+@acts_if(_may_pause)
 async def check_pause(run: Run) -> Outcome | None:
     """Call `pause_when`, once after each reply, before its tools start."""
     turn = run.current.turn
@@ -85,6 +94,15 @@ async def check_pause(run: Run) -> Outcome | None:
     return None
 
 
+def _may_ask(run: Run) -> bool:
+    turn = run.current.turn
+    if turn is None:
+        return False
+    by_gates = run.has_gates or run.state.doubts or run.environment.trust.rules
+    return bool(by_gates) or turn.has_requests
+
+
+@acts_if(_may_ask)
 async def check_interrupts(run: Run) -> Outcome | None:
     """Interrupt the run before any tool of the reply starts, if a call of it needs a decision."""
     turn = run.current.turn
@@ -109,6 +127,12 @@ async def check_interrupts(run: Run) -> Outcome | None:
     return run.interrupted()
 
 
+def _may_have_asked(run: Run) -> bool:
+    turn = run.current.turn
+    return turn is not None and not turn.has_all_results
+
+
+@acts_if(_may_have_asked)
 async def check_tool_interrupts(run: Run) -> Outcome | None:
     """Interrupt the run if a tool of the reply asked a question; all its siblings are done now.
 

@@ -19,6 +19,7 @@ from understudy.errors import JournalFailed, NotHaltable, RunLimitExceeded, Unti
 from understudy.interrupts import Halt, Request
 from understudy.models.attribution import for_itself
 from understudy.models.messages import user_message
+from understudy.modes.steps.conditions import acts_if
 from understudy.outcomes import Outcome
 from understudy.run.cancellation import CancellationSource, signal_of
 from understudy.run.hooks import Hook, HookFailed
@@ -41,16 +42,26 @@ NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 """The text of a run that stopped early and whose last reply has no text."""
 
 
+def _may_stop(run: Run) -> bool:
+    current = run.current
+    if current.turn is not None or current.closing is not None or current.early_stop is not None:
+        return False
+    if current.model_call is not None:
+        return False  # the turn has begun: its model call waits, or did
+    if current.signals or run.timed or run.definition.hooks.before_step:
+        return True
+    return current.model_calls >= current.max_runs
+
+
+@acts_if(_may_stop)
 async def check_stop(run: Run) -> Outcome | None:
     """Call `before_step` before a turn, then stop by an active signal or at `max_runs`.
 
     Skipped when the model is to give its last answer now, or the end of the run is decided.
     """
     current = run.current
-    if current.turn is not None or current.closing is not None or current.early_stop is not None:
+    if not _may_stop(run):
         return None
-    if current.model_call is not None:
-        return None  # the turn has begun: its model call waits, or did
     if run.timed:
         run.keep_time()
     for hook in run.definition.hooks.before_step:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from understudy.errors import UsageError
 from understudy.modes.steps.check_interrupts import reserve_within
 from understudy.modes.steps.concurrent import Concurrent, may_start
+from understudy.modes.steps.conditions import acts_if
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     CRASHED,
@@ -450,6 +451,12 @@ async def _woken(
     return batch
 
 
+def _may_propagate(run: Run) -> bool:
+    turn = run.current.turn
+    return turn is not None and bool(turn.calls) and not turn.propagated
+
+
+@acts_if(_may_propagate)
 async def propagate_state(run: Run) -> Outcome | None:
     """Once every call has its result: record the message of the turn, and merge state deltas."""
     turn = run.current.turn

@@ -13,6 +13,7 @@ from understudy.models.messages import user_message
 from understudy.models.output import InvalidOutput
 from understudy.modes.steps.call_llm import steering_messages
 from understudy.modes.steps.check_stop import NO_ANSWER, end_by, until_tool_not_called
+from understudy.modes.steps.conditions import acts_if
 from understudy.modes.steps.run_end import final_end, outcome_of
 from understudy.modes.steps.tool_call.arguments import ReadyCall, prepare
 from understudy.outcomes import Outcome
@@ -28,6 +29,11 @@ CUT = "Your reply was cut off at its length limit. Reply again, and keep it shor
 """The user message after a reply that was cut and cannot be used."""
 
 
+def _may_end_by_tool(run: Run) -> bool:
+    return run.current.until_tool is not None or bool(run.definition.output_tools)
+
+
+@acts_if(_may_end_by_tool)
 async def check_until_tool(run: Run) -> Outcome | None:
     """End the run by the first result of an until tool, in call order; or by the output tool.
 

@@ -1,0 +1,36 @@
+"""When a step can do something at all: one that cannot is not called.
+
+A step looks at the state before it acts, so calling it is never wrong. Most steps have nothing to
+do in most turns, and to find that out in a coroutine takes longer than to ask a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+from understudy.run.run import Run
+
+Condition = Callable[[Run], bool]
+"""Whether the step may do something now. Where it says no, the step would return None at once."""
+StepT = TypeVar("StepT", bound=Callable[..., Any])
+
+_CONDITIONS: dict[FunctionType, Condition] = {}
+"""By the step itself: a function of an application around it is called each time."""
+
+
+def acts_if(condition: Condition) -> Callable[[StepT], StepT]:
+    """Say of a step when it may do something."""
+
+    def noted(step: StepT) -> StepT:
+        assert isinstance(step, FunctionType), "steps of this library are functions"
+        _CONDITIONS[step] = condition
+        return step
+
+    return noted
+
+
+def condition_of(step: object) -> Condition | None:
+    """When the step may do something; None where only the step knows."""
+    return _CONDITIONS.get(step) if isinstance(step, FunctionType) else None
