@@ -39,7 +39,7 @@ from understudy._base.json_values import check_sendable, read_json, reason, show
 from understudy._base.pieces import ITEMS
 from understudy.errors import UsageError
 from understudy.models.call_arguments import as_arguments
-from understudy.models.plain_messages import is_plain, kind_of_thinking
+from understudy.models.plain_messages import PLAIN_REPLIES, is_plain, kind_of_thinking
 from understudy.models.well_formed import well_formed
 
 T = TypeVar("T")
@@ -283,13 +283,16 @@ class _Log(Plain):
         """Whether the message at this index is plain. If so, its facts are kept."""
         items = self.items
         message = items[index]
-        if not is_plain(message, items[index - 1] if index else None):
-            return False
         if isinstance(message, ModelResponse):
-            for part in message.parts if ThinkingPart in map(type, message.parts) else ():
-                if isinstance(part, ThinkingPart) and part.content:
+            for part in message.parts:
+                kind = type(part)
+                if kind not in PLAIN_REPLIES:
+                    return False
+                if kind is ThinkingPart and part.content:
                     kinds = self.kinds_of_thinking = self.kinds_of_thinking or {}
                     kinds[kind_of_thinking(message, part)] = message, part
+        elif not is_plain(message, items[index - 1] if index else None):
+            return False
         elif not index:
             first = next(iter(message.parts), None)
             self.begins_with_system_prompt = isinstance(first, SystemPromptPart)

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic_ai.messages import (
     FilePart,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     NativeToolCallPart,
     NativeToolReturnPart,
@@ -23,18 +24,19 @@ from pydantic_ai.models import Model
 
 _TEXTLESS = frozenset({int, float, bool, type(None)})
 """The types of content that holds neither text nor a file: a model is sent them as JSON."""
-_PLAIN_REPLIES = frozenset(
+PLAIN_REPLIES: frozenset[type] = frozenset(
     {TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart, NativeToolReturnPart, FilePart}
 )
+"""The parts of a reply that is sent as it is."""
 _BEGIN_TAGS = ("<", "&", "\uff1c", "\ufe64", "\uff06", "\ufe60")
 """A text without one of these characters opens no tag: they are those that Unicode folds to `<`,
 or to the `&` of an entity for it (`test_the_characters_that_begin_a_tag_are_all_known`)."""
 
 
-def is_plain(message: ModelMessage, previous: ModelMessage | None) -> bool:
+def is_plain(message: ModelRequest, previous: ModelMessage | None) -> bool:
     """Whether every model is sent this message as it is, whatever the other messages are.
 
-    Of few messages it says no though they are. Two things depend on the model and are not looked
+    A reply is, if its parts are of `PLAIN_REPLIES`. Of few messages it says no though they are. Two things depend on the model and are not looked
     at here: see `preparation.needs_preparation`.
 
     Args:
@@ -42,8 +44,6 @@ def is_plain(message: ModelMessage, previous: ModelMessage | None) -> bool:
         previous: the message before it; None for the first one.
 
     """
-    if isinstance(message, ModelResponse):
-        return _PLAIN_REPLIES.issuperset(map(type, message.parts))
     opens_no_tag = True
     results = 0
     for index, part in enumerate(message.parts):

@@ -200,6 +200,11 @@ class Ledger:
         """Whether a record is not durable yet."""
         return self._journal is not None and self._journal.has_unflushed
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether `durable` would wait for nothing, and do nothing: nobody keeps or hears facts."""
+        return self._journal is None and not self._unreported and self._failure is None
+
     def open(self, *, fresh: bool) -> None:
         """Begin to write. Unless the state is fresh, the journal begins with a snapshot of it."""
         if self._journal is not None and not fresh:
@@ -311,27 +316,29 @@ class Ledger:
         else:
             self._state.blobs = {**(self._state.blobs or {}), **blobs}
 
-    def record(self, *records: Record, sound: bool = False) -> None:
+    def record(self, *records: Record) -> None:
         """Record facts, in order.
 
         The journal goes first: what it refuses must not be in the state. What no store could keep
         is refused without one, too: the state would be stored as JSON that cannot be read.
-
-        Args:
-            records: the facts.
-            sound: whether a store could keep all that they hold, whatever its size: it was checked
-                where it came from. A journal that checks records checks these, too.
 
         Raises:
             RecordRefused: if one of them cannot be stored; none is recorded then.
             JournalFailed: if the journal fails, or failed before.
 
         """
+        if self._failure is None and not self._journal_checks:
+            check_storable(records)
+        self.record_sound(*records)
+
+    def record_sound(self, *records: Record) -> None:
+        """As `record`, of facts that a store could keep, whatever their size.
+
+        What they hold was checked where it came from. A journal that checks records checks them.
+        """
         if self._failure is not None:
             raise self._failure
         journal, state = self._journal, self._state
-        if not (sound or self._journal_checks):
-            check_storable(records)
         if journal is None and self._on_fact is None:  # nothing keeps a record
             for record in records:
                 apply(state, record)
@@ -494,11 +501,14 @@ class ChildLedger(Ledger):
     def observed(self) -> bool:
         return self._parent.observed
 
-    def record(self, *records: Record, sound: bool = False) -> None:
-        made = (
-            ChildRecord(child=self._child, name=self._name, record=record) for record in records
-        )
-        self._parent.record(*made, sound=sound)
+    def record(self, *records: Record) -> None:
+        self._parent.record(*map(self._of_child, records))
+
+    def record_sound(self, *records: Record) -> None:
+        self._parent.record_sound(*map(self._of_child, records))
+
+    def _of_child(self, record: Record) -> ChildRecord:
+        return ChildRecord(child=self._child, name=self._name, record=record)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         self._parent.check(
@@ -508,6 +518,10 @@ class ChildLedger(Ledger):
     @property
     def has_unflushed(self) -> bool:
         return self._parent.has_unflushed
+
+    @property
+    def is_settled(self) -> bool:
+        return self._parent.is_settled
 
     def check_owner(self) -> None:
         self._parent.check_owner()

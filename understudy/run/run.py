@@ -357,12 +357,8 @@ class Run(Generic[DepsT_co]):
 
     # -------------------------------------------------------------------- writing
 
-    def record(self, *records: Record, sound: bool = False) -> None:
+    def record(self, *records: Record) -> None:
         """Add records, in order. For steps; a hook has `once`, `ask_model` and `replace_history`.
-
-        Args:
-            records: the records.
-            sound: as of `Ledger.record`.
 
         Raises:
             UsageError: from inside a hook.
@@ -370,7 +366,7 @@ class Run(Generic[DepsT_co]):
         """
         if current_hook.get() is not None:
             raise UsageError("a hook cannot add records: use run.once or run.replace_history")
-        self.ledger.record(*records, sound=sound)
+        self.ledger.record(*records)
 
     def durable(self) -> Coroutine[Any, Any, None]:
         """Wait until all records so far are durable."""

@@ -92,32 +92,19 @@ async def execute_tools(run: Run) -> Outcome | None:
             released = await _release(run, call)
             if released is not None:
                 ready.append(released)
-    trust = run.environment.trust
-    for group in _batches(ready):
+    trust, root = run.environment.trust, run.root
+    has_account = root.ledger.account is not None
+    for group in _batches(ready) if len(ready) > 1 else (ready,):
         # A call of an earlier batch, or of another branch, may have halted or stopped the run:
         # what was not started does not start
         # (test_calls_that_have_not_begun_do_not_begin_after_a_halt,
         # test_the_step_of_a_stop_agent_is_recorded_whole).
-        if run.root.current.halt is not None:
+        if root.current.halt is not None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        stops = trust.stops
-        if stops is not None:
-            group = _startable(run, group, stops)
-        if trust.stamp is not None and trust.rules is not None:
-            group = [item for item in group if await _is_allowed(run, item)]
-        if asked_some:
-            group = [
-                item
-                for item in group
-                if not (item.call.votes or has_grants(item.call))
-                or await still_agreed(run, as_tool_call(run, item))
-            ]
-        if run.root.ledger.account is not None:
-            group = await _afforded(run, group)
-        if trust.stops is not stops and trust.stops is not None:  # they came while it waited
-            group = _startable(run, group, trust.stops)
+        if trust.stamp is not None or trust.stops is not None or asked_some or has_account:
+            group = await _that_may_start(run, group, asked_some)
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue
@@ -126,6 +113,8 @@ async def execute_tools(run: Run) -> Outcome | None:
         # that only looks something up may run again.
         for item in batch:
             if item.call.effect != "read_only":
+                if run.ledger.is_settled:
+                    break
                 try:
                     await run.durable()
                 except asyncio.CancelledError:
@@ -133,11 +122,11 @@ async def execute_tools(run: Run) -> Outcome | None:
                     raise
                 break
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
-        waiting = {} if is_alone else _waiting_beside(run, turn, batch)
+        waiting = None if is_alone else _waiting_beside(run, turn, batch)
         if len(batch) == 1 and not waiting:
             await invoke(run, batch[0])
         else:
-            await _run_concurrently(run, turn, batch, waiting)
+            await _run_concurrently(run, turn, batch, waiting or {})
     if current.signals and _has_stop_signal(turn):
         await _close_unfinished(run, turn)
     if run.tool_raised is not None:
@@ -147,6 +136,30 @@ async def execute_tools(run: Run) -> Outcome | None:
     if run.stopped_by is not None:
         _rest(run, turn)
     return None
+
+
+async def _that_may_start(
+    run: Run, group: list[ReadyCall], asked_some: bool
+) -> list[ReadyCall]:
+    """The calls that may start by what freezes, rules, votes and budgets say now."""
+    trust = run.environment.trust
+    stops = trust.stops
+    if stops is not None:
+        group = _startable(run, group, stops)
+    if trust.stamp is not None and trust.rules is not None:
+        group = [item for item in group if await _is_allowed(run, item)]
+    if asked_some:
+        group = [
+            item
+            for item in group
+            if not (item.call.votes or has_grants(item.call))
+            or await still_agreed(run, as_tool_call(run, item))
+        ]
+    if run.root.ledger.account is not None:
+        group = await _afforded(run, group)
+    if trust.stops is not stops and trust.stops is not None:  # they came while it waited
+        group = _startable(run, group, trust.stops)
+    return group
 
 
 def _startable(run: Run, group: list[ReadyCall], stops: Stops) -> list[ReadyCall]:
@@ -228,7 +241,10 @@ def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
 
     One in doubt whose check is to be asked does not start.
     """
-    batch = [item for item in ready if not _is_held(run, item)]
+    batch = []
+    for item in ready:
+        if not _is_held(run, item):
+            batch.append(item)  # noqa: PERF401  # of mostly one
     for item in batch:
         if not item.call.checks or item.call.check is None:
             record_started(run, item)

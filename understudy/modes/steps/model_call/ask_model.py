@@ -7,11 +7,11 @@ what they raise themselves is a failure of the hook.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
@@ -106,7 +106,8 @@ async def ask_through(
     """The answer of a model call, through these hooks around it."""
     try:
         if not hooks:
-            return await call.asked(request)
+            answer = await call.ask(request)
+            return with_attempts(answer, call.rejected) if call.rejected else answer
         response = await call.through(run, hooks, request)
     except Exception as error:
         if not call.raised_inside(error):
@@ -121,7 +122,8 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
     # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
     _asking: bool = False
     _answers: tuple[Answer, ...] = ()
-    _rejected: tuple[Answer, ...] = ()
+    rejected: tuple[Answer, ...] = ()
+    """The replies that were no answer."""
     _failures: tuple[dict[str, str], ...] = ()
     _last_failed: Model | None = None
     _raised: tuple[BaseException, ...] = ()
@@ -142,17 +144,13 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             Exception: what the model raised, or what is wrong with its reply.
 
         """
-        answer = await self._ask(passed)
+        answer = await self.ask(passed)
         answer.is_copy = False
         self._answers += (answer,)
         return answer.response
 
-    async def asked(self, request: ModelInput) -> Answer:
-        """The answer of the request's model, where no hook stands around it: as `innermost`."""
-        answer = await self._ask(request)
-        return with_attempts(answer, self._rejected) if self._rejected else answer
-
-    async def _ask(self, passed: ModelInput) -> Answer:
+    async def ask(self, passed: ModelInput) -> Answer:
+        """The answer of the request's model, which no hook has seen: as `innermost`."""
         run = self._run
         if self.ended is not None:
             raise self.ended
@@ -276,22 +274,24 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             return answer, None
         return answer, fault
 
-    def _requested(
+    async def _requested(
         self,
         model: Model,
         messages: list[ModelMessage],
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Answer:
         if self._deltas is not None:
-            return _stream(model, messages, settings, parameters, self._deltas)
-        return _whole(model, messages, settings, parameters)
+            return await _stream(model, messages, settings, parameters, self._deltas)
+        response = await model.request(messages, settings, parameters)
+        check_finished(response, model, streamed=False)
+        return Answer(response, model)
 
     def _reject(self, answer: Answer, since: float) -> float:
         """Note the reply as one that is no answer. Returns the time by the clock."""
         now = self._run.clock.monotonic()
         answer.seconds = now - since
-        self._rejected += (answer,)
+        self.rejected += (answer,)
         return now
 
     def raised_inside(self, error: BaseException) -> bool:
@@ -328,24 +328,24 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
     @property
     def used(self) -> RunUsage | None:
         """The usage of replies that were no answer; None without a reply."""
-        if not self._rejected:
+        if not self.rejected:
             return None
-        used = RunUsage(requests=len(self._rejected))
-        for each in self._rejected:
+        used = RunUsage(requests=len(self.rejected))
+        for each in self.rejected:
             used.incr(each.response.usage)
         return used
 
     @property
     def costs(self) -> Lines:
         """The cost of replies that were no answer, where they were priced."""
-        replies = [each.response for each in self._rejected if is_priced(each.response.usage)]
+        replies = [each.response for each in self.rejected if is_priced(each.response.usage)]
         name = self._run.current.agent
         return adding((), (line_of(name, each.model_name, each.usage) for each in replies))
 
     def answer(self, response: ModelResponse) -> Answer:
         """The answer, as the middleware returned its reply."""
         chosen: Answer | None = None
-        rejected = self._rejected
+        rejected = self.rejected
         for each in self._answers:
             if chosen is None and each.response is response:
                 chosen = each
@@ -364,13 +364,13 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
     def failed(self, error: Exception) -> Answer | ModelFailed:
         """What is left where no model gave an answer: the reply that broke, or a rejected one."""
         if self._broken is not None and error is self._broken.error:
-            return with_attempts(self._broken, self._rejected) if self._rejected else self._broken
+            return with_attempts(self._broken, self.rejected) if self.rejected else self._broken
         refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
         failed = (ModelRefused if refused else ModelFailed)(failures=self._failures)
         failed.__cause__ = error.__cause__ if isinstance(error, CancelledByModel) else error
-        if not self._rejected:
+        if not self.rejected:
             return failed
-        *rejected, last = self._rejected
+        *rejected, last = self.rejected
         last.error = failed
         if self._deltas is None or not self._deltas.said_text:
             last.response = replace(last.response, parts=[])
@@ -398,18 +398,6 @@ def with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
 
 
 # ------------------------------------------------------------------------------ the request
-
-
-async def _whole(
-    model: Model,
-    messages: list[ModelMessage],
-    settings: ModelSettings | None,
-    parameters: ModelRequestParameters,
-) -> Answer:
-    """Ask for a reply in one piece."""
-    response = await model.request(messages, settings, parameters)
-    check_finished(response, model, streamed=False)
-    return Answer(response, model)
 
 
 async def _stream(

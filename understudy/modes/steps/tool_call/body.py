@@ -75,20 +75,21 @@ def record_started(
     effect = effect_now(run, call) if call.attempts else effect_of(run, ready.tool)
     asked = run.root.ledger.gates_asked
     is_first = bool(asked) and run.gates_let_pass
-    run.record(
-        Started(
-            call_key=call.key,
-            tool_name=ready.tool.name,
-            tool_call_id=call.part.tool_call_id,
-            attempt=call.attempts + 1,
-            effect=effect,
-            epoch=run.ledger.epoch,
-            arguments=arguments,
-            key_hash=key_hash,
-            gates_asked_by=run.asked_by if is_first else "",
-        ),
-        sound=arguments is None,  # its texts are those of the reply, which was accepted
+    started = Started(
+        call_key=call.key,
+        tool_name=ready.tool.name,
+        tool_call_id=call.part.tool_call_id,
+        attempt=call.attempts + 1,
+        effect=effect,
+        epoch=run.ledger.epoch,
+        arguments=arguments,
+        key_hash=key_hash,
+        gates_asked_by=run.asked_by if is_first else "",
     )
+    if arguments is None:  # its texts are those of the reply, which was accepted
+        run.ledger.record_sound(started)
+    else:
+        run.record(started)
     if asked and is_first:
         del asked[run.run_id]
 

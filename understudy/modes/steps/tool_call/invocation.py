@@ -108,7 +108,10 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         if closes_turn(run, ready.call, result):
             set_closes_turn(result, True)
         try:
-            run.record(result, sound=is_sound(result))
+            if is_sound(result):
+                run.ledger.record_sound(result)
+            else:
+                run.record(result)
         except RecordRefused as refused:  # too large: but the tool ran, and must not run again
             run.record(refused_result(run, ready, result, refused))
         else:
