@@ -58,7 +58,7 @@ class Pipeline:
         """The name of the mode."""
         return self._name
 
-    @property
+    @cached_property
     def agents(self) -> tuple[ChildAgent, ...]:
         """The agents that its steps run: those of a workflow; empty for any other mode."""
         return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
@@ -194,6 +194,16 @@ class AgentDefinition:
     def has_keys(self) -> bool:
         """Whether a tool of the agent has a `key`, by which calls are equal."""
         return any(tool.key is not None for tool in self.tools.values())
+
+    @cached_property
+    def tools_to_run(self) -> tuple[Tool, ...]:
+        """The tools without those by which the model gives its final answer."""
+        return tuple(tool for tool in self.tools.values() if tool not in self.output_tools)
+
+    @cached_property
+    def has_display_texts(self) -> bool:
+        """Whether a tool says what a person reads of its calls."""
+        return any(tool.display_text is not None for tool in self.tools.values())
 
     @property
     def default_prices(self) -> Prices | None:

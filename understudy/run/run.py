@@ -219,8 +219,8 @@ class Run(Generic[DepsT_co]):
         """Whether calls may need a decision by what the definition says, or agents above it."""
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *environment.cancellation)
-        self.cancellation: tuple[CancellationSource, ...] = tuple(
-            {id(source): source for source in sources}.values()
+        self.cancellation: tuple[CancellationSource, ...] = (
+            tuple({id(source): source for source in sources}.values()) if sources else ()
         )
         """The sources that may cancel the run, also those of the agents above."""
         above_it = environment.prices if parent is None else parent.prices
@@ -246,12 +246,7 @@ class Run(Generic[DepsT_co]):
         self._attempt_begun = False
         self.cut_off: frozenset[str] = frozenset()
         """The keys of the calls that this attempt found started; of the outermost run alone."""
-        self.tools: tuple[Tool, ...] = tuple(
-            tool for tool in definition.tools.values() if tool not in definition.output_tools
-        )
-        texts = (tool.display_text for tool in definition.tools.values())
-        self.has_display_texts: bool = any(text is not None for text in texts)
-        """Whether a tool says what a person reads of its calls."""
+        self.tools: tuple[Tool, ...] = definition.tools_to_run
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
         """The last model request and its parameters, to reuse while these do not change."""
         self.live_values: dict[str, Any] = {}

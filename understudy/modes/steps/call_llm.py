@@ -223,7 +223,7 @@ def _record(run: Run, response: ModelResponse, failed: StreamBroken | ModelFaile
         if not run.definition.hooks.streams_safely and run.streaming and response.text:
             DeltaEmitter(run).emit_text(response.text)  # as after_model left it
     response = _with_usable_ids(run, response)
-    if run.has_display_texts:
+    if run.definition.has_display_texts:
         response = with_texts_of_calls(response, run.definition.tools)
     run.record(
         Reply(
