@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -127,7 +127,15 @@ class AgentJournal(OwnedJournal, Job):
     @property
     def owned(self) -> Owned:
         """The epoch that it writes under, with the number of its newest appended record."""
-        return replace(self._owned, last_seq=self._appended)
+        owned = self._owned
+        return Owned(
+            agent_id=owned.agent_id,
+            agent=owned.agent,
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            last_seq=self._appended,
+            has_posts=owned.has_posts,
+        )
 
     @property
     def has_unflushed(self) -> bool:

@@ -285,10 +285,9 @@ class _Log(Plain):
         message = items[index]
         if isinstance(message, ModelResponse):
             for part in message.parts:
-                kind = type(part)
-                if kind not in PLAIN_REPLIES:
+                if type(part) not in PLAIN_REPLIES:
                     return False
-                if kind is ThinkingPart and part.content:
+                if isinstance(part, ThinkingPart) and part.content:
                     kinds = self.kinds_of_thinking = self.kinds_of_thinking or {}
                     kinds[kind_of_thinking(message, part)] = message, part
         elif not is_plain(message, items[index - 1] if index else None):

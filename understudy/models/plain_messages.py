@@ -36,8 +36,8 @@ or to the `&` of an entity for it (`test_the_characters_that_begin_a_tag_are_all
 def is_plain(message: ModelRequest, previous: ModelMessage | None) -> bool:
     """Whether every model is sent this message as it is, whatever the other messages are.
 
-    A reply is, if its parts are of `PLAIN_REPLIES`. Of few messages it says no though they are. Two things depend on the model and are not looked
-    at here: see `preparation.needs_preparation`.
+    A reply is, if its parts are of `PLAIN_REPLIES`. Of few messages it says no though they are. Two
+    things depend on the model and are not looked at here: see `preparation.needs_preparation`.
 
     Args:
         message: a message of a conversation.

@@ -138,9 +138,7 @@ async def execute_tools(run: Run) -> Outcome | None:
     return None
 
 
-async def _that_may_start(
-    run: Run, group: list[ReadyCall], asked_some: bool
-) -> list[ReadyCall]:
+async def _that_may_start(run: Run, group: list[ReadyCall], asked_some: bool) -> list[ReadyCall]:
     """The calls that may start by what freezes, rules, votes and budgets say now."""
     trust = run.environment.trust
     stops = trust.stops
@@ -244,7 +242,7 @@ def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
     batch = []
     for item in ready:
         if not _is_held(run, item):
-            batch.append(item)  # noqa: PERF401  # of mostly one
+            batch.append(item)
     for item in batch:
         if not item.call.checks or item.call.check is None:
             record_started(run, item)
