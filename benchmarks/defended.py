@@ -63,9 +63,27 @@ DEFENDED: tuple[Defended, ...] = (
         "core step",
     ),
     Defended(
-        "modes.steps.call_llm._copied",
+        "models.reply_text.copied",
         "a reply is copied attribute by attribute",
         "2 µs, and 64 bytes of an idle agent for each reply",
+        "core step",
+    ),
+    Defended(
+        "state.folds.replies._add",
+        "what a reply used is added without `RunUsage.incr`",
+        "66 bytecodes and 3 calls",
+        "core step",
+    ),
+    Defended(
+        "modes.steps.conditions",
+        "functions say which steps need not be called",
+        "100 bytecodes and 3 coroutines",
+        "core step",
+    ),
+    Defended(
+        "run.ledger.Ledger.record_sound",
+        "what was checked where it came from is not checked again",
+        "340 bytecodes, 2.5 µs",
         "core step",
     ),
     Defended(
