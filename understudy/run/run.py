@@ -200,8 +200,9 @@ class Run(Generic[DepsT_co]):
         """The agent's model, then its fallbacks."""
         self.parent = parent
         """The run whose call, or workflow, runs this one."""
-        self.root: Run = parent.root if parent is not None else self
-        """The outermost run."""
+        # None where it is the outermost run: an object that points to itself is freed by the garbage
+        # collector alone, and with it the whole conversation.
+        self._root: Run | None = parent.root if parent is not None else None
         self.children = children
         """The object by which its calls run other agents."""
         self.agent_id: str = (
@@ -258,6 +259,11 @@ class Run(Generic[DepsT_co]):
         """This attempt has returned its outcome: it must add no more records."""
 
     # -------------------------------------------------------------------- reading
+
+    @property
+    def root(self) -> Run:
+        """The outermost run."""
+        return self if self._root is None else self._root
 
     @property
     def asked_by(self) -> str:
