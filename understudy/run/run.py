@@ -200,8 +200,8 @@ class Run(Generic[DepsT_co]):
         """The agent's model, then its fallbacks."""
         self.parent = parent
         """The run whose call, or workflow, runs this one."""
-        # None where it is the outermost run: an object that points to itself is freed by the garbage
-        # collector alone, and with it the whole conversation.
+        # None where it is the outermost run: an object that points to itself, and with it the whole
+        # conversation, is freed by the garbage collector alone.
         self._root: Run | None = parent.root if parent is not None else None
         self.children = children
         """The object by which its calls run other agents."""
