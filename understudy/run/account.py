@@ -571,8 +571,8 @@ class SpendingLedger(Ledger):
         self.account = Account(keeper, owned, journal)
         await self.account.load(self.state)
 
-    def record(self, *records: r.Record) -> None:
-        super().record(*records)
+    def record_sound(self, *records: r.Record) -> None:
+        super().record_sound(*records)
         account = self.account
         if account.has_open:
             account.recorded(self.state, records)

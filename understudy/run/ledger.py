@@ -332,7 +332,7 @@ class Ledger:
         self.record_sound(*records)
 
     def record_sound(self, *records: Record) -> None:
-        """As `record`, of facts that a store could keep, whatever their size.
+        """As `record`, which ends here, of facts that a store could keep, whatever their size.
 
         What they hold was checked where it came from: to check a result once more takes 2.5 µs. A
         journal that checks records checks them.

@@ -7,6 +7,7 @@ import contextvars
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
@@ -183,9 +184,6 @@ class Run(Generic[DepsT_co]):
         self.ledger = ledger
         self.state: AgentState = ledger.state
         """The agent's state, to read: one object for the whole attempt, changed by each record."""
-        assert self.state.run is not None, "a Run is made where a run is open"
-        self.current: RunState = self.state.run
-        """The state of this run."""
         self.environment = environment
         """What the caller gave to the attempt; the runs inside it have it, too."""
         self.clock: Clock = environment.clock
@@ -284,6 +282,13 @@ class Run(Generic[DepsT_co]):
         if not asked or turn is None or turn.interrupts_checked:
             return False
         return asked.get(self.run_id) == (turn.index, self.asked_by)
+
+    @cached_property
+    def current(self) -> RunState:
+        """The state of this run."""
+        run = self.state.run
+        assert run is not None, "only a hook that is called between runs has a Run without one"
+        return run
 
     def is_until_tool(self, name: str) -> bool:
         """Whether a result of the tool of this name ends the run.

@@ -180,8 +180,8 @@ class _Tape(Ledger):
         self._story = story
         self._run_id = run_id
 
-    def record(self, *records: Record) -> None:
-        super().record(*records)
+    def record_sound(self, *records: Record) -> None:
+        super().record_sound(*records)
         for record in records:
             self._story.add(record, self._run_id)
 
