@@ -18,11 +18,12 @@ from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
+from understudy.state.children import agents_of_call
 from understudy.state.files import StoredFile
 from understudy.state.fold import apply
 from understudy.state.folds.ends import closing_result
 from understudy.state.records import ChildRecord, End, Record, RunEnded, Snapshot, stamp
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.run_state import Call
 from understudy.state.shared_empties import no_list
 
 if TYPE_CHECKING:
@@ -564,6 +565,8 @@ def _is_left(place: Ledger, call: Call) -> bool:
 def calls_inside(ledger: Ledger, call: Call) -> Iterator[tuple[Ledger, Call]]:
     """The call, and the open ones of the agents that it runs, each with the ledger of its agent."""
     yield ledger, call
-    for key, child in ledger.state.children.items():
-        if child.run is not None and is_child_of(key, call.key):
+    children = ledger.state.children
+    for key in agents_of_call(children, call.key):
+        child = children[key]
+        if child.run is not None:
             yield from open_calls(ChildLedger(ledger, key, child.run.agent))

@@ -7,6 +7,7 @@ import contextvars
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
@@ -48,6 +49,7 @@ from understudy.run.running_parts import RunningParts
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
+from understudy.state.doubts import look_for_doubts
 from understudy.state.records import (
     End,
     HistoryReplaced,
@@ -95,6 +97,13 @@ class AttemptEnded(BaseException):
     def __init__(self, stop: Stop | None = None) -> None:
         super().__init__()
         self.stop = stop
+
+
+def outermost_workflow(run: Run) -> Run:
+    """The run whose conversation gets all that an agent of a workflow says; else the run itself."""
+    while run.parent is not None and run.current.shared is not None:
+        run = run.parent
+    return run
 
 
 def stop_of(run: Run) -> Stop | None:
@@ -258,6 +267,15 @@ class Run(Generic[DepsT_co]):
 
     # -------------------------------------------------------------------- reading
 
+    @cached_property
+    def call_ids(self) -> set[str]:
+        """The ids of the calls of the agents of this workflow that run, at any depth.
+
+        Those of the calls that its conversation has are not all there. Whoever makes an id adds it:
+        nobody looks at all agents again.
+        """
+        return {id for state in self.state.tree for id in state.messages.own_call_ids}
+
     @property
     def asked_by(self) -> str:
         """Names the gates that apply here, in this process: its own, and those of agents above.
@@ -298,8 +316,14 @@ class Run(Generic[DepsT_co]):
 
     @property
     def has_own_state(self) -> bool:
-        """Whether its state is nobody else's once it is over: it has no journal and no actor."""
-        return self.parent is None and self.ledger.is_of_one_run
+        """Whether nobody changes its state after its outcome.
+
+        It has no journal and no actor; or an agent above runs it, and it has ended for good.
+        """
+        if self.parent is None:
+            return self.ledger.is_of_one_run
+        run = self.current
+        return run.over and run.left is None
 
     @property
     def run_id(self) -> str:
@@ -635,6 +659,8 @@ class Run(Generic[DepsT_co]):
                 for call in (state.run.open_calls if state.run is not None else ())
                 if call.running
             )
+            if self.cut_off:
+                look_for_doubts(self.state)
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.children import with_child
 from understudy.state.folds import (
     agents,
     calls,
@@ -23,8 +24,7 @@ from understudy.state.folds import (
     runs,
 )
 from understudy.state.records import ChildRecord
-from understudy.state.shared_empties import with_item
-from understudy.state.workflow_sharing import new_child
+from understudy.state.workflow_sharing import new_child, note_told
 
 FOLD_VERSION = 1
 """The version of the states that records fold to. A checkpoint of another version is not used.
@@ -73,8 +73,13 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
         child = new_child(state, record)
-        state.children = with_item(state.children, record.child, child)
-    apply(child, record.record, is_inside=True)
+        state.children = with_child(state.children, record.child, child)
+        apply(child, record.record, is_inside=True)
+        note_told(state, child)
+    else:
+        apply(child, record.record, is_inside=True)
+    if child.may_be_in_doubt:
+        state.note_doubts_of(record.child)
     run = child.run
     if run is None:
         return
