@@ -49,7 +49,6 @@ from understudy.run.running_parts import RunningParts
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
-from understudy.state.doubts import look_for_doubts
 from understudy.state.records import (
     End,
     HistoryReplaced,
@@ -660,7 +659,7 @@ class Run(Generic[DepsT_co]):
                 if call.running
             )
             if self.cut_off:
-                look_for_doubts(self.state)
+                self.state.look_for_doubts()
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
 

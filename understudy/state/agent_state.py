@@ -32,7 +32,7 @@ from understudy.models.retold import view_for
 from understudy.state.blobs import dumped_blobs
 from understudy.state.children import Children, agents_of_call
 from understudy.state.costs import Cost, Lines, adding, below, complete
-from understudy.state.doubts import look_for_doubts
+from understudy.state.doubts import has_doubtful_call
 from understudy.state.files import StoredFile
 from understudy.state.held_keys import HeldKey
 from understudy.state.next_due import next_due
@@ -341,6 +341,27 @@ class AgentState(StateTree):
         self.doubts = with_item(self.doubts, doubt.call_key, doubt)
         self.may_be_in_doubt = True
 
+    def note_doubts_of(self, key: str) -> None:
+        """A call of this agent that it runs, or of one inside that, may be in doubt."""
+        self.may_be_in_doubt = True
+        if isinstance(self.children, Children):
+            self.children.in_doubt[key] = None
+
+    def look_for_doubts(self) -> bool:
+        """Note in which agents of the tree a call may be in doubt. Returns whether one may be.
+
+        Later records note it themselves: this is for a state that was read, and for calls that an
+        attempt finds started.
+        """
+        if has_doubtful_call(self):
+            self.may_be_in_doubt = True
+        for key, child in self.children.items():
+            if child.look_for_doubts():
+                self.note_doubts_of(key)
+        for child in self.left.values():  # a retry makes them children again
+            child.look_for_doubts()
+        return self.may_be_in_doubt
+
     def put(self, values: Mapping[str, Any]) -> None:
         """Replace the values of these keys."""
         self._values = {**self._values, **values}
@@ -476,7 +497,7 @@ class AgentState(StateTree):
 
         """
         state = cls._read(data, "")
-        look_for_doubts(state)
+        state.look_for_doubts()
         try:
             change = first_difference(
                 dict(data),
@@ -499,7 +520,7 @@ class AgentState(StateTree):
 
         """
         state = cls._read(head, "")
-        look_for_doubts(state)
+        state.look_for_doubts()
         state.messages = messages
         state.let_follow()
         return state

@@ -92,20 +92,9 @@ class Doubt:
         }
 
 
-def look_for_doubts(state: StateTree) -> bool:
-    """Note in which agents of the tree a call may be in doubt. Returns whether one may be.
-
-    Later records note it themselves: this is for a state that was read, and for calls that an
-    attempt finds started.
-    """
-    if state.doubts or any(map(_may_be_in_doubt, _calls_of(state.run))):
-        state.may_be_in_doubt = True
-    for key, child in state.children.items():
-        if look_for_doubts(child):
-            state.note_doubts_of(key)
-    for child in state.left.values():  # a retry makes them children again
-        look_for_doubts(child)
-    return state.may_be_in_doubt
+def has_doubtful_call(state: StateTree) -> bool:
+    """Whether a call of this agent, not of those inside it, is in doubt or may come to be so."""
+    return bool(state.doubts) or any(map(_may_be_in_doubt, _calls_of(state.run)))
 
 
 def _calls_of(run: RunState | None) -> Iterable[Call]:

@@ -59,12 +59,6 @@ class StateTree:
                 for key in self.children.in_doubt:
                     yield from self.children[key].tree_in_doubt
 
-    def note_doubts_of(self, key: str) -> None:
-        """A call of this agent that it runs, or of one inside that, may be in doubt."""
-        self.may_be_in_doubt = True
-        if isinstance(self.children, Children):
-            self.children.in_doubt[key] = None
-
     @property
     def whole_tree(self) -> Iterator[Self]:
         """The states of `tree`, and the states of the agents that a failed run left."""
