@@ -249,6 +249,11 @@ class _Log(Plain):
     def _make(self, unmade: _Unmade) -> None:
         """Make the beginning. Outside of the lock: what it is made of may be decoded for it."""
         made = unmade.make(unmade.above)._log
+        if made.length != unmade.count:
+            raise UsageError(
+                "This stored AgentState is damaged: an agent of a workflow was told "
+                f"{unmade.count} messages, and {made.length} can be made of the conversation"
+            )
         with _DECODING:
             if self._packed is not unmade:
                 return  # another thread was first

@@ -62,7 +62,8 @@ def replay(records: Iterable[r.Record], state: AgentState | None = None) -> Agen
 
 def _child_record(state: AgentState, record: ChildRecord) -> r.Record:
     """Change the state of an agent inside. Returns the record without those around it."""
-    key, inner = record.child, record.record
+    key = record.child
+    inner: r.Record = record.record
     child = state.children.get(key)
     is_new = child is None
     if child is None:
@@ -70,7 +71,7 @@ def _child_record(state: AgentState, record: ChildRecord) -> r.Record:
         state.children = with_child(state.children, key, child)
     kind = type(inner)
     if kind is ChildRecord:
-        inner = _child_record(child, inner)  # type: ignore[arg-type]  # as above
+        inner = _child_record(child, inner)  # type: ignore[arg-type]  # by its kind
         kind = type(inner)
     else:
         _APPLY[kind](child, inner)

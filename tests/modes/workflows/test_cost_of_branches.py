@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,17 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage
 
 from tests.support.agents import completed
-from understudy import Agent, AgentState, Interrupted, ScriptedModel, approve, call, tool
+from understudy import (
+    Agent,
+    AgentState,
+    Interrupted,
+    Runtime,
+    ScriptedModel,
+    approve,
+    call,
+    tool,
+)
+from understudy.errors import UsageError
 from understudy.middleware import SubAgent
 from understudy.modes import Loop, Parallel, Sequential
 
@@ -248,3 +259,36 @@ def test_a_branch_whose_state_was_stored_goes_on_with_the_conversation_that_it_w
     approved = {request.id: approve() for request in read.requests}
     again = completed(flow.resume_sync(AgentState.from_dict(stored), approved))
     assert len(again.state.messages) == 3 + 3 * (2 + 3)
+
+
+def test_a_stored_branch_that_was_told_what_cannot_be_made_again_is_refused_when_it_is_read() -> (
+    None
+):
+    _, outcome = waiting_branches(2)
+    stored = outcome.state.to_dict()
+    branch = next(iter(stored["children"].values()))
+    branch["run"]["shared"]["inherited"] += 1
+    damaged = next(iter(AgentState.from_dict(stored).children.values()))
+    with pytest.raises(UsageError, match="damaged"):
+        damaged.messages[0]
+
+
+async def test_branches_that_wait_go_on_after_their_agent_was_compacted_and_activated_again(
+    tmp_path: Path,
+) -> None:
+    flow, model = branches_with_a_tool(3, interrupt_on={"look": True})
+    model.tool_name = None
+    async with Runtime([flow], store=f"sqlite:///{tmp_path / 'a.db'}") as runtime:
+        ref = runtime.spawn("flow", id="a")
+        await ref.run("Go.")
+        model.tool_name = "look"
+        waiting = await ref.run("Go.")
+        assert isinstance(waiting, Interrupted)
+        await ref.compact()
+    async with Runtime([flow], store=f"sqlite:///{tmp_path / 'a.db'}") as runtime:
+        ref = runtime.get("a")
+        state = await ref.state()
+        told = {key: child.messages for key, child in waiting.state.children.items()}
+        assert {key: child.messages for key, child in state.children.items()} == told
+        outcome = await ref.resume({request.id: approve() for request in state.requests})
+        assert len(completed(outcome).state.messages) == 2 + 3 * (1 + 3)
