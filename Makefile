@@ -12,7 +12,7 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-service bench-actors bench-budgets chaos soak spending suspensions mutate local clean
+.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-others test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-service bench-actors bench-budgets chaos soak spending suspensions mutate local clean
 
 sbom: $(VENV)/.supply  ## what is in the image, as CycloneDX: support-desk.cdx.json
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
@@ -38,16 +38,19 @@ demo-web: $(VENV)/.ready  ## an expense desk in the browser: four people, rules,
 
 # More of them than processors: some tests wait for a thread, a server or a clock.
 test: $(VENV)/.ready  ## the tests that have no mark of another target, and the quick ones on PostgreSQL
-	$(TESTS) -n 3 -m 'not slow and (not postgres or quick) and not faults and not ray and not browser and not node'
+	$(TESTS) -n 3 -m 'not slow and (not postgres or quick) and not faults and not ray and not others and not browser and not node'
 
 test-slow: $(VENV)/.model  ## the tests marked slow, and the others on PostgreSQL: long proofs, whole programs, benchmarks
-	$(TESTS) -m '(slow or postgres and not quick) and not faults and not ray and not browser and not node'
+	$(TESTS) -m '(slow or postgres and not quick) and not faults and not ray and not others and not browser and not node'
 
 test-faults: $(VENV)/.pgbouncer  ## the tests marked faults: processes are killed, hosts fight, servers go away
-	$(TESTS) -m 'faults and not ray and not browser and not node'
+	$(TESTS) -m 'faults and not ray and not others and not browser and not node'
 
 test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, nodes and heads that are killed
 	$(BIN)/python -m pytest -m ray
+
+test-others: $(VENV)/.others  ## the tests marked others: tools of other libraries, agents that move here
+	$(VENV)/others/bin/python -m pytest -m others tests/others
 
 test-browser: $(VENV)/.browser  ## the tests marked browser: the pages in a real Chromium
 	$(BIN)/python -m pytest -m browser tests/web/browser
@@ -75,7 +78,7 @@ docs-serve: docs  ## the same, shown at http://127.0.0.1:8421
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8421
 
 test-fast: $(VENV)/.ready  ## of `make test` what needs no host, store or server: under half a minute
-	$(TESTS) -m 'not slow and not faults and not postgres and not ray and not browser and not node' \
+	$(TESTS) -m 'not slow and not faults and not postgres and not ray and not others and not browser and not node' \
 	  $(addprefix tests/,_base agent display loop_actors middleware models modes run state tools)
 
 check: lint types  ## ruff, its formatter, the import contracts of the layers, mypy
@@ -139,6 +142,12 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.ray: $(VENV)/.ready
 	@echo "Installing Ray (80 MB)."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	@touch $@
+
+# Apart: they need other versions of some packages, and none of them is to be there for other tests.
+$(VENV)/.others: $(VENV)/.ready
+	@echo "Installing other libraries of agents, apart (130 MB)."
+	@$(BIN)/python -m tests.support.others $(VENV)/others
 	@touch $@
 
 $(VENV)/.supply: $(VENV)/.ready

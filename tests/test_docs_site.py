@@ -89,7 +89,7 @@ def test_no_page_says_a_paragraph_twice() -> None:
 def test_the_page_of_installation_names_each_extra_for_users() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - {
-        *("bench", "browser", "demo", "dev", "docs", "local", "release", "supply")
+        *("bench", "browser", "demo", "dev", "docs", "local", "others", "release", "supply")
     }
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     section = page.partition("## Extras")[2].partition("\n## ")[0]

@@ -39,6 +39,7 @@ LATER = (
     "understudy.telemetry",
     "understudy.login.oidc",
     "understudy.middleware.retry",
+    "understudy.tools.foreign.foreign_tool",
     "joserfc",
     *("tenacity", "tornado"),
     *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
-APART = {"ray", "browser", "node"}
+APART = {"ray", "others", "browser", "node"}
 """Each needs what others do not: no test has two of these marks."""
 
 
@@ -67,7 +67,12 @@ def test_ci_checks_lint_and_types_first_and_a_target_of_tests_runs_tests_alone()
     for target in of_ci():
         assert re.search(rf"^{target}: \$\(VENV\)/\.\w+  ##", MAKEFILE, re.MULTILINE), target
         (line,) = recipe(target).splitlines()
-        assert line.startswith(("\t$(TESTS) ", "\t$(BIN)/python -m pytest -m ")), target
+        begins = (
+            "\t$(TESTS) ",
+            "\t$(BIN)/python -m pytest -m ",
+            "\t$(VENV)/others/bin/python -m pytest -m ",
+        )
+        assert line.startswith(begins), target
 
 
 def test_what_the_fast_target_runs_is_part_of_what_make_test_runs() -> None:
@@ -78,7 +83,7 @@ def test_what_the_fast_target_runs_is_part_of_what_make_test_runs() -> None:
         assert selects(whole, given) or not selects(fast, given), given
 
 
-@pytest.mark.parametrize("mark", ["browser", "node"])
+@pytest.mark.parametrize("mark", ["others", "browser", "node"])
 def test_a_target_that_reads_one_folder_misses_no_test_elsewhere(mark: str) -> None:
     folder = recipe(f"test-{mark}").split()[-1]
     marked = [

@@ -7,7 +7,9 @@ import pytest
 from benchmarks import branches
 
 
-@pytest.mark.parametrize("options", [[], ["--durable"]], ids=["memory", "durable"])
+@pytest.mark.parametrize(
+    "options", [[], ["--durable"], ["--tools"]], ids=["memory", "durable", "tools"]
+)
 @pytest.mark.slow
 def test_branches_are_measured_beside_an_agent_alone(
     options: list[str], capsys: pytest.CaptureFixture[str]

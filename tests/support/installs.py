@@ -132,7 +132,7 @@ SILENT = frozenset({"demo", "telemetry"})
 """Extras for the examples: nothing in the package needs them."""
 NOT_INSTALLED = frozenset({"local"})
 """For the demos and a few tests alone: `make local`."""
-TOOLS = frozenset({"bench", "browser", "dev", "docs", "release", "supply"})
+TOOLS = frozenset({"bench", "browser", "dev", "docs", "others", "release", "supply"})
 """For those who work on the library, not for those who use it."""
 
 

@@ -26,7 +26,8 @@ from tests.support.installs import ROOT, VERSIONS, Python, pythons
 LOWEST = "lowest"
 HERE = ".".join(map(str, sys.version_info[:2]))
 """The version of the Python that runs this."""
-MARKS = "not slow and not postgres and not faults and not ray and not browser and not node"
+APART = ("slow", "postgres", "faults", "ray", "others", "browser", "node")
+MARKS = " and ".join(f"not {mark}" for mark in APART)
 """What needs no server and no program besides Python, and says nothing of speed."""
 
 OUTDATED = (

@@ -21,7 +21,7 @@ from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
-from understudy.state.doubts import Doubt, doubt_asked, doubt_told, has_doubts
+from understudy.state.doubts import Doubt, doubt_asked, doubt_told
 from understudy.state.next_due import notices_of, votes_of
 from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Requested
@@ -97,7 +97,7 @@ def open_asks(state: AgentState) -> tuple[Ask, ...]:
 
 def asks_of_doubts(state: AgentState) -> tuple[Ask, ...]:
     """What is in doubt, and only the model was told of, also while the agent is not at rest."""
-    if not has_doubts(state):
+    if not state.may_be_in_doubt:
         return ()
     named = _named(state)
     doubts = state.doubts_in_tree.values()

@@ -83,7 +83,7 @@ class CheckpointWriter:
 
         """
         if state.children or state.left:
-            inner = sum(len(each.messages) for each in state.whole_tree) - len(state.messages)
+            inner = sum(map(_written, state.whole_tree)) - len(state.messages)
             if inner > MAX_INNER_MESSAGES:
                 self.due = owned.last_seq + self._every
                 return None
@@ -130,6 +130,13 @@ class CheckpointWriter:
     def stop(self) -> None:
         """Write none any more."""
         self._seq = self.due = sys.maxsize
+
+
+def _written(state: AgentState) -> int:
+    """How many messages are written of it: those that an agent was told are made again."""
+    shared = state.run.shared if state.run is not None else None
+    told = shared is not None and shared.told is not None
+    return len(state.messages) - (shared.inherited if shared is not None and told else 0)
 
 
 def _log_failure(agent_id: str) -> None:

@@ -24,7 +24,7 @@ from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.readable import readable_data
 from understudy.models.messages import messages_to_dicts
 from understudy.state.record_format import FORMAT_VERSION
-from understudy.state.records import Record, record_from_dict
+from understudy.state.records import ChildRecord, Record, record_from_dict
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 """A larger record is refused before it is queued."""
@@ -84,7 +84,10 @@ def encode_again(record: Record) -> EncodedRecord:
 def check_storable(records: Iterable[Record]) -> None:
     """Raise `RecordRefused` if no store could keep them, of whatever size, or read them."""
     for record in records:
-        if readable_data(record) is None:
+        inner, depth = record, 0
+        while type(inner) is ChildRecord:  # its key and name are in the start of the agent's run
+            inner, depth = inner.record, depth + 1
+        if readable_data(inner, depth) is None:
             encode(record, max_bytes=sys.maxsize)
 
 

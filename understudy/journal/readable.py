@@ -62,14 +62,19 @@ class _Unsure(Exception):  # no error: the answer of a look at a value
     """Only reading the record back tells whether it can be read."""
 
 
-def readable_data(record: Record | ModelMessage) -> dict[str, Any] | None:
+def readable_data(record: Record | ModelMessage, depth: int = 0) -> dict[str, Any] | None:
     """What JSON is to hold of it: all but the kind of a record, and fields at their default.
 
     None if only reading it back tells whether it can be read.
+
+    Args:
+        record: which is to be written.
+        depth: in so many records of agents around it.
+
     """
     kind: Any = type(record)
     try:
-        return _data_of(kind)(record, 0)
+        return _data_of(kind)(record, depth)
     except Exception:  # it is unsure; or a field was deleted, or an object's own code raised
         return None
 

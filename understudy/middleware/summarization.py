@@ -32,7 +32,7 @@ from understudy.models.token_counts import estimated_tokens, last_counted, text_
 from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import HookFailed
 from understudy.run.model_input import ModelInput
-from understudy.run.run import Run
+from understudy.run.run import Run, outermost_workflow
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -370,16 +370,9 @@ async def _replace(
 # ---------------------------------------------------------- agents that share a conversation
 
 
-def _sharing(run: Run) -> Run:
-    """The run whose conversation it is: that of the outermost workflow."""
-    while run.parent is not None and run.current.shared is not None:
-        run = run.parent
-    return run
-
-
 async def _share(run: Run, older: Sequence[ModelMessage], text: str) -> None:
     """Keep the summary for the next run of this agent, which gets the original messages again."""
-    workflow = _sharing(run)
+    workflow = outermost_workflow(run)
     if workflow is not run:
         key = f"{_KEY}{run.definition.name}/{len(older)}/{digest(transcript(older))}"
         await workflow.once(key, lambda: text)
@@ -387,7 +380,7 @@ async def _share(run: Run, older: Sequence[ModelMessage], text: str) -> None:
 
 async def _reuse(run: Run, messages: Sequence[ModelMessage]) -> bool:
     """Replace what an earlier run of this agent, in the same workflow, has summarised."""
-    workflow = _sharing(run)
+    workflow = outermost_workflow(run)
     if workflow is run:
         return False
     start, prefix = _head(messages), f"{_KEY}{run.definition.name}/"

@@ -76,6 +76,19 @@ class _Packed:
         self.call_ids: set[str] = set()
 
 
+class _Unmade:
+    """The beginning of a conversation that is made of another one, and what was appended since."""
+
+    __slots__ = ("above", "count", "later", "make")
+
+    def __init__(self, above: Messages, count: int, make: Callable[[Messages], Messages]) -> None:
+        self.above: Messages = above
+        self.count: int = count
+        """The number of messages in it."""
+        self.make: Callable[[Messages], Messages] = make
+        self.later: list[ModelMessage] = []
+
+
 class Plain:
     """The facts that are known about the plain messages at the beginning of a list.
 
@@ -128,11 +141,11 @@ class _Log(Plain):
     def __init__(
         self,
         items: list[ModelMessage],
-        packed: _Packed | None = None,
+        packed: _Packed | _Unmade | None = None,
         origin: _Origin | None = None,
     ) -> None:
         super().__init__()
-        self._packed: _Packed | None = packed
+        self._packed: _Packed | _Unmade | None = packed
         self._origin: _Origin | None = origin
         self.derived: Any = None
         """An object that is made of the messages, and kept beside them."""
@@ -211,12 +224,15 @@ class _Log(Plain):
 
     def decode_more(self) -> bool:
         """Decode the next segment of a packed beginning. Returns whether there was something."""
+        if isinstance(self._packed, _Unmade):
+            self._make(self._packed)
+            return False
         # Race: two threads, or a thread and an append. Once the messages are there, and not before,
         # nothing is packed (test_messages_are_decoded_once_while_others_are_appended). The lock is
         # held for one segment: whoever appends waits for no more than that.
         with _DECODING:
             packed = self._packed
-            if packed is None:
+            if not isinstance(packed, _Packed):
                 return False
             if packed.read < len(packed.segments):
                 messages = messages_from_json(packed.segments[packed.read])
@@ -229,6 +245,27 @@ class _Log(Plain):
             self._set_items(packed.decoded, packed.call_ids)
             self._packed = None
             return False
+
+    def _make(self, unmade: _Unmade) -> None:
+        """Make the beginning. Outside of the lock: what it is made of may be decoded for it."""
+        made = unmade.make(unmade.above)._log
+        if made.length != unmade.count:
+            raise UsageError(
+                "This stored AgentState is damaged: an agent of a workflow was told "
+                f"{unmade.count} messages, and {made.length} can be made of the conversation"
+            )
+        with _DECODING:
+            if self._packed is not unmade:
+                return  # another thread was first
+            own = {*made.call_ids, *_call_ids_of(unmade.later)}
+            self._origin = made._origin
+            self._set_items([*made._items, *unmade.later], own)
+            self._packed = None
+
+    def follow(self, above: Messages) -> None:
+        """More of the conversation is known of which the beginning is to be made."""
+        if isinstance(self._packed, _Unmade):
+            self._packed.above = above
 
     def _add_call_id(self, call_id: str) -> None:
         if isinstance(self._call_ids, set):
@@ -343,19 +380,63 @@ class Messages(Sequence[ModelMessage]):
         joined: list[ModelMessage] = []
         singles: list[int] = []
         seams: dict[int, None] = {}
+        count = 0
+        gaps: list[tuple[int, int, list[ModelMessage]]] = []
+        between: list[ModelMessage] = []
+        start = stop = None
         for piece in pieces:
-            seams[len(joined)] = None
+            seams[count] = None
             if isinstance(piece, slice):
-                joined += items[piece]
+                if start is None:
+                    start = piece.start
+                gaps.append((start if stop is None else stop, piece.start, between))
+                between, stop = [], piece.stop
+                count += piece.stop - piece.start
             else:
-                singles.append(len(joined))
-                joined.append(piece)
-        seams.pop(len(joined), None)  # an empty slice at the end
+                singles.append(count)
+                between.append(piece)
+                count += 1
+        if start is not None:
+            # All of the origin at once: to join its parts takes three times as long.
+            joined = items[start:stop]
+            for begin, end, instead in reversed(gaps):
+                joined[begin - start : end - start] = instead
+        joined += between
+        seams.pop(count, None)  # an empty slice at the end
         view = cls.__new__(cls)
         view._log = _Log(
             joined, origin=_Origin(log, origin._length, len(joined), singles, tuple(seams))
         )
         view._length = len(joined)
+        return view
+
+    @classmethod
+    def of_another(
+        cls, above: Messages, count: int, make: Callable[[Messages], Messages]
+    ) -> Messages:
+        """Messages that are made of another conversation when one of them is looked at.
+
+        Args:
+            above: the other conversation.
+            count: the number of messages that are made of it.
+            make: makes them.
+
+        """
+        view = cls.__new__(cls)
+        view._log, view._length = _Log([], _Unmade(above, count, make)), count
+        return view
+
+    def follow(self, above: Messages) -> None:
+        """More of the other conversation is known of which these are to be made: see `of_another`.
+
+        It changes nothing where they are made.
+        """
+        self._log.follow(above)
+
+    def until(self, length: int) -> Messages:
+        """The view of so many of these messages."""
+        view = Messages.__new__(Messages)
+        view._log, view._length = self._log, min(length, self._length)
         return view
 
     def derived(self, make: Callable[[], T]) -> T:

@@ -18,11 +18,12 @@ from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
 from understudy.state.agent_state import AgentState
+from understudy.state.children import agents_of_call
 from understudy.state.files import StoredFile
 from understudy.state.fold import apply
 from understudy.state.folds.ends import closing_result
 from understudy.state.records import ChildRecord, End, Record, RunEnded, Snapshot, stamp
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.run_state import Call
 from understudy.state.shared_empties import no_list
 
 if TYPE_CHECKING:
@@ -467,13 +468,19 @@ class ChildLedger(Ledger):
     of records, and the parent's state holds the child's, also when it goes through JSON.
     """
 
-    __slots__ = ("_child", "_name", "_parent")
+    __slots__ = ("_child", "_name", "_parent", "_path", "_root")
 
     def __init__(self, parent: Ledger, child: str, name: str) -> None:
         super().__init__(_NOT_BEGUN, clock=parent._clock, epoch=parent.epoch, host=parent.host)
         self._parent = parent
         self._child = child
         self._name = name
+        self._root: Ledger = parent
+        self._path: tuple[tuple[str, str], ...] = ((child, name),)
+        """The keys and names of the agents from this one to the outermost."""
+        if isinstance(parent, ChildLedger):
+            self._root = parent._root
+            self._path += parent._path
 
     @property
     def state(self) -> AgentState:
@@ -481,7 +488,7 @@ class ChildLedger(Ledger):
 
     @property
     def count(self) -> int:
-        return self._parent.count
+        return self._root.count
 
     @property
     def files(self) -> Mapping[str, StoredFile]:
@@ -489,52 +496,56 @@ class ChildLedger(Ledger):
         return self._parent.files if own is None else own
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        return await self._parent.load_blobs(hashes)
+        return await self._root.load_blobs(hashes)
 
     @property
     def call_keys(self) -> CallKeys | None:
-        return self._parent.call_keys
+        return self._root.call_keys
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        self._parent.keep_blobs(blobs)
+        self._root.keep_blobs(blobs)
 
     @property
     def observed(self) -> bool:
-        return self._parent.observed
+        return self._root.observed
 
     def record(self, *records: Record) -> None:
-        self._parent.record(*map(self._of_child, records))
+        if len(records) == 1:
+            self._root.record(self._wrapped(records[0]))
+        else:
+            self._root.record(*map(self._wrapped, records))
 
     def record_sound(self, *records: Record) -> None:
-        self._parent.record_sound(*map(self._of_child, records))
+        self._root.record_sound(*map(self._wrapped, records))
 
-    def _of_child(self, record: Record) -> ChildRecord:
-        return ChildRecord(child=self._child, name=self._name, record=record)
+    def _wrapped(self, record: Record) -> Record:
+        """The record as one of the outermost agent."""
+        for child, name in self._path:
+            record = ChildRecord(child=child, name=name, record=record)
+        return record
 
     def check(self, record: Record, *, spare: int = 0) -> None:
-        self._parent.check(
-            ChildRecord(child=self._child, name=self._name, record=record), spare=spare
-        )
+        self._root.check(self._wrapped(record), spare=spare)
 
     @property
     def has_unflushed(self) -> bool:
-        return self._parent.has_unflushed
+        return self._root.has_unflushed
 
     @property
     def is_settled(self) -> bool:
-        return self._parent.is_settled
+        return self._root.is_settled
 
     def check_owner(self) -> None:
-        self._parent.check_owner()
+        self._root.check_owner()
 
     async def wait_for_owner(self) -> None:
-        await self._parent.wait_for_owner()
+        await self._root.wait_for_owner()
 
     async def durable(self) -> None:
-        await self._parent.durable()
+        await self._root.durable()
 
     def emit(self, event: Event) -> None:
-        self._parent.emit(event)
+        self._root.emit(event)
 
 
 def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
@@ -589,6 +600,8 @@ def _is_left(place: Ledger, call: Call) -> bool:
 def calls_inside(ledger: Ledger, call: Call) -> Iterator[tuple[Ledger, Call]]:
     """The call, and the open ones of the agents that it runs, each with the ledger of its agent."""
     yield ledger, call
-    for key, child in ledger.state.children.items():
-        if child.run is not None and is_child_of(key, call.key):
+    children = ledger.state.children
+    for key in agents_of_call(children, call.key):
+        child = children[key]
+        if child.run is not None:
             yield from open_calls(ChildLedger(ledger, key, child.run.agent))

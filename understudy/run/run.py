@@ -98,6 +98,13 @@ class AttemptEnded(BaseException):
         self.stop = stop
 
 
+def outermost_workflow(run: Run) -> Run:
+    """The run whose conversation gets all that an agent of a workflow says; else the run itself."""
+    while run.parent is not None and run.current.shared is not None:
+        run = run.parent
+    return run
+
+
 def stop_of(run: Run) -> Stop | None:
     """Why the agent of a run may not run now; None where it may."""
     stops = run.environment.trust.stops
@@ -258,6 +265,15 @@ class Run(Generic[DepsT_co]):
 
     # -------------------------------------------------------------------- reading
 
+    @cached_property
+    def call_ids(self) -> set[str]:
+        """The ids of the calls of the agents of this workflow that run, at any depth.
+
+        Those of the calls that its conversation has are not all there. Whoever makes an id adds it:
+        nobody looks at all agents again.
+        """
+        return {id for state in self.state.tree for id in state.messages.own_call_ids}
+
     @property
     def root(self) -> Run:
         """The outermost run."""
@@ -303,8 +319,14 @@ class Run(Generic[DepsT_co]):
 
     @property
     def has_own_state(self) -> bool:
-        """Whether its state is nobody else's once it is over: it has no journal and no actor."""
-        return self.parent is None and self.ledger.is_of_one_run
+        """Whether nobody changes its state after its outcome.
+
+        It has no journal and no actor; or an agent above runs it, and it has ended for good.
+        """
+        if self.parent is None:
+            return self.ledger.is_of_one_run
+        run = self.current
+        return run.over and run.left is None
 
     @property
     def run_id(self) -> str:
@@ -640,6 +662,8 @@ class Run(Generic[DepsT_co]):
                 for call in (state.run.open_calls if state.run is not None else ())
                 if call.running
             )
+            if self.cut_off:
+                self.state.look_for_doubts()
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
 

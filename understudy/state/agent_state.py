@@ -28,15 +28,18 @@ from understudy.models.messages import (
     messages_to_dicts,
     normalised,
 )
+from understudy.models.retold import view_for
 from understudy.state.blobs import dumped_blobs
+from understudy.state.children import Children, agents_of_call
 from understudy.state.costs import Cost, Lines, adding, below, complete
+from understudy.state.doubts import has_doubtful_call
 from understudy.state.files import StoredFile
 from understudy.state.held_keys import HeldKey
 from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.reviews import Review
-from understudy.state.run_state import RunState, is_child_of
-from understudy.state.shared_empties import no_items, no_list
+from understudy.state.run_state import RunState
+from understudy.state.shared_empties import no_items, no_list, with_item
 from understudy.state.state_tree import StateTree
 from understudy.state.stored_names import PYDANTIC_NAMES, is_pydantics
 from understudy.state.waits import Wait, waits_of
@@ -54,8 +57,10 @@ _RARE_KEYS = (
     "reviews",
 )
 """The keys of a stored state that are left out where the agent has no such values."""
-_KEYS = ("messages", "values", "children", *_STORED_KEYS)
-"""The keys that are in every stored state."""
+_KEYS = ("values", "children", *_STORED_KEYS)
+"""The keys that are in every stored state, with its messages."""
+_OWN = "own_messages"
+"""The key of those that an agent of a workflow has added to what it was told when it began."""
 
 
 @dataclass(slots=True)
@@ -113,6 +118,7 @@ class AgentState(StateTree):
         "has_archive",
         "held_keys",
         "left",
+        "may_be_in_doubt",
         "message_ids",
         "messages",
         "plans",
@@ -191,6 +197,7 @@ class AgentState(StateTree):
         self.earlier_costs = self.authors = ()
         self.has_archive = False
         self.children = self.left = no_items()
+        self.may_be_in_doubt = False
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -214,9 +221,8 @@ class AgentState(StateTree):
         pending: list[Request] = []
         for call in run.calls:
             pending += call.pending_requests
-            for key, child in self.children.items():
-                if is_child_of(key, call.key):
-                    pending += child.requests
+            for key in agents_of_call(self.children, call.key):
+                pending += self.children[key].requests
         for agent in self.agents.values():
             pending += agent.requests
         return tuple(pending)
@@ -322,12 +328,39 @@ class AgentState(StateTree):
         twin.has_archive = self.has_archive
         twin.children = _copied(self.children)
         twin.left = _copied(self.left)
+        twin.may_be_in_doubt = self.may_be_in_doubt
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
         """Merge a delta into the values: mappings deeply, other values are replaced."""
         self._values = merged(self._values, delta)
         self._note_change("merge", delta)
+
+    def add_doubt(self, doubt: DoubtfulCall) -> None:
+        """A call is in doubt, and no person is asked about it."""
+        self.doubts = with_item(self.doubts, doubt.call_key, doubt)
+        self.may_be_in_doubt = True
+
+    def note_doubts_of(self, key: str) -> None:
+        """A call of this agent that it runs, or of one inside that, may be in doubt."""
+        self.may_be_in_doubt = True
+        if isinstance(self.children, Children):
+            self.children.in_doubt[key] = None
+
+    def look_for_doubts(self) -> bool:
+        """Note in which agents of the tree a call may be in doubt. Returns whether one may be.
+
+        Later records note it themselves: this is for a state that was read, and for calls that an
+        attempt finds started.
+        """
+        if has_doubtful_call(self):
+            self.may_be_in_doubt = True
+        for key, child in self.children.items():
+            if child.look_for_doubts():
+                self.note_doubts_of(key)
+        for child in self.left.values():  # a retry makes them children again
+            child.look_for_doubts()
+        return self.may_be_in_doubt
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Replace the values of these keys."""
@@ -386,6 +419,22 @@ class AgentState(StateTree):
             data["blobs"] = dumped_blobs(self.blobs, self.file_hashes)
         return data
 
+    def _dumped_inside(self) -> dict[str, Any]:
+        """The `to_dict`, in that of the agent around it.
+
+        An agent of a workflow writes what it has said itself. What it was told before is made of
+        the workflow's conversation again: else the state of a hundred agents would have that a
+        hundred times.
+        """
+        shared = self.run.shared if self.run is not None else None
+        if shared is None or shared.told is None:
+            return self.to_dict()
+        data = self._dumped(messages_to_dicts(self.messages.since(shared.inherited)))
+        data[_OWN] = data.pop("messages")
+        if self.blobs is not None:
+            data["blobs"] = dumped_blobs(self.blobs, self.file_hashes)
+        return data
+
     def head(self) -> dict[str, Any]:
         """The `to_dict` without the messages of this agent. Messages of agents inside are there.
 
@@ -422,7 +471,7 @@ class AgentState(StateTree):
         if not self.has_archive:
             del data["has_archive"]
         if self.left:
-            data["left"] = {key: child.to_dict() for key, child in self.left.items()}
+            data["left"] = {key: child._dumped_inside() for key, child in self.left.items()}
         if not self.held_keys:
             del data["held_keys"]
         if not self.refused:
@@ -433,7 +482,7 @@ class AgentState(StateTree):
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
             "values": self._values or {},
-            "children": {key: child.to_dict() for key, child in self.children.items()},
+            "children": {key: child._dumped_inside() for key, child in self.children.items()},
             **data,
         }
 
@@ -448,6 +497,7 @@ class AgentState(StateTree):
 
         """
         state = cls._read(data, "")
+        state.look_for_doubts()
         try:
             change = first_difference(
                 dict(data),
@@ -470,12 +520,26 @@ class AgentState(StateTree):
 
         """
         state = cls._read(head, "")
+        state.look_for_doubts()
         state.messages = messages
+        state.let_follow()
         return state
 
+    def let_follow(self) -> None:
+        """More was read of the conversation of which those of the agents inside are made."""
+        for child in (*self.children.values(), *self.left.values()):
+            child.messages.follow(self.messages)
+
     @classmethod
-    def _read(cls, data: object, path: str) -> AgentState:
-        """The state from its data, at this path of the whole."""
+    def _read(cls, data: object, path: str, above: Messages | None = None) -> AgentState:
+        """The state from its data, at this path of the whole.
+
+        Args:
+            data: of the state.
+            path: from the outermost state to it.
+            above: the conversation of the agent around it.
+
+        """
         here = f" at {path!r}" if path else ""
         version = data.get("schema_version") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or version is None:
@@ -486,18 +550,22 @@ class AgentState(StateTree):
             )
         if version != SCHEMA_VERSION:
             raise SchemaVersionError(version=version, known=SCHEMA_VERSION)
-        missing = [key for key in _KEYS if key not in data]
+        place = "messages" if above is None or _OWN not in data else _OWN
+        missing = [key for key in (place, *_KEYS) if key not in data]
         if missing:
             raise UsageError(
                 f"This stored AgentState is incomplete{here}: {missing[0]!r} is missing"
             )
         state = cls.__new__(cls)
-        place = "run"
+        messages, place = place, "run"
         try:
             keys = (*_STORED_KEYS, *(key for key in _RARE_KEYS if key in data))
             stored = _stored().validate_python({key: data[key] for key in keys})
-            place = "messages"
+            place = messages
             state.messages = Messages(messages_from_dicts(data[place]))
+            if place == _OWN:
+                assert above is not None, "else its place is another"
+                state.messages = _told(stored.run, above).appending(*state.messages)
             place = "values"
             state._values = checked_json(data["values"], what="'values'")
             place = "children"
@@ -526,15 +594,44 @@ class AgentState(StateTree):
         state.has_archive = stored.has_archive
         for name, inside in (("children", children), ("left", left)):
             read = {
-                key: cls._read(child, f"{path}{name}.{shown(key)}.")
+                key: cls._read(child, f"{path}{name}.{shown(key)}.", state.messages)
                 for key, child in inside.items()
             }
             setattr(state, name, read or no_items())
+        if state.children:
+            state.children = Children(state.children.items())
+        state.may_be_in_doubt = False
         return state
 
 
 def _copied(states: Mapping[str, AgentState]) -> dict[str, AgentState]:
-    return {key: state.copied() for key, state in states.items()} if states else no_items()
+    if not states:
+        return no_items()
+    copies = ((key, state.copied()) for key, state in states.items())
+    if not isinstance(states, Children):
+        return dict(copies)
+    twin = Children(copies)
+    twin.in_doubt.update(states.in_doubt)
+    return twin
+
+
+def _told(run: RunState | None, above: Messages) -> Messages:
+    """What an agent of a workflow was told of the conversation of that, when it began."""
+    told = run.shared.told if run is not None and run.shared is not None else None
+    if run is None or run.shared is None or told is None:
+        raise ValueError("it does not say what the agent was told")
+
+    def make(above: Messages) -> Messages:
+        return view_for(
+            run.agent,
+            above.until(told.end),
+            start=told.start,
+            at=told.at,
+            latest=run.contents == "none",
+            raw=run.workflow is not None,
+        )
+
+    return Messages.of_another(above, run.shared.inherited, make)
 
 
 def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:

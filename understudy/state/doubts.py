@@ -10,6 +10,7 @@ from typing import Any, Literal
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.interrupts import DoubtfulCall, Request
+from understudy.state.run_state import Call, RunState
 from understudy.state.state_tree import StateTree
 
 DoubtState = Literal["asked", "checked", "told"]
@@ -91,19 +92,27 @@ class Doubt:
         }
 
 
-def has_doubts(state: StateTree) -> bool:
-    """Whether there is a doubt that nobody is asked about, in this agent or inside it.
+def has_doubtful_call(state: StateTree) -> bool:
+    """Whether a call of this agent, not of those inside it, is in doubt or may come to be so."""
+    return bool(state.doubts) or any(map(_may_be_in_doubt, _calls_of(state.run)))
 
-    It is not so in the common case, which this tells at no cost.
-    """
-    if state.doubts:
-        return True
-    return bool(state.children) and any(has_doubts(child) for child in state.children.values())
+
+def _calls_of(run: RunState | None) -> Iterable[Call]:
+    """The open calls of a run, and those that it left."""
+    if run is None:
+        return ()
+    left = run.left.turn if run.left is not None else None
+    return run.calls if left is None else (*run.calls, *left.calls.values())
+
+
+def _may_be_in_doubt(call: Call) -> bool:
+    is_asked = any(request.kind == "doubt" for request in call.requests.values())
+    return call.running or call.unknown or is_asked
 
 
 def next_end(state: StateTree) -> datetime | None:
     """The time when the next doubt ends by itself; None where none does."""
-    if not has_doubts(state):
+    if not state.may_be_in_doubt:
         return None
     ends = (doubt.ends_at for doubt in state.doubts_in_tree.values() if doubt.ends_at is not None)
     return min(ends, default=None)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.children import with_child
 from understudy.state.folds import (
     agents,
     calls,
@@ -23,8 +24,8 @@ from understudy.state.folds import (
     runs,
 )
 from understudy.state.records import ChildRecord
-from understudy.state.shared_empties import with_item
-from understudy.state.workflow_sharing import new_child
+from understudy.state.run_state import RunState
+from understudy.state.workflow_sharing import new_child, note_told
 
 FOLD_VERSION = 1
 """The version of the states that records fold to. A checkpoint of another version is not used.
@@ -32,33 +33,19 @@ FOLD_VERSION = 1
 Raise it where the same records fold to another state, or where a state has another field."""
 
 _WITH_FILES = frozenset({r.Result, r.FilesChanged})
-_WITH_MORE = _WITH_FILES | {r.Decided}
-"""The kinds that may change files, or grants."""
 
 
-def apply(state: AgentState, record: r.Record, *, is_inside: bool = False) -> None:
-    """Change `state` in place by one record.
-
-    Args:
-        state: of an agent.
-        record: of that agent, or of one inside it.
-        is_inside: whether an agent above applies the record: it changes the files, and the grants.
-
-    """
+def apply(state: AgentState, record: r.Record) -> None:
+    """Change the state of an agent in place by one record."""
+    used = grants.calls_with_uses(state) if state.grants else None
     inner, kind = record, type(record)
-    used = grants.calls_with_uses(state) if state.grants and not is_inside else None
-    _APPLY[kind](state, record)
-    while kind is ChildRecord:
-        inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
+    if kind is ChildRecord:
+        inner = _child_record(state, record)  # type: ignore[arg-type]  # by its kind
         kind = type(inner)
-    if kind in _PROGRESS:
-        run = state.run
-        if run is not None:
-            run.fruitless = 0
-            if run.continues is not None and _gets_further(inner):
-                run.continues.retries = 0
-    if is_inside or (used is None and kind not in _WITH_MORE):
-        return
+    else:
+        _APPLY[kind](state, record)
+    if kind in _PROGRESS and state.run is not None:
+        _note_progress(state.run, inner)
     if kind in _WITH_FILES and inner.files:  # type: ignore[union-attr]  # by its kind
         agents.change_files(state, record, cast("agents.WithFiles", inner))
     if used is not None or (kind is r.Decided and inner.decision.grant is not None):  # type: ignore[union-attr]  # as above
@@ -73,25 +60,45 @@ def replay(records: Iterable[r.Record], state: AgentState | None = None) -> Agen
     return state
 
 
-def _child_record(state: AgentState, record: r.ChildRecord) -> None:
-    child = state.children.get(record.child)
+def _child_record(state: AgentState, record: ChildRecord) -> r.Record:
+    """Change the state of an agent inside. Returns the record without those around it."""
+    key = record.child
+    inner: r.Record = record.record
+    child = state.children.get(key)
+    is_new = child is None
     if child is None:
         child = new_child(state, record)
-        state.children = with_item(state.children, record.child, child)
-    apply(child, record.record, is_inside=True)
+        state.children = with_child(state.children, key, child)
+    kind = type(inner)
+    if kind is ChildRecord:
+        inner = _child_record(child, inner)  # type: ignore[arg-type]  # by its kind
+        kind = type(inner)
+    else:
+        _APPLY[kind](child, inner)
     run = child.run
+    if child.may_be_in_doubt:
+        state.note_doubts_of(key)
     if run is None:
-        return
+        return inner
+    if is_new:
+        note_told(state, child)
+    if kind in _PROGRESS:
+        _note_progress(run, inner)
     if run.halt is not None:  # a halt holds for all agents above, too
         places.open_run(state).halt = run.halt
-    inner = record.record
-    while isinstance(inner, r.ChildRecord):
-        inner = inner.record
-    if isinstance(inner, r.UserMessage):  # it may have been in the queue of this agent
-        queue.dequeue(state, inner.message_ids, inner.at)
-        queue.note_authors(state, (inner.by,))
-    elif isinstance(inner, r.PointAnswered | r.Settled):
-        calls.note_answer(state, inner)
+    if kind is r.UserMessage:  # it may have been in the queue of this agent
+        said = cast("r.UserMessage", inner)
+        queue.dequeue(state, said.message_ids, said.at)
+        queue.note_authors(state, (said.by,))
+    elif kind is r.PointAnswered or kind is r.Settled:
+        calls.note_answer(state, cast("r.PointAnswered | r.Settled", inner))
+    return inner
+
+
+def _note_progress(run: RunState, record: r.Record) -> None:
+    run.fruitless = 0
+    if run.continues is not None and _gets_further(record):
+        run.continues.retries = 0
 
 
 def _gets_further(record: r.Record) -> bool:
@@ -123,7 +130,7 @@ _PROGRESS = frozenset(
     }
 )
 
-_APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
+_APPLY: dict[type[r.Record], Callable[[AgentState, Any], object]] = {
     r.Snapshot: agents.snapshot,
     r.SnapshotMessages: agents.snapshot_messages,
     r.AgentCreated: agents.agent_created,

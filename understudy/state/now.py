@@ -10,9 +10,10 @@ from understudy._base.points_in_time import time_text
 from understudy.approvals import Vote, tally
 from understudy.interrupts import Request, approved_at
 from understudy.state.agent_state import AgentState
+from understudy.state.children import agents_of_call
 from understudy.state.files import listed
 from understudy.state.next_due import open_votes, votes_of
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.run_state import Call
 from understudy.state.why import queue_of, why
 
 
@@ -86,8 +87,9 @@ def _tree(
             "state": "interrupted" if found == "running" and is_quarantined else found,
             "call_key": call.key,
         }
-        for key, child in state.children.items():
-            if is_child_of(key, call.key) and child.run is not None:
+        for key in agents_of_call(state.children, call.key):
+            child = state.children[key]
+            if child.run is not None:
                 told.add(key)
                 yield from _tree(child, child.run.agent, depth + 2, is_quarantined)
     for key, child in state.children.items():

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from understudy.interrupts import DoubtfulCall
+from understudy.state.children import Children
 from understudy.state.plans import Plans
 from understudy.state.run_state import RunState
 
@@ -29,6 +30,9 @@ class StateTree:
     """The agents that the last run, which failed, has left, by child key: they had begun."""
     plans: Plans | None
     """What the agent is to do later by itself; None where nothing is planned."""
+    may_be_in_doubt: bool
+    """Whether a call of the agent, or of one that it runs, may be in doubt. It is not stored, and
+    stays True where no call is in doubt any more."""
 
     @property
     def agents(self) -> dict[str, Self]:
@@ -47,6 +51,15 @@ class StateTree:
             yield from child.tree
 
     @property
+    def tree_in_doubt(self) -> Iterator[Self]:
+        """The states of `tree` whose calls may be in doubt. None of the others is looked at."""
+        if self.may_be_in_doubt:
+            yield self
+            if isinstance(self.children, Children):
+                for key in self.children.in_doubt:
+                    yield from self.children[key].tree_in_doubt
+
+    @property
     def whole_tree(self) -> Iterator[Self]:
         """The states of `tree`, and the states of the agents that a failed run left."""
         yield self
@@ -56,4 +69,4 @@ class StateTree:
     @property
     def doubts_in_tree(self) -> dict[str, DoubtfulCall]:
         """The calls in doubt of this agent and of all that it runs now, by call key."""
-        return {key: doubt for state in self.tree for key, doubt in state.doubts.items()}
+        return {key: doubt for state in self.tree_in_doubt for key, doubt in state.doubts.items()}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.children import agents_of_call
+from understudy.state.run_state import Call
 from understudy.state.state_tree import StateTree
 
 
@@ -84,9 +85,13 @@ def woken_calls(state: StateTree) -> Iterator[Call]:
     if run is None or run.end is not None:
         return
     yield from (call for call in run.calls if call.is_woken)
+    children = state.children
+    if not children:
+        return
     asking = [call.key for call in run.calls if call.pending_requests or call.check is not None]
-    for key, child in state.children.items():
-        if not any(is_child_of(key, each) for each in asking):
+    asked = {key for each in asking for key in agents_of_call(children, each)}
+    for key, child in children.items():
+        if key not in asked:
             yield from woken_calls(child)
 
 

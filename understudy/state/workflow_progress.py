@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from understudy.models.messages import StoredMessage
@@ -41,6 +42,18 @@ class Progress:
         return Progress(self.round, dict(self.results), self.text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Of which part of the workflow's conversation an agent's own one begins with a view."""
+
+    start: int
+    """The index of the first message that it may see."""
+    end: int
+    """The number of messages that there were."""
+    at: datetime
+    """When it began."""
+
+
 @dataclass(slots=True)
 class Shared:
     """What an agent of a workflow adds to the workflow's conversation and values."""
@@ -51,6 +64,9 @@ class Shared:
     """The messages that it added before a middleware of its own replaced its conversation."""
     changes: list[tuple[Literal["merge", "set"], dict[str, Any]]] = field(default_factory=list)
     """Its changes to the values, oldest first."""
+    told: Told | None = None
+    """How what it inherits can be made again. None where it, or the workflow, has another
+    conversation since: then a stored state has all of it."""
 
     def copied(self) -> Shared:
-        return Shared(self.inherited, list(self.said), list(self.changes))
+        return Shared(self.inherited, list(self.said), list(self.changes), self.told)

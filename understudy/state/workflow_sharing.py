@@ -6,6 +6,8 @@ records of each agent would make the journal grow with the square of the turns.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from understudy.models.attribution import is_for_itself, with_author
 from understudy.models.retold import view_for
 from understudy.state import records as r
@@ -13,7 +15,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.run_state import RunState
 from understudy.state.shared_empties import with_added, with_item
-from understudy.state.workflow_progress import AgentResult
+from understudy.state.workflow_progress import AgentResult, Told
 
 
 def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
@@ -21,18 +23,32 @@ def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
     start = record.record
     if not isinstance(start, r.RunStarted) or not start.shares:
         return AgentState()
-    run = state.run
-    assert run is not None, "a workflow is a run"
-    hidden = run.first_message if run.contents == "none" and run.shared is None else 0
+    told = _told(state, start.at)
     messages = view_for(
         start.agent,
         state.messages,
-        start=hidden,
-        at=start.at,
+        start=told.start,
+        at=told.at,
         latest=start.contents == "none",
         raw=start.workflow is not None,
     )
     return AgentState.sharing(state, messages)
+
+
+def note_told(state: AgentState, child: AgentState) -> None:
+    """Note in the run of an agent of a workflow, which has just begun, what it is told of it."""
+    run = child.run
+    assert run is not None, "it has begun"
+    assert run.began is not None, "as above"
+    if run.shared is not None:
+        run.shared.told = _told(state, run.began)
+
+
+def _told(state: AgentState, at: datetime) -> Told:
+    run = state.run
+    assert run is not None, "a workflow is a run"
+    hidden = run.first_message if run.contents == "none" and run.shared is None else 0
+    return Told(start=hidden, end=len(state.messages), at=at)
 
 
 def add_result(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
@@ -63,7 +79,7 @@ def merge_child(state: AgentState, child: AgentState) -> None:
     assert run is not None, "a run that ended was started"
     assert state.run is not None, "a workflow is a run"
     assert run.shared is not None, "only called for an agent of a workflow"
-    added = [*run.shared.said, *child.messages[run.shared.inherited :]]
+    added = [*run.shared.said, *child.messages.since(run.shared.inherited)]
     state.messages = state.messages.appending(
         *(with_author(message, run.agent) for message in added if not is_for_itself(message))
     )
@@ -81,7 +97,7 @@ def merge_child(state: AgentState, child: AgentState) -> None:
 def add_decisions_and_doubts(state: AgentState, child: AgentState) -> None:
     """Keep what an agent that has ended leaves: what was decided, what is in doubt, and keys."""
     state.decisions = with_added(state.decisions, *child.decisions)
-    for key, doubt in child.doubts.items():
-        state.doubts = with_item(state.doubts, key, doubt)
+    for doubt in child.doubts.values():
+        state.add_doubt(doubt)
     for key, held in child.held_keys.items():
         state.held_keys = with_item(state.held_keys, key, held)

@@ -152,7 +152,7 @@ def _made(
     return ForeignTool(foreign, options, name=name, description=description)
 
 
-tool = ToolDecorator()
+tool: ToolDecorator = ToolDecorator()
 """Makes a `Tool` of a function: `@tool`, or `@tool(timeout=30, ...)` with its options.
 
 `tool.from_langchain(...)`, `tool.from_openai_agents(...)` and `tool.from_definition(...)` make one

@@ -106,7 +106,7 @@ from understudy.state.trust_facts import (
     RuleSummary,
     Thawed,
 )
-from understudy.state.workflow_progress import AgentResult, Progress, Shared
+from understudy.state.workflow_progress import AgentResult, Progress, Shared, Told
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
 __all__ = [
@@ -1397,7 +1397,12 @@ def _run(**fields: Any) -> RunState:
         "seconds": 12.25,
         "first_message": 2,
         "contents": "none",
-        "shared": Shared(2, [asked("hello")], [("merge", {"a": {"b": 1}}), ("set", {"c": 2})]),
+        "shared": Shared(
+            2,
+            [asked("hello")],
+            [("merge", {"a": {"b": 1}}), ("set", {"c": 2})],
+            Told(start=1, end=3, at=at(20)),
+        ),
         "workflow": "loop(member0, member1, member2)",
         "progress": Progress(2, {0: part, 1: completed, 2: failed}, "the latest"),
         "escalated": True,

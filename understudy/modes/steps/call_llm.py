@@ -32,7 +32,7 @@ from understudy.outcomes import Outcome
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.instructions import render
 from understudy.run.model_input import ModelInput
-from understudy.run.run import Run
+from understudy.run.run import Run, outermost_workflow
 from understudy.state.plans import QueuedMessage
 from understudy.state.records import Reply, UserMessage
 from understudy.tools import Tool
@@ -94,9 +94,7 @@ async def call_llm(run: Run) -> Outcome | None:
 
 def steering_messages(run: Run) -> list[QueuedMessage]:
     """The queued messages for the next model call. Those to a workflow are in its own queue."""
-    while run.parent is not None and run.current.shared is not None:
-        run = run.parent
-    queue = run.state.queue
+    queue = outermost_workflow(run).state.queue
     return [queued for queued in queue.values() if queued.steer] if queue else []
 
 
@@ -277,6 +275,8 @@ def _with_usable_ids(run: Run, response: ModelResponse) -> ModelResponse:
             parts = list(response.parts) if parts is None else parts
             parts[index] = replace(part, tool_call_id=identity)
         seen.add(identity)
+    if seen and run.current.shared is not None:
+        outermost_workflow(run).call_ids.update(seen)
     return response if parts is None else replace(response, parts=parts)
 
 
@@ -285,8 +285,9 @@ def _is_used(identity: str, run: Run) -> bool:
 
     The agents of a workflow have states of their own while they run, which are joined later.
     """
+    if run.state.messages.has_call_id(identity):
+        return True
     if run.current.shared is None:
-        return run.state.messages.has_call_id(identity)
-    while run.parent is not None and run.current.shared is not None:
-        run = run.parent
-    return any(state.messages.has_call_id(identity) for state in run.state.tree)
+        return False
+    workflow = outermost_workflow(run)
+    return identity in workflow.call_ids or workflow.state.messages.has_call_id(identity)

@@ -44,6 +44,7 @@ from understudy.modes.steps.tool_call.votes import asked_now, still_agreed, with
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
 from understudy.run.run import AttemptEnded, Run, end_if_stopped
+from understudy.state.children import agents_of_call
 from understudy.state.folds.ends import (
     IN_DOUBT,
     MOVED_ON,
@@ -53,7 +54,7 @@ from understudy.state.folds.ends import (
     with_done,
 )
 from understudy.state.records import Propagated, Result
-from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.run_state import Call, Turn
 from understudy.state.waits import is_woken, woken_calls
 from understudy.trust.freezes import Stops
 
@@ -202,7 +203,7 @@ def _may_run(run: Run, call: Call, asked: bool) -> bool:
         return any(_woken_in(run, call))
     if not call.waits_at:
         return True
-    return any(is_child_of(key, call.key) for key in run.state.children)
+    return bool(agents_of_call(run.state.children, call.key))
 
 
 def _woken_in(run: Run, call: Call) -> Iterator[Call]:
@@ -211,9 +212,9 @@ def _woken_in(run: Run, call: Call) -> Iterator[Call]:
         yield call
     if call.check is not None:
         return  # what is inside of it goes on if the call does
-    for key, child in run.state.children.items():
-        if is_child_of(key, call.key):
-            yield from woken_calls(child)
+    children = run.state.children
+    for key in agents_of_call(children, call.key):
+        yield from woken_calls(children[key])
 
 
 def _waits(run: Run, call: Call) -> bool:

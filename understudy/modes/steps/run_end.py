@@ -14,8 +14,9 @@ from understudy.run.hooks import HookFailed
 from understudy.run.ledger import close_calls
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
+from understudy.state.children import agents_of_call
 from understudy.state.records import End, Once
-from understudy.state.run_state import END_HOOKS, is_child_of
+from understudy.state.run_state import END_HOOKS
 from understudy.stopping import StopSignal, StopSignals
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -121,7 +122,8 @@ async def _call_end_hooks(
 
 def _open_children(run: Run, call_key: str | None = None) -> list[Run]:
     """The runs inside this one, or inside this call of it, that are open."""
-    keys = [key for key in run.state.children if call_key is None or is_child_of(key, call_key)]
+    children = run.state.children
+    keys = list(children) if call_key is None else agents_of_call(children, call_key)
     return [child for key in keys if (child := run.children.view(run, key)) is not None]
 
 

@@ -25,6 +25,7 @@ def snapshot(state: AgentState, record: r.Snapshot) -> None:
 
 def snapshot_messages(state: AgentState, record: r.SnapshotMessages) -> None:
     state.messages = state.messages.appending(*record.messages)
+    state.let_follow()
 
 
 def agent_created(state: AgentState, record: r.AgentCreated) -> None:
@@ -92,8 +93,12 @@ def history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
     if run is not None:
         run.first_message = 0
         if run.shared is not None:  # the workflow's conversation gets the original messages
-            run.shared.said += state.messages[run.shared.inherited :]
+            run.shared.said += state.messages.since(run.shared.inherited)
             run.shared.inherited = len(record.messages)
+            run.shared.told = None
+        for inside in (*state.agents.values(), *state.left.values()):
+            if inside.run is not None and inside.run.shared is not None:
+                inside.run.shared.told = None
     state.messages = Messages(record.messages)
 
 

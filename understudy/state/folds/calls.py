@@ -67,7 +67,7 @@ def result(state: AgentState, record: r.Result) -> None:
         state.doubts.pop(call.key, None)  # its check was waited for
     if record.doubt is not None:
         doubt = told_doubt(run, call, record.doubt, record.part.timestamp)
-        state.doubts = with_item(state.doubts, call.key, doubt)
+        state.add_doubt(doubt)
     elif record.ran:
         kept = NotKept(
             tool_name=call.part.tool_name,
@@ -132,6 +132,7 @@ def point_reached(state: AgentState, record: r.PointReached) -> None:
     call.points = with_item(call.points, record.name, replace(point, reached_in=call.attempts))
     if record.reason is not None:
         call.failed_in, call.unknown = call.attempts, call.unknown or record.unknown
+        state.may_be_in_doubt |= call.unknown
     if record.suspends:
         call.running = False
 
@@ -155,7 +156,7 @@ def _check_waited_for(state: AgentState, call: Call, record: r.PointReached) -> 
     assert point.since is not None, "it has the time of its record"
     doubt = doubtful_call(open_run(state), call, record.reason or "", point.since)
     doubt = replace(doubt, checks_at=record.due)
-    state.doubts = with_item(state.doubts, call.key, doubt)
+    state.add_doubt(doubt)
 
 
 def token_made(state: AgentState, record: r.TokenMade) -> None:

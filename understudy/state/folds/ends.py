@@ -12,10 +12,11 @@ from pydantic_core import to_json
 from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.children import agents_of_call
 from understudy.state.costs import adding, below
 from understudy.state.done_calls import DoneCall, DoneCalls, doubtful, in_a_sentence
 from understudy.state.folds.places import open_run
-from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
+from understudy.state.run_state import Call, Left, Point, RunState, Turn
 from understudy.state.shared_empties import with_item
 from understudy.state.what_it_did import NOT_KNOWN, done_in, doubts_in
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
@@ -83,7 +84,8 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
 
 
 def sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
-    child = state.children.pop(record.child)
+    child = state.children[record.child]
+    del state.children[record.child]
     add_result(open_run(state), child, record)
     merge_child(state, child)
 
@@ -92,8 +94,9 @@ def end_children(
     state: AgentState, call_key: str, at: datetime, *, may_go_on: bool = False
 ) -> None:
     """End the agents that the call ran; their usage, decisions and doubts are kept."""
-    for key in [key for key in state.children if is_child_of(key, call_key)]:
-        child = state.children.pop(key)
+    for key in agents_of_call(state.children, call_key):
+        child = state.children[key]
+        del state.children[key]
         if child.run is None:
             continue
         if not child.run.over:
@@ -113,15 +116,15 @@ def _end_open_children(state: AgentState, call: Call, at: datetime, *, may_go_on
 
     Not those of a call that has its result: that has told of them.
     """
-    for key in [] if call.result is not None else list(state.children):
+    for key in [] if call.result is not None else agents_of_call(state.children, call.key):
         child = state.children[key]
-        if is_child_of(key, call.key) and child.run is not None and not child.run.over:
+        if child.run is not None and not child.run.over:
             _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
 
 
 def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
     """The result of a call that was started, and that the end of its run finds without one."""
-    inside = any(is_child_of(key, call.key) for key in state.children)
+    inside = bool(agents_of_call(state.children, call.key))
     doubt, outcome, check = None, "interrupted", call.check
     if check is not None:
         waited = state.doubts.get(call.key)
@@ -188,9 +191,9 @@ def done_once(call: Call) -> str:
 def _agents_of(state: AgentState, call: Call) -> list[tuple[str, AgentState]]:
     """The agents that a call runs, whose runs have begun, by their keys."""
     return [
-        (key, child)
-        for key, child in state.children.items()
-        if is_child_of(key, call.key) and child.run is not None
+        (key, state.children[key])
+        for key in agents_of_call(state.children, call.key)
+        if state.children[key].run is not None
     ]
 
 
@@ -212,7 +215,7 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
     note_done(open_run(state), call, result)
     if result.doubt is not None:
         doubt = told_doubt(open_run(state), call, result.doubt, at)
-        state.doubts = with_item(state.doubts, call.key, doubt)
+        state.add_doubt(doubt)
     return result.part
 
 
@@ -247,7 +250,7 @@ def ran_in_part(state: AgentState, call: Call) -> bool:
     """
     if not call.entered:
         return False
-    return bool(call.points) or any(is_child_of(key, call.key) for key in state.children)
+    return bool(call.points or agents_of_call(state.children, call.key))
 
 
 def _why_child_stopped(state: AgentState, call: Call) -> str:

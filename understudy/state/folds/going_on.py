@@ -12,8 +12,9 @@ from understudy.models.attribution import for_itself
 from understudy.models.messages import Messages, StoredRequest
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.children import with_child
 from understudy.state.run_state import END_HOOKS, Call, Continued, RunState, Turn, is_child_of
-from understudy.state.shared_empties import no_items, with_added, with_item
+from understudy.state.shared_empties import no_items, with_added
 
 
 def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> tuple[StoredRequest, ...]:
@@ -56,7 +57,9 @@ def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> tuple[S
         assert child.run is not None, "an agent that was left has begun"
         if child.run.shared is not None:  # the key of an agent of a workflow has the run's id
             key = record.run_id + key.removeprefix(before.run_id)
-        state.children = with_item(state.children, key, child)
+        state.children = with_child(state.children, key, child)
+        if child.may_be_in_doubt:
+            state.note_doubts_of(key)
     return said
 
 

@@ -24,6 +24,7 @@ def requested(state: AgentState, record: r.Requested) -> None:
         call.not_entered += 1
     elif call.running and record.request.asked_again:
         call.unknown = True  # it was cut off, and runs again if a person lets it
+    state.may_be_in_doubt |= call.unknown or record.request.kind == "doubt"
     check = call.check
     if check is not None:  # from now on a person is asked what it did
         call.points = with_item(call.points, check.name, replace(check, reached_in=0))
@@ -42,6 +43,7 @@ def interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
     for request in record.requests:
         call = find_call(state, request.call_key)
         call.requests = with_item(call.requests, request.id, request)
+        state.may_be_in_doubt |= request.kind == "doubt"
     for key, arguments in (record.arguments or {}).items():
         find_call(state, key).arguments = arguments
     for each in record.decided:

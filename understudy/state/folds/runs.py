@@ -93,7 +93,7 @@ def attempt(state: AgentState, record: r.Attempt) -> None:
         run.trace = record.trace
     for call in run.turn.calls.values() if run.turn is not None else ():
         if call.running and call.failed_in != call.attempts:
-            call.unknown = True  # it was cut off in its body
+            call.unknown = state.may_be_in_doubt = True  # it was cut off in its body
 
 
 def attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:

@@ -10,7 +10,6 @@ from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.runs import recovery, run_queue, starts
 from understudy.actors.agent.slot import AgentSlot
 from understudy.run.waits.dues import end_doubts, record_dues
-from understudy.state.doubts import has_doubts
 from understudy.state.next_due import due_beside_run
 from understudy.state.plans import next_occurrence
 from understudy.stopping import StopSignal
@@ -79,5 +78,5 @@ def tell_due(slot: AgentSlot) -> None:
         slot.services.tell_due(slot.id, slot.current.state.next_due)
     elif slot.phase.has_run_task:
         state = slot.current.state
-        if state.plans is not None or has_doubts(state):
+        if state.plans is not None or state.may_be_in_doubt:
             slot.services.tell_due(slot.id, due_beside_run(state))

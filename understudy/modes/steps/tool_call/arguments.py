@@ -19,7 +19,7 @@ from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_contex
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
-from understudy.state.run_state import Call, Turn
+from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 from understudy.tools.made_arguments import left_out, with_value
 from understudy.tools.tool_defaults import ToolDefaults
@@ -191,10 +191,13 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     In the whole tree of agents: those that equal it, of the same tool with the same arguments, or
     with the same key. Of a tool that a gate names, all calls of the tool.
     """
+    root = run.root.state
+    if not root.may_be_in_doubt:
+        return ()  # the common case, at no cost
     call, tool = ready.call, ready.tool
     doubts = {
         doubt.call_key: doubt
-        for state in run.root.state.tree
+        for state in root.tree_in_doubt
         for doubt in (*state.doubts.values(), *_doubts_to_come(run, state, call))
         if doubt.tool_name in tool.names or (tool.key is not None and _same_key(run, ready, doubt))
     }
@@ -329,9 +332,7 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
     (`test_an_approved_sibling_of_the_same_tool_is_asked_about_again`,
     `test_a_sibling_that_waits_its_turn_needs_a_person_after_a_timeout`).
     """
-    turn = run.current.turn
-    alone = run.parent is None and not run.state.children
-    if alone and not run.state.doubts and (turn is None or not _may_hold(turn)):
+    if not run.root.state.may_be_in_doubt:
         return False  # the common case, at no cost
     if ready.call.check is not None:
         return False  # it does not start: its check is asked
@@ -342,16 +343,6 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
         return False
     request_with_doubts(run, ready, doubts)
     return True
-
-
-def _may_hold(turn: Turn) -> bool:
-    """Whether a call of the reply may be in doubt, or come to be so."""
-    if turn.pending_requests:
-        return True
-    if len(turn.calls) == 1:
-        return False
-    waiting = (each for each in turn.calls.values() if each.result is None and not each.running)
-    return any(call.was_unknown for call in waiting)
 
 
 def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:

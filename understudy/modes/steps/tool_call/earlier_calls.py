@@ -113,7 +113,10 @@ def _under_way(
 def _in_conversation(state: AgentState, wanted: _Wanted, agent: str) -> Iterator[EarlierCall]:
     results: dict[str, ToolReturnPart] = {}
     looked_at = 0
-    for message in reversed(state.messages):
+    shared = state.run.shared if agent and state.run is not None else None
+    # What an agent of a workflow was told is in the conversation of that: it is looked at once.
+    messages = state.messages if shared is None else state.messages.since(shared.inherited)
+    for message in reversed(messages):
         if isinstance(message, ModelRequest):
             for part in message.parts:
                 if isinstance(part, ToolReturnPart) and wanted.is_called(part.tool_name):

@@ -53,9 +53,10 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.run.child_calls import CallSuspended, wait_for_parts
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run
+from understudy.state.children import agents_of_call
 from understudy.state.folds.ends import UNKNOWN_BEFORE, with_done
 from understudy.state.records import Result, Suspended, set_closes_turn
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.run_state import Call
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
 from understudy.tools.tool_errors import log_tool_error
@@ -129,7 +130,7 @@ def note_not_begun(run: Run, batch: Iterable[ReadyCall]) -> None:
         if call.key not in run.not_begun or not call.running:
             continue
         # What it did in a point, or by an agent, stands.
-        has_done = call.points or any(is_child_of(key, call.key) for key in run.state.children)
+        has_done = call.points or agents_of_call(run.state.children, call.key)
         # Of a ledger that takes no more records the call is in doubt, as after a crash.
         with contextlib.suppress(JournalFailed):
             run.record(Suspended(call_key=call.key, not_entered=not has_done))

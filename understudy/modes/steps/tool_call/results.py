@@ -93,7 +93,8 @@ def closes_turn(run: Run, call: Call, result: Result) -> bool:
     if result.signal is not None or result.halt is not None or run.tool_raised is not None:
         return False
     outputs = definition.output_tools
-    for each in turn.calls.values():
+    # The last ones first: where many run at once, these have no result yet.
+    for each in reversed(turn.calls.values()):
         found = result if each is call else each.result
         if found is None or found.skip_summarization:
             return False
