@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,6 @@ def tree_of(depth: int, name: str = "a") -> Agent:
     )
 
 
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 async def cost_of_runs(agent: Agent, count: int, folder: Path | None) -> list[float]:
     """Seconds of CPU time for each of so many agents, in run after run of one conversation."""
     if folder is None:
@@ -127,9 +122,9 @@ async def cost_of_runs(agent: Agent, count: int, folder: Path | None) -> list[fl
 async def _measured(run: Callable[[], Awaitable[object]], count: int) -> list[float]:
     found = []
     for _ in range(RUNS):
-        before = cpu()
+        before = time.process_time()
         await run()
-        found.append((cpu() - before) / count)
+        found.append((time.process_time() - before) / count)
     return found
 
 

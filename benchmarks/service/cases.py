@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -218,7 +217,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(20)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        for each in psutil.Process(process.pid).children(recursive=True):
+            each.kill()
+        process.kill()
         process.wait()
 
 

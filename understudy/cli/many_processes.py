@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 from understudy.cli.exits import USAGE, refuse
 from understudy.cli.output import note
@@ -72,14 +73,14 @@ class Processes:
         try:
             await self._ends.wait()
             for process in list(self._running):
-                _signal(process, signal.SIGTERM)
+                _unless_gone(process.terminate)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TIME_TO_END):
                     await asyncio.gather(*keeping)
         finally:
             for process in list(self._running):
                 note(f"process {process.pid} does not end: it is killed")
-                _signal(process, signal.SIGKILL)
+                _unless_gone(process.kill)
             for task in keeping:
                 task.cancel()
             await asyncio.gather(*keeping, return_exceptions=True)
@@ -88,7 +89,7 @@ class Processes:
     def _end(self) -> None:
         if self._ends.is_set():  # Ctrl-C once more: at once
             for process in list(self._running):
-                _signal(process, signal.SIGKILL)
+                _unless_gone(process.kill)
         self._ends.set()
 
     async def _keep(self, number: int) -> None:
@@ -112,7 +113,7 @@ class Processes:
             os.close(watched)
             self._running.add(process)
             if self._ends.is_set():
-                _signal(process, signal.SIGTERM)
+                _unless_gone(process.terminate)
             try:
                 assert process.stdout is not None, "it has a pipe"
                 if await process.stdout.readline():
@@ -138,9 +139,9 @@ class Processes:
             pause = min(2 * pause, MOST_PAUSE)
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+def _unless_gone(act: Callable[[], None]) -> None:
     with contextlib.suppress(ProcessLookupError):
-        process.send_signal(number)
+        act()
 
 
 async def parent_ends(watched: int) -> None:

@@ -397,7 +397,7 @@ class Messages(Sequence[ModelMessage]):
                 between.append(piece)
                 count += 1
         if start is not None:
-            # All of the origin at once: to join its parts takes three times as long.
+            # All of the origin at once, and not its parts one after the other.
             joined = items[start:stop]
             for begin, end, instead in reversed(gaps):
                 joined[begin - start : end - start] = instead

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,9 @@ from understudy.actors.hosts.peers.frames import About, Asked, Greeting, There, 
 from understudy.journal.checkpoints import VERSION
 from understudy.journal.shared import Process
 from understudy.journal.store_format import library_version
+
+if sys.platform != "linux":
+    raise ImportError("processes of a machine connect by its abstract sockets: on Linux alone")
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,6 +34,9 @@ from understudy.actors.hosts.peers.link import (
 from understudy.errors import JournalFailed
 from understudy.journal.shared import Neighbours, Process, Sent
 from understudy.journal.shared_store import SharedStore
+
+if sys.platform != "linux":
+    raise ImportError("processes of a machine connect by its abstract sockets: on Linux alone")
 
 logger: logging.Logger = logging.getLogger(__name__)
 
