@@ -11,7 +11,7 @@ from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import DOUBT_ENDS
 from understudy.models.messages import StoredMessage, StoredRequest
-from understudy.state.plans import Occurrence
+from understudy.state.plans import BackgroundCall, Occurrence
 from understudy.state.records.timed import Timed
 
 
@@ -68,6 +68,8 @@ class RunStarted:
     """The people who sent its messages, each once, or who had a failed run retried."""
     also_unnamed: bool = False
     """Beside these, nobody was named for one of the messages."""
+    makes: BackgroundCall | None = None
+    """The background call that it makes: it opens the first turn, without a reply of a model."""
     kind: Literal["run_started"] = "run_started"
 
 

@@ -25,9 +25,11 @@ from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
 from understudy.state.plans import (
+    BackgroundCall,
     Occurrence,
     QueuedMessage,
     RunChoices,
+    is_result,
     retry_id,
     run_named_by,
 )
@@ -123,6 +125,7 @@ def start_turn(
         go_on=choices.go_on,
         by=authors_of(authors),
         also_unnamed=None in authors,
+        makes=next((each.makes for each in turn if each.makes is not None), None),
     )
     _run(slot, Phase.BEGINNING, begun, callers)
 
@@ -133,6 +136,10 @@ def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
     Of an occurrence these are all who have set its schedule, and who has triggered it
     (test_who_has_set_a_schedule_does_not_vote_on_what_it_asks_for).
     """
+    if queued.makes is not None:
+        return queued.makes.authors
+    if is_result(queued.message_id):
+        return ()  # nobody has sent it: those who asked for the call are known
     occurrence = queued.occurrence
     if occurrence is None:
         return (queued.by,)
@@ -174,6 +181,7 @@ async def _begin(
     go_on: bool = False,
     by: tuple[By, ...] = (),
     also_unnamed: bool = False,
+    makes: BackgroundCall | None = None,
 ) -> Outcome:
     activation = slot.current
     runner = activation.agent.runner
@@ -190,6 +198,7 @@ async def _begin(
         go_on=go_on,
         by=by,
         also_unnamed=also_unnamed,
+        makes=makes,
         signal=partial(_run_recorded, slot),
     )
 
