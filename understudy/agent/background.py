@@ -252,7 +252,11 @@ def _collect(
                 f"{name!r}: rename one with @tool(name=...)"
             )
     for child in (*definition.mode.agents, *definition.children.values()):
-        children.setdefault(child.definition.name, child)
+        if children.setdefault(child.definition.name, child).definition is not child.definition:
+            raise UsageError(
+                f"Agent {owner!r} has background tools, and two agents named "
+                f"{child.definition.name!r} inside: rename one"
+            )
         if child.definition.background_inside:
             _collect(child.definition, owner, tools, children)
 

@@ -247,8 +247,8 @@ class AgentDefinition:
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The agent path where it runs in no other agent."""
-        return (self.background_of, self.name) if self.background_of else (self.name,)
+        """The agent path where it runs in no other one; of background calls that of their agent."""
+        return (self.background_of or self.name,)
 
     @cached_property
     def workflow(self) -> str | None:
