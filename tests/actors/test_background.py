@@ -1,4 +1,4 @@
-"""Calls in the background: `@tool(background=True)` (B1 to B8)."""
+"""Calls in the background: `@tool(background=True)` (T30 to T35)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def tells(request: ScriptedRequest) -> Any:
 
 
 async def test_the_model_gets_started_at_once_and_the_result_in_a_message() -> None:
-    """B1, B2."""
+    """T30, T31."""
     held = Held()
     crawl, ran = crawler(held)
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
@@ -106,14 +106,14 @@ async def test_the_model_gets_started_at_once_and_the_result_in_a_message() -> N
 
 
 async def test_nobody_can_send_a_message_as_a_result() -> None:
-    """B2."""
+    """T31."""
     async with Runtime([Agent("desk", by_turn("hello"))]) as runtime:
         with pytest.raises(UsageError, match="must not begin with"):
             runtime.spawn("desk", id="a").send("done", message_id="background/bg-1")
 
 
 async def test_a_result_joins_the_run_that_is_under_way() -> None:
-    """B2."""
+    """T31."""
     held, look = Held(), Held()
     crawl, _ = crawler(held)
 
@@ -137,7 +137,7 @@ async def test_a_result_joins_the_run_that_is_under_way() -> None:
 
 
 async def test_a_result_withdraws_nothing_that_a_person_is_asked() -> None:
-    """B2."""
+    """T31."""
     held = Held()
     crawl, _ = crawler(held)
 
@@ -162,7 +162,7 @@ async def test_a_result_withdraws_nothing_that_a_person_is_asked() -> None:
 
 @pytest.mark.parametrize("gate", ["gate", "rules", "tool"])
 async def test_a_person_is_asked_once_and_before_the_call_is_started(gate: str) -> None:
-    """B3."""
+    """T32."""
     crawl, ran = crawler(**({"ask": True} if gate == "tool" else {}))
     agent = Agent(
         "desk",
@@ -184,7 +184,7 @@ async def test_a_person_is_asked_once_and_before_the_call_is_started(gate: str) 
 
 
 async def test_a_call_that_a_person_rejects_is_not_started() -> None:
-    """B3."""
+    """T32."""
     crawl, ran = crawler(ask=True)
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -203,7 +203,7 @@ def failing(error: Callable[[], BaseException], **options: Any) -> Any:
 
 
 async def test_a_background_call_in_doubt_asks_a_person_and_an_equal_one_is_not_started() -> None:
-    """B4."""
+    """T33."""
     crawl = failing(lambda: TimeoutError("no answer"))
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -221,7 +221,7 @@ async def test_a_background_call_in_doubt_asks_a_person_and_an_equal_one_is_not_
 
 
 async def test_a_call_to_which_several_agreed_may_not_run_again_after_a_doubt() -> None:
-    """B4."""
+    """T33."""
     crawl = failing(lambda: TimeoutError("no answer"))
     gates = {"crawl": {"approval": approval({"finance": 2})}}
     agent = Agent("desk", ScriptedModel(tells), tools=[crawl], interrupt_on=gates)
@@ -237,7 +237,7 @@ async def test_a_call_to_which_several_agreed_may_not_run_again_after_a_doubt() 
 
 
 async def test_the_model_is_told_of_an_error() -> None:
-    """B2."""
+    """T31."""
     crawl = failing(lambda: ToolFailed("no such site"))
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -247,7 +247,7 @@ async def test_the_model_is_told_of_an_error() -> None:
 
 
 async def test_a_background_call_that_is_cancelled_tells_its_owner() -> None:
-    """B5."""
+    """T34."""
     held = Held()
     crawl, _ = crawler(held)
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
@@ -262,7 +262,7 @@ async def test_a_background_call_that_is_cancelled_tells_its_owner() -> None:
 
 
 async def test_a_background_call_waits_for_an_answer_from_outside_without_memory() -> None:
-    """B6."""
+    """T34."""
     tokens: list[str] = []
 
     @tool(background=True)
@@ -283,7 +283,7 @@ async def test_a_background_call_waits_for_an_answer_from_outside_without_memory
 
 
 async def test_an_agent_with_an_open_background_call_is_not_retired(tmp_path: Path) -> None:
-    """B7."""
+    """T34."""
     held = Held()
     crawl, _ = crawler(held)
     store = f"sqlite:///{tmp_path / 'a.db'}"
@@ -298,7 +298,7 @@ async def test_an_agent_with_an_open_background_call_is_not_retired(tmp_path: Pa
 
 
 async def test_a_sub_agent_runs_in_the_background_under_the_gates_of_its_parent() -> None:
-    """B3, B8."""
+    """T32, T35."""
 
     @tool
     def pay() -> str:
@@ -327,7 +327,7 @@ async def test_a_sub_agent_runs_in_the_background_under_the_gates_of_its_parent(
 
 
 async def test_what_an_agent_inside_starts_comes_to_the_outermost_one() -> None:
-    """B8."""
+    """T35."""
     crawl, ran = crawler()
     helper = Agent("helper", by_turn(CRAWL, "it has begun"), tools=[crawl])
 
@@ -368,7 +368,7 @@ async def test_it_has_the_deps_and_the_values_of_its_owner() -> None:
 
 
 async def test_who_asked_for_a_background_call_has_asked_for_what_it_asks() -> None:
-    """B3."""
+    """T32."""
     crawl, _ = crawler()
 
     @tool
@@ -431,7 +431,7 @@ async def test_a_freeze_of_the_definition_holds_its_background_calls() -> None:
 
 
 def test_without_a_runtime_it_is_refused_before_anything_runs() -> None:
-    """B1."""
+    """T30."""
     crawl, _ = crawler()
     model = ScriptedModel(tells)
     with pytest.raises(UsageError, match=r"run in the background \(crawl\).*Runtime"):

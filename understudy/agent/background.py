@@ -155,7 +155,7 @@ async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -
             was_asked=bool(call.requests),
             several=any(each.approval is not None for each in call.requests.values()),
         )
-        root.ledger.record(BackgroundStarted(call=made))
+        root.ledger.record(BackgroundStarted(call=made, at=made.at))
     await run.durable()
     calls: BackgroundCalls = root.environment.background()
     await calls.start(

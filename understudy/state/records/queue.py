@@ -49,10 +49,11 @@ class MessageQueued(Timed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackgroundStarted(Timed):
+class BackgroundStarted:
     """A call goes on in the background: its result comes by a message of the id `result_id`."""
 
     call: BackgroundCall
+    at: datetime
     kind: Literal["background_started"] = "background_started"
 
 
