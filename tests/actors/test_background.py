@@ -393,6 +393,7 @@ async def test_who_asked_for_a_background_call_has_asked_for_what_it_asks() -> N
 
 
 async def test_the_agent_that_makes_a_background_call_takes_no_messages() -> None:
+    """T30."""
     crawl, ran = crawler()
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
         ref = runtime.spawn("desk__background", id="b")
@@ -417,6 +418,7 @@ async def test_an_agent_of_a_factory_has_background_calls() -> None:
 
 
 async def test_a_freeze_of_the_definition_holds_its_background_calls() -> None:
+    """T34."""
     held = Held()
     crawl, _ = crawler(held)
     async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:

@@ -1,4 +1,4 @@
-"""K1: a call in the background, in stories whose host is killed at every point."""
+"""K1, T33: a call in the background, in stories whose host is killed at every point."""
 
 from __future__ import annotations
 
