@@ -46,8 +46,8 @@ def reply(request: Any) -> Any:
     return "Hello!"
 
 
-def text_of(outcome: Outcome) -> str:
-    return outcome.text if isinstance(outcome, Completed) else outcome.explain()
+def text_of(outcome: Outcome | None) -> str:
+    return outcome.text if isinstance(outcome, Completed) else repr(outcome)
 
 
 async def main() -> None:

@@ -520,9 +520,9 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
                 detail["choices"] = _choices(record.choices)
             yield "message_queued", {"by": (record.by,), "detail": detail}
         case r.BackgroundStarted(call=made):
-            detail = {"code": made.code, "agent_id": made.agent_id, "arguments": made.arguments}
-            told = {"call_key": made.call_key, "tool_name": made.tool_name, "detail": detail}
-            yield "background_started", told
+            about = {"code": made.code, "agent_id": made.agent_id, "arguments": made.arguments}
+            named = {"call_key": made.call_key, "tool_name": made.tool_name}
+            yield "background_started", {**named, "detail": about}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():

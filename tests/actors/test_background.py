@@ -19,6 +19,7 @@ from tests.support.agents import (
     until_status,
 )
 from tests.support.loops import soon
+from tests.support.plans import outcome_of
 from understudy import (
     Agent,
     AgentRef,
@@ -70,13 +71,13 @@ async def open_call(ref: AgentRef) -> BackgroundCall:
 async def came_of(runtime: Runtime, ref: AgentRef) -> tuple[Outcome, str]:
     """The outcome of the one background call, and what its owner replies to that."""
     (info,) = await runtime.agents(agent="desk__background")
-    outcome = await soon(runtime.get(info.id).outcome())
-    return outcome, completed(await soon(ref.outcome())).text
+    outcome = await outcome_of(runtime.get(info.id))
+    return outcome, completed(await outcome_of(ref)).text
 
 
 def tells(request: ScriptedRequest) -> Any:
     """Calls `crawl` when it is told to, and repeats each other message."""
-    last = request.messages[-1].parts[-1]
+    last: Any = request.messages[-1].parts[-1]
     if last.part_kind == "tool-return":
         return "begun"
     return CRAWL if last.content == "crawl" else str(last.content)
@@ -102,6 +103,8 @@ async def test_the_model_gets_started_at_once_and_the_result_in_a_message() -> N
         assert "has returned: a.example has 3 pages" in told
         assert (await soon(ref.state())).background == ()
         assert ran == ["a.example"]
+        rows = [row for row in (await soon(ref.display())).rows if row.kind == "user"]
+        assert [row.detail.get("by") for row in rows] == [None, "understudy"]
         assert [each.name for each in runtime.definitions] == ["desk"]
 
 
@@ -129,7 +132,7 @@ async def test_a_result_joins_the_run_that_is_under_way() -> None:
         await soon(look.entered.wait())
         made = await open_call(ref)
         held.release.set()
-        completed(await soon(runtime.get(made.agent_id).outcome()))
+        completed(await outcome_of(runtime.get(made.agent_id)))
         look.release.set()
         outcome = completed(await soon(running))
         assert len(told_by_users(model.requests[-1])) == 2
@@ -152,7 +155,7 @@ async def test_a_result_withdraws_nothing_that_a_person_is_asked() -> None:
         (request,) = interrupted(await soon(ref.run("go"))).requests
         made = await open_call(ref)
         held.release.set()
-        completed(await soon(runtime.get(made.agent_id).outcome()))
+        completed(await outcome_of(runtime.get(made.agent_id)))
         (pending,) = await soon(runtime.pending())
         assert pending.request.id == request.id
         outcome = completed(await soon(ref.resume({request.id: approve()})))
@@ -163,7 +166,7 @@ async def test_a_result_withdraws_nothing_that_a_person_is_asked() -> None:
 @pytest.mark.parametrize("gate", ["gate", "rules", "tool"])
 async def test_a_person_is_asked_once_and_before_the_call_is_started(gate: str) -> None:
     """T32."""
-    crawl, ran = crawler(**({"ask": True} if gate == "tool" else {}))
+    crawl, ran = crawler(None, **({"ask": True} if gate == "tool" else {}))
     agent = Agent(
         "desk",
         ScriptedModel(tells),
@@ -209,7 +212,7 @@ async def test_a_background_call_in_doubt_asks_a_person_and_an_equal_one_is_not_
         ref = runtime.spawn("desk", id="a")
         completed(await soon(ref.run("crawl")))
         made = await open_call(ref)
-        (request,) = interrupted(await soon(runtime.get(made.agent_id).outcome())).requests
+        (request,) = interrupted(await outcome_of(runtime.get(made.agent_id))).requests
         assert (request.kind, request.allowed) == ("doubt", ("respond", "approve", "reject"))
         completed(await soon(ref.run("crawl")))
         (_, (how, said)) = contents(await soon(ref.state()))
@@ -232,7 +235,7 @@ async def test_a_call_to_which_several_agreed_may_not_run_again_after_a_doubt() 
         await soon(ref.resume(approve(by="ann")))
         completed(await soon(ref.resume(approve(by="bob"))))
         made = await open_call(ref)
-        (request,) = interrupted(await soon(runtime.get(made.agent_id).outcome())).requests
+        (request,) = interrupted(await outcome_of(runtime.get(made.agent_id))).requests
         assert request.allowed == ("respond", "reject")
 
 
@@ -307,7 +310,7 @@ async def test_a_sub_agent_runs_in_the_background_under_the_gates_of_its_parent(
     helper = Agent("helper", by_turn(call("pay"), "all is paid"), tools=[pay])
 
     def reply(request: ScriptedRequest) -> Any:
-        last = request.messages[-1].parts[-1]
+        last: Any = request.messages[-1].parts[-1]
         if last.part_kind == "tool-return":
             return "begun"
         task = call("task", {"task_name": "helper", "instructions": "pay"})
@@ -319,7 +322,7 @@ async def test_a_sub_agent_runs_in_the_background_under_the_gates_of_its_parent(
         ref = runtime.spawn("desk", id="a")
         assert completed(await soon(ref.run("go"))).text == "begun"
         made = await open_call(ref)
-        (request,) = interrupted(await soon(runtime.get(made.agent_id).outcome())).requests
+        (request,) = interrupted(await outcome_of(runtime.get(made.agent_id))).requests
         assert (request.tool_name, request.agent_path) == ("pay", ("desk", "helper"))
         await soon(runtime.get(made.agent_id).resume({request.id: approve()}))
         _, told = await came_of(runtime, ref)
@@ -332,7 +335,7 @@ async def test_what_an_agent_inside_starts_comes_to_the_outermost_one() -> None:
     helper = Agent("helper", by_turn(CRAWL, "it has begun"), tools=[crawl])
 
     def reply(request: ScriptedRequest) -> Any:
-        last = request.messages[-1].parts[-1]
+        last: Any = request.messages[-1].parts[-1]
         if last.part_kind == "tool-return":
             return "begun"
         task = call("task", {"task_name": "helper", "instructions": "crawl"})
@@ -387,8 +390,8 @@ async def test_who_asked_for_a_background_call_has_asked_for_what_it_asks() -> N
         ref = runtime.spawn("desk", id="a")
         completed(await soon(ref.run("crawl", by="ann")))
         (info,) = await runtime.agents(agent="desk__background")
-        completed(await soon(runtime.get(info.id).outcome()))
-        (request,) = interrupted(await soon(ref.outcome())).requests
+        completed(await outcome_of(runtime.get(info.id)))
+        (request,) = interrupted(await outcome_of(ref)).requests
         assert request.requesters == ("ann",)
 
 

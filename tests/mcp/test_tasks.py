@@ -1,4 +1,4 @@
-"""Tasks of MCP, on both sides: a call whose result is asked for later (M10)."""
+"""Tasks of MCP, on both sides: a call whose result is asked for later (M20)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from tests.support.agents import by_turn, completed, contents, desk, interrupted, until_status
 from tests.support.loops import soon
+from tests.support.plans import outcome_of
 from understudy import (
     Agent,
     Runtime,
@@ -202,8 +203,8 @@ async def test_a_call_of_a_server_runs_in_the_background(
         await until_status(runtime.get(made.agent_id), Status.WAITING)
         builds.end("built")
         await clock.advance(5)
-        completed(await soon(runtime.get(made.agent_id).outcome()))
-        assert "has returned: built" in completed(await soon(ref.outcome())).text
+        completed(await outcome_of(runtime.get(made.agent_id)))
+        assert "has returned: built" in completed(await outcome_of(ref)).text
 
 
 ANSWER: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | CreatedTask)
@@ -225,7 +226,7 @@ async def test_a_message_to_an_agent_is_a_task_for_a_client_that_takes_tasks() -
         async with Client(server, extensions=[advertise(TASKS)]) as client:
             task = await sent(client, agent_id="a", text="go", agent="desk", message_id="m1")
             assert (task.status, task.task_id) == ("working", "a/m1")
-            completed(await soon(runtime.get("a").outcome(message_id="m1")))
+            completed(await outcome_of(runtime.get("a"), message_id="m1"))
             now = await stands(client, "a/m1")
             assert now.status == "completed"
             assert now.result is not None
@@ -245,7 +246,7 @@ async def test_a_task_whose_run_asks_a_person_goes_on_and_ends_by_a_cancel() -> 
         server = agents_server(lambda: runtime, user=user)
         async with Client(server, extensions=[advertise(TASKS)]) as client:
             await sent(client, agent_id="a", text="go", agent="desk", message_id="m1")
-            interrupted(await soon(runtime.get("a").outcome(message_id="m1")))
+            interrupted(await outcome_of(runtime.get("a"), message_id="m1"))
             now = await stands(client, "a/m1")
             assert now.status == "working"
             assert "waits for a person" in str(now.status_message)

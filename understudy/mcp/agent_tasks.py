@@ -160,7 +160,7 @@ def _task(
             status = "cancelled"
         else:
             is_error = not isinstance(outcome, Completed)
-            text = message if is_error else asker.seen(outcome.text or "")
+            text = asker.seen(outcome.text) if isinstance(outcome, Completed) else message
             content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
             made = types.CallToolResult(content=content, is_error=is_error)
             result = made.model_dump(mode="json", by_alias=True, exclude_none=True)

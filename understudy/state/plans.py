@@ -103,6 +103,10 @@ BACKGROUND_ID = "background/"
 """The ids of messages that bring results of background calls begin with it, and no others do."""
 
 
+SENDER_OF_RESULTS = "understudy"
+"""Shown where others see who has sent a message. No person has this name."""
+
+
 def result_id(code: str) -> str:
     """The id of the message that brings the result of a background call."""
     return BACKGROUND_ID + code

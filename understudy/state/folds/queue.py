@@ -15,6 +15,7 @@ from understudy.state.folds.places import open_run
 from understudy.state.plans import (
     BACKGROUND_ID,
     NO_PLANS,
+    SENDER_OF_RESULTS,
     QueuedMessage,
     TakenMessage,
     is_result,
@@ -98,9 +99,11 @@ def messages_archived(state: AgentState, record: r.MessagesArchived) -> None:
 def user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
-    if not all_are_results(record.message_ids):
+    if all_are_results(record.message_ids):
+        message = sent_by(message, (SENDER_OF_RESULTS,))
+    else:
         note_authors(state, (record.by,))
-    message = sent_by(message, () if record.by is None else (record.by,))
+        message = sent_by(message, () if record.by is None else (record.by,))
     state.messages = state.messages.appending(message)
     dequeue(state, record.message_ids, record.at)
 

@@ -14,7 +14,7 @@ from understudy.state.costs import adding, complete
 from understudy.state.folds.going_on import take_over
 from understudy.state.folds.places import open_run
 from understudy.state.folds.queue import all_are_results, dequeue, note_authors
-from understudy.state.plans import BackgroundCall, retry_id
+from understudy.state.plans import SENDER_OF_RESULTS, BackgroundCall, retry_id
 from understudy.state.run_state import BACKGROUND, Call, RunState, Turn
 from understudy.state.shared_empties import no_items, with_added, with_item
 from understudy.state.workflow_progress import Progress, Shared
@@ -71,7 +71,10 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
-    given = () if record.message is None else (sent_by(record.message, record.by),)
+    senders: tuple[object, ...] = record.by
+    if all_are_results(record.message_ids):
+        senders = (SENDER_OF_RESULTS,)
+    given = () if record.message is None else (sent_by(record.message, senders),)
     for message in (*said, *given):
         _add_input(state, run, message)
     dequeue(state, message_ids, record.at)
