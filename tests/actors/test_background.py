@@ -20,6 +20,7 @@ from tests.support.agents import (
 )
 from tests.support.loops import soon
 from tests.support.plans import outcome_of
+from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
@@ -38,6 +39,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import SubAgent
 from understudy.models import ScriptedRequest
 from understudy.state.plans import BackgroundCall
@@ -451,3 +453,26 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
         @tool(background=True, **options)
         def crawl(site: str) -> str:
             return site
+
+
+async def test_a_result_reaches_its_owner_at_another_host(hosts: Hosts) -> None:
+    """T31."""
+    held = Held()
+    crawl, ran = crawler(held)
+    agent = Agent("desk", ScriptedModel(tells), tools=[crawl])
+    here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
+    async with (
+        Runtime([agent], store=here, sweep=None) as first,
+        Runtime([agent], store=there, sweep=None) as second,
+    ):
+        ref = first.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        await soon(held.entered.wait())
+        await soon(ref.stop(block=False))
+        completed(await soon(second.get("a").run("hello")))
+        (row,) = await second.agents(agent="desk")
+        assert row.host == "there"
+        held.release.set()
+        _, told = await came_of(second, second.get("a"))
+        assert "a.example has 3 pages" in told
+        assert ran == ["a.example"]

@@ -198,6 +198,11 @@ class AgentDefinition:
         children = (*self.mode.agents, *self.children.values())
         return self.needs_cost or any(each.definition.needs_cost_inside for each in children)
 
+    @property
+    def declared_tools(self) -> Mapping[str, Tool]:
+        """Its tools as declared: those that run in the background, not what starts them."""
+        return {**self.tools, **self.background} if self.background else self.tools
+
     @cached_property
     def background_inside(self) -> tuple[str, ...]:
         """The names of the background tools of it, and of the agents inside it, each once."""
