@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from understudy import Agent, Completed, ScriptedModel, ToolContext, call, tool
 from understudy.testing import FakeRemote, Story, crash_points
 
@@ -24,6 +26,7 @@ def clerk(bank: FakeRemote, **options: Any) -> Agent[Any, Any]:
     return Agent("clerk", ScriptedModel(reply), tools=[pay])
 
 
+@pytest.mark.slow
 @crash_points(store="memory")
 def test_a_call_in_the_background_is_made_once_and_its_result_comes(story: Story) -> None:
     story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
@@ -35,6 +38,7 @@ def test_a_call_in_the_background_is_made_once_and_its_result_comes(story: Story
     assert outcome.text == "It is done."
 
 
+@pytest.mark.slow
 @crash_points(store="memory", control=False)
 def test_a_call_in_the_background_that_is_cut_off_is_not_repeated_unasked(story: Story) -> None:
     story.spawn(clerk(story.remote()))
