@@ -85,7 +85,7 @@ class Background(BackgroundCalls):
                 steer=True,
             )
             try:
-                await self._send(self._directory.get(owner), queued, None)
+                await self._send(self._directory.get(owner), queued, None, is_to_end)
             except UnknownAgent:
                 logger.info("%r is gone: it gets no result", owner, extra=log_extra(agent_id))
                 return
@@ -107,11 +107,28 @@ class Background(BackgroundCalls):
                 return
 
     async def _send(
-        self, slot: AgentSlot, queued: MessageQueued, expected: Expectation | None
+        self,
+        slot: AgentSlot,
+        queued: MessageQueued,
+        expected: Expectation | None,
+        is_to_end: Callable[[], bool] | None = None,
     ) -> None:
         call = AgentCall(Send(queued), Future[Any](self._services.loop), expected)
         slot.ask(call)
-        await call.future
+        sent = asyncio.ensure_future(_answer(call.future))
+        try:
+            # Race: the runtime may close, and no agent of it take a message any more. It waits for
+            # this run, which is to end between two steps.
+            while not (await asyncio.wait([sent], timeout=FIRST_PAUSE))[0]:
+                if is_to_end is not None and is_to_end():
+                    raise AttemptEnded
+            sent.result()
+        finally:
+            sent.cancel()
+
+
+async def _answer(future: Future[Any]) -> None:
+    await future
 
 
 async def _wait(seconds: float, is_to_end: Callable[[], bool] | None) -> None:

@@ -54,7 +54,8 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         began=record.at,
         doubt_ends=record.doubt_ends,
     )
-    if record.message is not None and not all_are_results(record.message_ids):
+    are_results = record.message_ids != () and all_are_results(record.message_ids)
+    if record.message is not None and not are_results:
         note_authors(state, record.by or (None,))
         if record.also_unnamed:
             note_authors(state, (None,))
@@ -72,7 +73,7 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
     if record.values:
         state.merge(record.values)
     senders: tuple[object, ...] = record.by
-    if all_are_results(record.message_ids):
+    if are_results:
         senders = (SENDER_OF_RESULTS,)
     given = () if record.message is None else (sent_by(record.message, senders),)
     for message in (*said, *given):

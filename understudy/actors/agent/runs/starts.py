@@ -25,11 +25,11 @@ from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
 from understudy.state.plans import (
+    BACKGROUND_ID,
     BackgroundCall,
     Occurrence,
     QueuedMessage,
     RunChoices,
-    is_result,
     retry_id,
     run_named_by,
 )
@@ -114,6 +114,9 @@ def start_turn(
     )
     taken = turn if keeps_id or run_named_by(last.message_id) is None else turn[:-1]
     authors = [author for queued in turn for author in _authors_of(queued)]
+    made = None
+    for queued in turn:
+        made = queued.makes or made
     begun = _begin(
         slot,
         run_id,
@@ -125,7 +128,7 @@ def start_turn(
         go_on=choices.go_on,
         by=authors_of(authors),
         also_unnamed=None in authors,
-        makes=next((each.makes for each in turn if each.makes is not None), None),
+        makes=made,
     )
     _run(slot, Phase.BEGINNING, begun, callers)
 
@@ -138,7 +141,7 @@ def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
     """
     if queued.makes is not None:
         return queued.makes.authors
-    if is_result(queued.message_id):
+    if queued.message_id.startswith(BACKGROUND_ID):
         return ()  # nobody has sent it: those who asked for the call are known
     occurrence = queued.occurrence
     if occurrence is None:
