@@ -374,7 +374,8 @@ async def test_it_has_the_deps_and_the_values_of_its_owner() -> None:
 
 async def test_who_asked_for_a_background_call_has_asked_for_what_it_asks() -> None:
     """T32."""
-    crawl, _ = crawler()
+    held = Held()
+    crawl, _ = crawler(held)
 
     @tool
     def pay() -> str:
@@ -391,6 +392,7 @@ async def test_who_asked_for_a_background_call_has_asked_for_what_it_asks() -> N
     async with Runtime([agent], people=people) as runtime:
         ref = runtime.spawn("desk", id="a")
         completed(await soon(ref.run("crawl", by="ann")))
+        held.release.set()
         (info,) = await runtime.agents(agent="desk__background")
         completed(await outcome_of(runtime.get(info.id)))
         (request,) = interrupted(await outcome_of(ref)).requests
