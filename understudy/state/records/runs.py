@@ -25,13 +25,13 @@ class RunStarted:
     message: StoredRequest | None
     """The input, as it is added to the conversation; None for an agent of a workflow, and where a
     run continues a failed one without a new message."""
-    until_tool: tuple[str, ...] | None
-    require_tool_success: bool
-    max_runs: int
-    early_stopping: str
     fingerprint: str
-    deps_given: bool
-    pause_when_given: bool
+    until_tool: tuple[str, ...] | None = None
+    require_tool_success: bool = False
+    max_runs: int = 50
+    early_stopping: str = "force"
+    deps_given: bool = False
+    pause_when_given: bool = False
     message_ids: tuple[str, ...] = ()
     """The queued messages that the input was made from; they leave the queue."""
     values: dict[str, Any] = field(default_factory=dict)
