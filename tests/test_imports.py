@@ -28,6 +28,10 @@ LATER = (
     "understudy.journal.postgres",
     "understudy.state.notebook_html",
     "understudy.history",
+    "understudy.agent.background",
+    "understudy.run.background",
+    "understudy.actors.background",
+    "understudy.actors.agent.background_agent",
     "understudy.actors.agent.cron",
     "understudy.modes.steps.model_call.ask_separately",
     "understudy.middleware.ask_user",
@@ -80,6 +84,7 @@ def test_a_runtime_loads_no_database_and_no_calendar() -> None:
     assert "understudy.actors" in found
     assert found & {"understudy.journal.sqlite", "sqlite3", "psycopg", "cronsim"} == set()
     assert "understudy.telemetry" not in found
+    assert [name for name in found if "background" in name] == []
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ What = Literal[
     "history_replaced",
     "reply_held",
     "message_queued",
+    "background_started",
     "message_due",
     "message_cancelled",
     "message_refused",
@@ -518,6 +519,10 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             if record.choices is not None:
                 detail["choices"] = _choices(record.choices)
             yield "message_queued", {"by": (record.by,), "detail": detail}
+        case r.BackgroundStarted(call=made):
+            about = {"code": made.code, "agent_id": made.agent_id, "arguments": made.arguments}
+            named = {"call_key": made.call_key, "tool_name": made.tool_name}
+            yield "background_started", {**named, "detail": about}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():

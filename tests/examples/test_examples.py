@@ -32,6 +32,12 @@ TOLD = {
         "'priority': 'high', 'reason': 'A password goes to a stranger.'",
         "Done.",
     ],
+    "background_research": [
+        "I have begun to count.",
+        "Hello!",
+        "crawl is made by 'desk~",
+        "a.example has 9 pages",
+    ],
     "payment_webhook": [
         "order-17 waits at 'paid' until 02 Jan, 12:00",
         "[200, 200]",

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.activator import Activator
@@ -52,6 +52,9 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.answers import TOKEN_RECORDS, Answer, MadeToken, TokenReading
 from understudy.run.waits.tokens import agent_of, hash_of
+
+if TYPE_CHECKING:
+    from understudy.run.background import BackgroundCalls
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -106,6 +109,7 @@ class AgentHost:
             ref_of=self.ref,
             tell_due=lambda agent_id, due: self.dues.tell(agent_id, due),
         )
+        services.runs = replace(services.runs, background=self._background)
         self.services = self.directory.services = self.activator.services = services
         self.trust = TrustWatch(services, self.hold)
         self.trust.provide()
@@ -283,6 +287,11 @@ class AgentHost:
                 slot.lose("this runtime's lease has ended")
 
     # ------------------------------------------------------------------- agents
+
+    def _background(self) -> BackgroundCalls:
+        from understudy.actors.background import Background  # few runtimes have such calls
+
+        return Background(self.directory, self.services)
 
     def ref(self, slot: AgentSlot, expected: Agent | MadeAtActivation | None = None) -> AgentRef:
         """A ref of an agent. Its calls check that the agent has the expected definition, if any."""

@@ -14,6 +14,7 @@ from understudy.agent.rule_checks import reachable_tools
 from understudy.errors import UsageError
 from understudy.journal import IndexStatus
 from understudy.journal.parts import read_in_parts
+from understudy.run.definition import BACKGROUND_SUFFIX
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, Started
 from understudy.state.trust_facts import Frozen, Thawed
@@ -173,7 +174,7 @@ def _under_way(
     run = state.run
     if run is None or run.over:
         return
-    path, run_id = (*above, run.agent), run_id or run.run_id
+    path, run_id = (*above, run.agent.removesuffix(BACKGROUND_SUFFIX)), run_id or run.run_id
     for call in run.turn.calls.values() if run.turn is not None else ():
         tool = call.part.tool_name
         of_tool = names if tool in names else (tool,)

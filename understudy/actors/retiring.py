@@ -137,6 +137,8 @@ def open_in(state: AgentState) -> str:
         return "a message is queued"
     if state.plans is not None and (state.plans.schedules or state.plans.timed):
         return "it has a schedule, or a message with a time"
+    if state.background:
+        return "a background call has not brought its result"
     if entry.due is not None:
         return f"it is due at {entry.due.isoformat(timespec='seconds')}"
     return "a call has a key and is not done" if open_keys(state) else ""

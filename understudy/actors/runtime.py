@@ -1558,9 +1558,10 @@ class Runtime(Opened):
     def definitions(self) -> tuple[Agent[Any, Any], ...]:
         """The definitions that it was given, and those of agents that were spawned by one.
 
-        What a factory makes is not among them.
+        What a factory makes is not among them, nor what makes their background calls.
         """
-        return tuple(self._agent_host.directory.definitions())
+        all_known = self._agent_host.directory.definitions()
+        return tuple(each for each in all_known if not each.definition.background_of)
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""

@@ -165,6 +165,10 @@ def build_definition(
         tools = _merge_tools(definition.tools, output_tools, agent=agent, owner=owner)
         definition = replace(definition, tools=tools, output_tools=output_tools)
     definition = _with_gates_of_tools(definition)
+    if any(tool.background for tool in definition.tools.values()):
+        from understudy.agent.background import with_starters  # few agents have one
+
+        definition = with_starters(definition)
     for tool in definition.tools.values():
         both = f"Agent {agent!r}, with its tool {tool.name!r},"
         check_tables(tool.nothing_happened, definition.tool_defaults.unknown_after, what=both)

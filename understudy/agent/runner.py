@@ -43,7 +43,7 @@ from understudy.run.run import Run
 from understudy.run.waits.answers import Answer, record_answer, resolved
 from understudy.run.waits.tokens import agent_of, hash_of
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import Occurrence
+from understudy.state.plans import BackgroundCall, Occurrence
 from understudy.state.records import (
     CancelRequested,
     End,
@@ -96,6 +96,7 @@ class Runner:
         go_on: bool = False,
     ) -> Outcome:
         """Start a run with a message. A run that is open in `state` is withdrawn."""
+        self._check_runs_alone()
         message = user_message(input, at=environment.clock.now())
         given = _checked_state(state) if state is not None else AgentState()
         await self.check_start(given)
@@ -106,12 +107,22 @@ class Runner:
 
     async def retry(self, state: AgentState, *, environment: RunEnvironment) -> Outcome:
         """Start a run that continues the last run of this state, which failed."""
+        self._check_runs_alone()
         state = _checked_state(state)
         refuse_inside_run()
         self.check_goes_on(state)
         await self.check_start(state)
         ledger = self._ledger(state, environment, fresh=False)
         return await self.begin(ledger, None, environment=environment, go_on=True)
+
+    def _check_runs_alone(self) -> None:
+        """Raise a `UsageError` if the agent needs a runtime: nobody else brings a later result."""
+        names = self._definition.background_inside
+        if names:
+            raise UsageError(
+                f"Agent {self._definition.name!r} has tools that run in the background "
+                f"({', '.join(names)}), whose results come later: run it in a Runtime"
+            )
 
     async def check_start(self, state: AgentState) -> None:
         """Raise a `UsageError` if a run cannot begin with this state."""
@@ -154,6 +165,7 @@ class Runner:
         go_on: bool = False,
         by: tuple[By, ...] = (),
         also_unnamed: bool = False,
+        makes: BackgroundCall | None = None,
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
         """Record the start of a run in this ledger, and run its pipeline.
@@ -170,6 +182,7 @@ class Runner:
             go_on: continue the last run, if that failed.
             by: the people who sent the messages, or asked for a retry.
             also_unnamed: whether nobody was named for one of the messages.
+            makes: the background call that it is for; None for any other run.
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
@@ -225,6 +238,7 @@ class Runner:
                 doubt_ends=environment.doubt_ends,
                 by=by,
                 also_unnamed=bool(by) and also_unnamed,
+                makes=makes,
             )
 
         codecs = environment.codecs
@@ -260,6 +274,7 @@ class Runner:
         environment: RunEnvironment,
     ) -> Outcome:
         """Continue the open run of this state, with decisions and answers if there are some."""
+        self._check_runs_alone()
         state = _checked_state(state)
         refuse_inside_run()
         current = state.run

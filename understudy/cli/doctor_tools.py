@@ -74,7 +74,7 @@ def _tools_of(
 ) -> Iterator[_Found]:
     """The tools of an agent, and of those that it declares, at any depth."""
     here = (*path, definition.name)
-    for tool in definition.tools.values():
+    for tool in definition.declared_tools.values():
         effect = declared_effect(tool, definition, above, defaults)
         yield _Found("/".join((*here, tool.name)), tool, effect)
     gates = (*definition.gates, *above)

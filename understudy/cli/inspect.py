@@ -112,6 +112,8 @@ def show(
     for queued in data["queue"]:
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
         out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
+    for made in now["background"]:
+        out.say(f"& {line(made['tool_name'])} goes on in the background: {line(made['agent_id'])}")
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")

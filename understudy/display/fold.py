@@ -46,6 +46,7 @@ from understudy.models.attribution import is_for_itself, senders_of
 from understudy.models.display_halves import display_of, halves_of
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import SENDER_OF_RESULTS, is_result
 from understudy.state.run_state import Call, RunState, is_child_of
 
 ASKED_AGAIN = "The model is asked again"
@@ -301,7 +302,7 @@ class Display:
                     record.message,
                     due=due,
                     steer=record.steer,
-                    by=record.by,
+                    by=SENDER_OF_RESULTS if is_result(record.message_id) else record.by,
                 )
             case r.MessageDue():
                 self._table.change(message_id(record.message_id), due=None)

@@ -249,7 +249,8 @@ def _data_of(cls: type[Any]) -> _Data:
             lines += [*check, f"if x: {put}"]
         else:
             names[f"default_{name}"] = default
-            lines.append(f"if x is not {None if default is None else f'default_{name}'}:")
+            unlike = "!=" if type(default) is float else "is not"  # floats are not one object
+            lines.append(f"if x {unlike} {None if default is None else f'default_{name}'}:")
             lines += [f"  {line}" for line in (*check, put)]
     exec("\n  ".join([*lines, "return found"]), names)  # noqa: S102  # as dataclasses makes methods
     data: _Data = names["data"]

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
+from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import ToolAnnotations
+from mcp_types import INVALID_PARAMS, ToolAnnotations
 from pydantic import Field
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -28,6 +29,7 @@ from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.redaction import HIDDEN, Redact, Redaction
 from understudy.login.users import Auth, User, checked_auth
+from understudy.mcp.agent_tasks import AgentTasks, Asker
 from understudy.state.next_due import open_votes
 
 __all__ = ["agents_app", "agents_server"]
@@ -74,7 +76,10 @@ def agents_server(
             "which is not read_only"
         )
     tools = _Tools(runtime, user, Redaction(redact, what="agents_server(redact=...)"))
-    server = MCPServer("understudy", instructions=INSTRUCTIONS, log_level="WARNING")
+    extensions = () if read_only else (AgentTasks(tools.asker),)
+    server = MCPServer(
+        "understudy", instructions=INSTRUCTIONS, log_level="WARNING", extensions=extensions
+    )
     wanted = {"read", *(() if read_only else ("act",)), *(("decide",) if decisions else ())}
     for name, verb in TOOLS.items():
         if VERBS[verb].right in wanted:
@@ -165,9 +170,30 @@ class _Tools:
             ToolError: if they may not.
 
         """
+        return self._allowed(context.request_context.request, tool, agent)
+
+    async def asker(self, context: Any, tool: str, agent: str) -> Asker:
+        """Who asks about a task, if they may use this tool.
+
+        Raises:
+            MCPError: if they may not, or there can be no such agent.
+
+        """
+        try:
+            user, runtime = self._allowed(context.request, tool, agent), self._runtime()
+            ref = user.calling(runtime.get(agent))
+            now = await runtime.now()
+        except (ToolError, UnderstudyError) as error:
+            raise MCPError(code=INVALID_PARAMS, message=text_of(error)) from error
+
+        def seen(text: str) -> str:
+            return str(self._seen(user, {"text": text})["text"])
+
+        return Asker(ref, user.by, now, seen)
+
+    def _allowed(self, request: Any, tool: str, agent: str | None) -> User:
         user = self._user
         if user is None:
-            request = context.request_context.request
             found = request.scope.get("understudy.user") if request is not None else None
             if not isinstance(found, User):
                 raise ToolError("nobody is logged in")

@@ -24,9 +24,12 @@ from understudy.mcp.connection import (
 from understudy.mcp.http_client import MAX_ANSWER
 from understudy.mcp.listed_tool import ListedTool
 from understudy.mcp.mcp_server import McpServer
+from understudy.mcp.tasks import CreatedTask, Task
 from understudy.tools import ToolContext, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
 
+LONGEST_PAUSE = 300.0
+"""Seconds between two looks at a task that takes long, unless its server wants more."""
 MAX_ROUNDS = 10
 """How often one call may ask."""
 
@@ -62,7 +65,7 @@ async def call_tool(
 
     """
     call = _Call(server, listed, ctx, arguments, repeatable, progress_extends)
-    if not ctx.resumed:
+    if not (ctx.resumed or ctx.has_come_to("question/0")):
         first = await call.make({}, {})
         if isinstance(first, types.CallToolResult):  # the common case records nothing
             return value_of(server, first)
@@ -71,6 +74,8 @@ async def call_tool(
         step = await ctx.once("question/0", partial(call.as_json, {}, {}))
     known: dict[str, Any] = {}
     for number in range(MAX_ROUNDS):
+        if "polled" in step:
+            step = await call.end_of_task(step, number)
         if "result" in step:
             break
         questions = [_question(each) for each in step["questions"]]
@@ -121,6 +126,10 @@ class _Call:
                 key: accepted(question, known[question_key(question)])
                 for key, question in zip(step["keys"], questions, strict=True)
             }
+        if "task" in step and responses is not None:
+            connection = await _connection(server, self._listed, ctx)
+            await connection.answer_task(step["task"], responses)
+            return {"task": step["task"], "polled": step["polled"]}
         live = LiveCall(ctx, dict(known), progress_extends=self._progress_extends)
         send = partial(
             Connection.call,
@@ -139,6 +148,8 @@ class _Call:
             answer = await send(connection)
         if isinstance(answer, types.InputRequiredResult):
             return _step(server, answer)
+        if isinstance(answer, CreatedTask):
+            return {"task": answer.task_id, "polled": _seconds(answer)}
         if live.asked and self._repeatable:
             return {"questions": [each.model_dump(mode="json") for each in live.asked]}
         return _note(answer, live)
@@ -149,6 +160,55 @@ class _Call:
         if isinstance(made, dict):
             return made
         return {"result": made.model_dump(mode="json", by_alias=True, exclude_none=True)}
+
+    async def end_of_task(self, step: dict[str, Any], number: int) -> dict[str, Any]:
+        """What has come of a call that has become a task; or what the server asks.
+
+        The call sleeps between two looks: nothing of it is in memory, and it survives its process.
+
+        Args:
+            step: names the task, and the seconds between two looks.
+            number: of the round.
+
+        Raises:
+            ToolFailed: if the server has cancelled it.
+            RemoteToolError: if the server says that it has failed.
+            OutcomeUnknown: if the server knows it no more.
+
+        """
+        ctx, server, asked = self._ctx, self._server, f"asked/{number}"
+        looks = 0
+        while ctx.has_come_to(f"task/{number}/{looks}"):
+            looks += 1
+        while not ctx.has_come_to(asked):
+            task = await self._look(step["task"]) if looks else None
+            if task is not None and task.status == "completed" and task.result is not None:
+                return {"result": task.result}
+            if task is not None and task.status == "failed":
+                raise RemoteToolError(str((task.error or {}).get("message", "the task has failed")))
+            if task is not None and task.status == "cancelled":
+                raise ToolFailed(f"{server} has cancelled the call: {task.status_message or ''}")
+            if task is not None and task.status == "input_required":
+                asks = types.InputRequiredResult(input_requests=task.input_requests or {})
+                return await ctx.once(asked, partial(dict, {**_step(server, asks), **step}))
+            seconds = step["polled"] if task is None else _seconds(task)
+            seconds = max(seconds, min(LONGEST_PAUSE, 1.5**looks))
+            await ctx.sleep(f"task/{number}/{looks}", seconds)
+            looks += 1
+        return await ctx.once(asked, lambda: step)
+
+    async def _look(self, task_id: str) -> Task | None:
+        """The task as it is now; None where the server is away, and is asked later."""
+        try:
+            connection = await self._ctx.shared(self._server)
+            if connection.is_lost:
+                connection = await self._ctx.shared(self._server, instead_of=connection)
+            task = await connection.task(task_id)
+        except ConnectionError:
+            return None
+        if task.status_message:
+            self._ctx.emit({"message": task.status_message, "display": task.status_message})
+        return task
 
     def answers(self, questions: list[types.ElicitRequestParams]) -> list[Any]:
         """What a person has answered; asks where nobody has."""
@@ -177,6 +237,11 @@ async def _connection(
             connection = await ctx.shared(server, instead_of=connection)
         await connection.check_unchanged(listed)
     return connection
+
+
+def _seconds(task: Task) -> float:
+    """How long the server wants to be left alone."""
+    return 1.0 if task.poll_interval_ms is None else max(task.poll_interval_ms / 1000, 0.1)
 
 
 def _step(server: McpServer, asks: types.InputRequiredResult) -> dict[str, Any]:

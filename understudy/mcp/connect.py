@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcp import Client, ClientSession, StdioServerParameters
+from mcp.client.extension import advertise
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
@@ -20,6 +21,7 @@ from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import NotReached
 from understudy.mcp.process import process_transport
 from understudy.mcp.reading import WatchedTransport
+from understudy.mcp.tasks import TASKS
 
 if TYPE_CHECKING:
     from mcp.client import Transport
@@ -81,6 +83,7 @@ async def _session(
         message_handler=connection.on_message,
         log_level="info",
         cache=None,
+        extensions=[advertise(TASKS)],
     )
     return (await stack.enter_async_context(client)).session
 

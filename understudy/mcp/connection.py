@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import mcp_types as types
@@ -19,6 +19,14 @@ from understudy._base.error_texts import first_lines
 from understudy._base.json_values import digest, jsonable
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, NotReached, listed_tools
+from understudy.mcp.tasks import (
+    CreatedTask,
+    GetTask,
+    Task,
+    TaskParams,
+    UpdateTask,
+    UpdateTaskParams,
+)
 from understudy.tools import OutcomeUnknown, ToolContext, ToolFailed
 
 CALL_KEY = "understudy/call_key"
@@ -35,12 +43,13 @@ UNCLEAR = frozenset(
     )
 )
 """Errors after which nobody knows what the call has done."""
-Answer = types.CallToolResult | types.InputRequiredResult
+Answer = types.CallToolResult | types.InputRequiredResult | CreatedTask
 CONNECT_SECONDS = 30.0
 """How long it may take to connect, and to list the tools."""
 MAX_TOLD = 2_000
 """Characters of a message that a server sends in the middle of a call."""
 logger: logging.Logger = logging.getLogger(__name__)
+R = TypeVar("R", bound=types.Result)
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
@@ -225,6 +234,37 @@ class Connection:
             return await self.session.send_request(
                 request, _ANSWER, progress_callback=live.on_progress
             )
+
+    async def task(self, task_id: str) -> Task:
+        """What has come of a call that has become a task.
+
+        Raises:
+            NotSent: if the server was not reached.
+            OutcomeUnknown: if it knows no such task any more, or what came is no answer.
+
+        """
+        return await self._about_task(GetTask(params=TaskParams(task_id=task_id)), Task)
+
+    async def answer_task(self, task_id: str, responses: types.InputResponses) -> None:
+        """Answer what the server has asked of a task. It ignores what it has got before.
+
+        Raises:
+            NotSent, OutcomeUnknown: as `task` does.
+
+        """
+        params = UpdateTaskParams(task_id=task_id, input_responses=responses)
+        await self._about_task(UpdateTask(params=params), types.EmptyResult)
+
+    async def _about_task(self, request: types.Request[Any, Any], result: type[R]) -> R:
+        if self.is_lost:
+            raise NotSent(f"the connection to {self.server} was lost")
+        try:
+            with self._explained(""):
+                return await self.session.send_request(request, result)
+        except (ToolFailed, OutcomeUnknown) as error:
+            if self.is_lost:
+                raise NotSent(f"{self.server} was not reached") from error
+            raise OutcomeUnknown(f"{self.server} says no more of the call: {error}") from error
 
     @contextmanager
     def _under_way(self, live: LiveCall) -> Iterator[None]:

@@ -35,6 +35,7 @@ OPTIONS = frozenset(
             "timeout",
             "progress_extends",
             "sequential",
+            "background",
             "retry",
             "display_text",
             "version",

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from understudy._base.json_values import checked_text, shown
+from understudy._base.json_values import checked_flag, checked_text, shown
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
@@ -46,6 +46,8 @@ class SubAgent(Middleware[DepsT_contra]):
             it is: a text, or a function of the `ToolContext` and the agent's name, async or plain;
             a plain one is called on the event loop, so it must not block. It is recorded when the
             task begins, and stands when the call runs again.
+        background: the model gets "started" at once, and what comes of a task in a later message,
+            as of `@tool(background=True)`.
 
     Raises:
         UsageError: for an invalid option; for an invalid agent, when the parent is made.
@@ -60,6 +62,7 @@ class SubAgent(Middleware[DepsT_contra]):
         block_middleware: Sequence[type[Middleware[Any]]] = (),
         max_depth: int = 5,
         task_instructions: str | TaskInstructions = "",
+        background: bool = False,
     ) -> None:
         if isinstance(agents, (str, Mapping)) or not isinstance(agents, Sequence):
             raise UsageError(f"SubAgent: `agents` must be a list, got {agents!r}")
@@ -97,6 +100,7 @@ class SubAgent(Middleware[DepsT_contra]):
         self._general_purpose = general_purpose
         self._blocked = tuple(block_middleware)
         self._max_depth = max_depth
+        self._background = checked_flag(background, what="SubAgent: `background`")
 
     def prepare(self, definition: AgentDefinition) -> Prepared:
         agents: list[Any] = [*self._agents]
@@ -182,7 +186,7 @@ class SubAgent(Middleware[DepsT_contra]):
         task.__doc__ = "Hand a task to another agent and get its result."
         # After a crash or an answer it runs again, and continues the same child.
         # What it does is done by the agent inside, whose calls are judged one by one.
-        tool = Tool(task, name=_TOOL, read_only=True)
+        tool = Tool(task, name=_TOOL, read_only=True, background=self._background)
         tool.agent_argument = "task_name"
         return tool
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
 
+BACKGROUND_SUFFIX = "__background"
+"""Ends the name of the agent that makes the background calls of another one."""
+
 OnVersion = Literal["newest", "wait"]
 """What becomes of a run that an older definition has begun: it continues with the newest
 definition, or waits for a host that has the older one."""
@@ -183,12 +186,31 @@ class AgentDefinition:
     """
     haltable: bool = False
     """Whether its middleware lets tools halt it, and all agents below it."""
+    background: Mapping[str, Tool] = field(default_factory=dict)
+    """Its tools that run in the background, by name. Those of the same names in `tools` only start
+    them."""
+    background_of: str = ""
+    """Of the agent that makes background calls: the name of the agent whose calls these are."""
 
     @cached_property
     def needs_cost_inside(self) -> bool:
         """Whether a middleware of it, or of an agent inside it, must know what each reply costs."""
         children = (*self.mode.agents, *self.children.values())
         return self.needs_cost or any(each.definition.needs_cost_inside for each in children)
+
+    @property
+    def declared_tools(self) -> Mapping[str, Tool]:
+        """Its tools as declared: those that run in the background, not what starts them."""
+        return {**self.tools, **self.background} if self.background else self.tools
+
+    @cached_property
+    def background_inside(self) -> tuple[str, ...]:
+        """The names of the background tools of it, and of the agents inside it, each once."""
+        if not self.background and not self.children and not self.mode.agents:
+            return ()
+        children = (*self.mode.agents, *self.children.values())
+        inside = (name for each in children for name in each.definition.background_inside)
+        return tuple(dict.fromkeys((*self.background, *inside)))
 
     @cached_property
     def has_keys(self) -> bool:
@@ -240,8 +262,8 @@ class AgentDefinition:
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The agent path where it runs in no other agent."""
-        return (self.name,)
+        """The agent path where it runs in no other one; of background calls that of their agent."""
+        return (self.background_of or self.name,)
 
     @cached_property
     def workflow(self) -> str | None:

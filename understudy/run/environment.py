@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.context_codecs import NO_CODECS, ContextCodecs
@@ -22,6 +22,9 @@ from understudy.state.plans import PauseAsked
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.trust import NO_TRUST, Trust
+
+if TYPE_CHECKING:
+    from understudy.run.background import BackgroundCalls
 
 _THREADS = WorkerThreads()
 
@@ -69,6 +72,8 @@ class RunEnvironment:
     """What holds for tools where neither they nor their agents say something else."""
     trust: Trust = NO_TRUST
     """The people who may vote, and the rules for the calls of all agents."""
+    background: Callable[[], BackgroundCalls] | None = None
+    """Makes background calls; None where no runtime does."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt ends that nobody is asked about; None = never.
 

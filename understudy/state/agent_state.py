@@ -36,7 +36,7 @@ from understudy.state.doubts import has_doubtful_call
 from understudy.state.files import StoredFile
 from understudy.state.held_keys import HeldKey
 from understudy.state.next_due import next_due
-from understudy.state.plans import Plans, QueuedMessage, TakenMessage
+from understudy.state.plans import BackgroundCall, Plans, QueuedMessage, TakenMessage
 from understudy.state.reviews import Review
 from understudy.state.run_state import RunState
 from understudy.state.shared_empties import no_items, no_list, with_item
@@ -241,6 +241,11 @@ class AgentState(StateTree):
     def waits(self) -> tuple[Wait, ...]:
         """The sleeps and waits of its tools, oldest first, with those of all agents it runs."""
         return waits_of(self)
+
+    @property
+    def background(self) -> tuple[BackgroundCall, ...]:
+        """The background calls whose results have not come yet, oldest first."""
+        return () if self.plans is None else tuple(self.plans.background.values())
 
     @property
     def usage(self) -> RunUsage:

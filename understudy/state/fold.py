@@ -144,6 +144,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], object]] = {
     r.AttemptClosed: runs.attempt_closed,
     r.UserMessage: queue.user_message,
     r.MessageQueued: queue.message_queued,
+    r.BackgroundStarted: queue.background_started,
     r.MessageDue: queue.message_due,
     r.MessageCancelled: queue.message_cancelled,
     r.MessageRefused: queue.message_refused,

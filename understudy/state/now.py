@@ -14,7 +14,7 @@ from understudy.state.children import agents_of_call
 from understudy.state.files import listed
 from understudy.state.next_due import open_votes, votes_of
 from understudy.state.run_state import Call
-from understudy.state.why import queue_of, why
+from understudy.state.why import background_of, queue_of, why
 
 
 def now_of(state: AgentState, agent: str) -> dict[str, Any]:
@@ -48,6 +48,7 @@ def now_of(state: AgentState, agent: str) -> dict[str, Any]:
         "reviews": [review.to_dict() for review in state.reviews.values()],
         "grants": [grant.to_dict() for grant in state.grants.values()],
         "queue": queue_of(state),
+        "background": background_of(state),
         "next_due": time_text(state.next_due),
         "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
         "tree": list(tree_rows(state, agent)),

@@ -1,4 +1,4 @@
-"""What an agent is to do later by itself: messages with a time, schedules, and a pause.
+"""What comes to an agent later by itself: messages with a time, schedules, a pause, results.
 
 Part of its state. Which times a schedule has is never computed here: a record says the next one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
@@ -99,6 +99,50 @@ def run_named_by(message_id: str) -> str | None:
     return message_id.removeprefix(RUN_ID) if message_id.startswith(RUN_ID) else None
 
 
+BACKGROUND_ID = "background/"
+"""The ids of messages that bring results of background calls begin with it, and no others do."""
+
+
+SENDER_OF_RESULTS = "understudy"
+"""Shown where others see who has sent a message. No person has this name."""
+
+
+def result_id(code: str) -> str:
+    """The id of the message that brings the result of a background call."""
+    return BACKGROUND_ID + code
+
+
+def is_result(message_id: str) -> bool:
+    """Whether a message brings the result of a background call. Nobody has sent it."""
+    return message_id.startswith(BACKGROUND_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundCall:
+    """A call of a tool with `background=True`: an agent of its own makes it, in one run."""
+
+    code: str
+    """Names the call to the model. Nobody can guess it."""
+    agent_id: str
+    """The id of the agent that makes it: `Runtime.get(agent_id)` shows it, and cancels it."""
+    owner: str
+    """The id of the agent that gets its result."""
+    call_key: str
+    """Of the call that the model made, which was answered by "started"."""
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    agent_path: tuple[str, ...]
+    """The names of the agents from the root to the one whose model made it."""
+    at: datetime
+    authors: tuple[By | None, ...] = (None,)
+    """Who has asked for what the agent did by then. None for somebody unnamed."""
+    was_asked: bool = False
+    """Whether persons have agreed to it."""
+    several: bool = False
+    """Whether several persons had to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
     """What the caller of `run` has chosen for its run. None leaves it to the agent."""
@@ -140,6 +184,8 @@ class QueuedMessage:
     message that was sent."""
     by: By | None = None
     """The person who sent it; None where nobody was named."""
+    makes: BackgroundCall | None = None
+    """The background call that its run makes; None of any other message."""
 
 
 class _DueTime:
@@ -159,6 +205,8 @@ class Plans(_DueTime):
     """The reason of a requested pause: the run is paused after its next model reply."""
     pause_by: By | None = None
     """The person who asked for that pause; None where nobody was named."""
+    background: dict[str, BackgroundCall] = field(default_factory=dict)
+    """The background calls whose results have not come, by their codes."""
 
     @property
     def next_due(self) -> datetime | None:

@@ -28,6 +28,11 @@ from understudy.state.workflow_progress import Progress, Shared
 
 T = TypeVar("T", "Call", "Turn", "RunState", "Left", "Continued")
 
+BACKGROUND = "run/background"
+"""The key under which a run keeps of which background call it is: its code and owner, who agreed.
+
+The agent whose model made the call has asked all who must agree to it, before it was started.
+"""
 END_HOOKS = "on_run_end/"
 """The keys in `RunState.once` of `on_run_end` hooks that were called begin with it."""
 

@@ -57,6 +57,19 @@ def queue_of(state: AgentState) -> list[dict[str, Any]]:
     ]
 
 
+def background_of(state: AgentState) -> list[dict[str, Any]]:
+    """The calls of an agent that go on in the background, oldest first."""
+    return [
+        {
+            "agent_id": made.agent_id,
+            "tool_name": made.tool_name,
+            "call_key": made.call_key,
+            "at": time_text(made.at),
+        }
+        for made in state.background
+    ]
+
+
 def what_stopped(end: End) -> str:
     """The strongest of the signals that stopped a run, with its source."""
     highest = None if end.signals is None else StopSignals.from_dict(end.signals).highest

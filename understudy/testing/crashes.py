@@ -480,6 +480,8 @@ class _Careless:
             return tool
         if tool is None or tool.effect == "read_only":
             return tool
+        if tool.name in definition.background:
+            return tool  # it only starts the call: the agent that makes it is careless
         _, twin = self._twins.setdefault(id(tool), (tool, _careless_twin(tool)))
         return twin
 

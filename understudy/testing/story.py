@@ -493,8 +493,11 @@ class Story:
             outcome = self._do(lambda host: host.do("outcome", id))
         except UnknownAgent:
             return  # nothing was said to it yet
-        if outcome is not None:
-            self._outcome(id, lambda _: outcome)
+        if outcome is None:
+            return
+        plans = self._outcome(id, lambda _: outcome).state.plans
+        for call in () if plans is None else plans.background.values():
+            self._end_of(call.agent_id)
 
 
 def _checked(agent: Any, verb: str) -> Agent[Any, Any]:

@@ -319,6 +319,10 @@ class ToolContext(Generic[DepsT_co]):
         """The same points for plain tools, which cannot await: `ctx.sync.sleep("a", 60)`."""
         return SyncPoints(self._own_points)
 
+    def has_come_to(self, name: str) -> bool:
+        """Whether an earlier run of the tool in this call has come to the point of this name."""
+        return self._own_points.knows(name)
+
     @property
     def _own_points(self) -> CallPoints:
         if self._points is None:
@@ -471,6 +475,10 @@ class CallPoints(ABC):
     @abstractmethod
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
         """Wait for an answer, as of `ToolContext.wait_for`; `due_at` makes the time of expiry."""
+
+    @abstractmethod
+    def knows(self, name: str) -> bool:
+        """Whether an earlier attempt at the call has come to a point of this name."""
 
     @abstractmethod
     async def once(self, name: str, function: Callable[[], Any]) -> Any:

@@ -96,6 +96,7 @@ class ToolOptions(TypedDict, total=False):
     """Options of `Tool`."""
 
     sequential: bool
+    background: bool
     read_only: bool
     idempotent: bool
     undeclared: Undeclared | None
@@ -194,6 +195,9 @@ class Tool(Generic[FunctionT_co]):
         name: for the model; the function's name by default.
         description: for the model; the docstring by default.
         sequential: run alone, not concurrently with the other calls of the same reply.
+        background: the model gets "started" at once, and the result in a later message. An agent of
+            its own makes the call, in a `Runtime`. It is not for what changes the state, the files
+            or the run of the agent that calls it.
         read_only: calling it again never harms, however often and with whatever key: it looks
             something up. It is never in doubt.
         idempotent: calling it again with the same `ctx.call_key` does not harm. So a call of which
@@ -256,6 +260,7 @@ class Tool(Generic[FunctionT_co]):
         name: str | None = None,
         description: str | None = None,
         sequential: bool = False,
+        background: bool = False,
         read_only: bool = False,
         idempotent: bool = False,
         undeclared: Undeclared | None = None,
@@ -288,12 +293,19 @@ class Tool(Generic[FunctionT_co]):
                 checked_text(given, what=f"Tool {self.name!r}: `{option}`", may_be_empty=True)
         flags = {
             "sequential": sequential,
+            "background": background,
             "read_only": read_only,
             "idempotent": idempotent,
             "inline": inline,
         }
         check_options(self.name, flags, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
+        self.background = background
+        if background and (sequential or inline):
+            raise UsageError(
+                f"Tool {self.name!r}: nothing waits for a background call: use `background`, "
+                "without `sequential` and `inline`"
+            )
         if read_only and idempotent:
             raise UsageError(
                 f"Tool {self.name!r}: use `read_only` (calling it again never harms) or "

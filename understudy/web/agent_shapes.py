@@ -229,6 +229,16 @@ class QueuedShape(TypedDict):
 
 
 @exactly
+class BackgroundShape(TypedDict):
+    """A call that goes on in the background: `agent_id` is the agent that makes it."""
+
+    agent_id: str
+    tool_name: str
+    call_key: str
+    at: Time
+
+
+@exactly
 class AgainShape(TypedDict):
     """The run that `retry` would continue, and what is then repeated and what is not."""
 
@@ -251,6 +261,7 @@ class AgentPage(AgentRow):
     reviews: list[ReviewShape]
     grants: list[GrantShape]
     queue: list[QueuedShape]
+    background: list[BackgroundShape]
     next_due: Time | None
     files: int
     cost: CostShape | None
@@ -312,6 +323,7 @@ class AgentNow(TypedDict):
     reviews: list[dict[str, Any]]
     grants: list[dict[str, Any]]
     queue: list[QueuedShape]
+    background: list[BackgroundShape]
     next_due: Time | None
     files: list[FileRow]
     tree: list[TreeRow]

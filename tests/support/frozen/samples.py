@@ -69,6 +69,7 @@ from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.held_keys import HeldKey
 from understudy.state.plans import (
+    BackgroundCall,
     Occurrence,
     Plans,
     QueuedMessage,
@@ -966,6 +967,32 @@ def all_choices() -> RunChoices:
     )
 
 
+def background_call(**fields: Any) -> BackgroundCall:
+    given: dict[str, Any] = {
+        "code": "bg-1",
+        "agent_id": "planning~9",
+        "owner": "planning",
+        "call_key": "run-1.0.0",
+        "tool_call_id": "call_0_0",
+        "tool_name": "crawl",
+        "arguments": {"site": "a.example"},
+        "agent_path": ("desk", "clerk"),
+        "at": at(18),
+    }
+    return BackgroundCall(**{**given, **fields})
+
+
+def whole_background_call() -> BackgroundCall:
+    return background_call(authors=("ada", LOGIN, None), was_asked=True, several=True)
+
+
+def background() -> Iterator[r.Record]:
+    """A call that goes on in the background, by the agent that makes it."""
+    made, asked_for = whole_background_call(), asked("crawl", 17)
+    yield r.MessageQueued(message_id="background/bg-1", message=asked_for, makes=made)
+    yield started("run-1", "background", message_ids=("background/bg-1",), makes=made)
+
+
 def planning() -> Iterator[r.Record]:
     """Messages with a time, schedules and their occurrences, and a pause to come."""
     for number in range(4):
@@ -981,6 +1008,9 @@ def planning() -> Iterator[r.Record]:
     yield r.MessageQueued(message_id="refused", message=asked("now", 17), choices=RunChoices())
     yield r.MessageRefused(message_id="refused", error=e.UsageError("no").to_dict(), at=at(18))
     yield r.MessagesArchived(runs={"m-old": "run-old"}, at=at(18))
+    yield r.BackgroundStarted(call=whole_background_call(), at=at(18))
+    yield r.BackgroundStarted(call=background_call(code="bg-2"), at=at(18))
+    yield r.MessageQueued(message_id="background/bg-1", message=asked("done", 17))
     yield r.ScheduleSet(schedule=schedule(), at=at(18))
     for id in ("daily", "gone", "ended"):
         yield r.ScheduleSet(schedule=bare_schedule(id, missed="skip"), at=at(18))
@@ -1124,6 +1154,7 @@ AGENTS = {
     "panel": _timed(panel),
     "plain": _timed(plain),
     "planning": _timed(planning),
+    "background": _timed(background),
     "quarantined": quarantined,
     "queued": queued,
     "resting": resting,
@@ -1224,13 +1255,16 @@ def _state(run: RunState) -> AgentState:
         key_hash="e5" * 32, tool_name="pay", tool_call_id="call_9", at=at(30), is_copied=True
     )
     state.held_keys = {"run-0.0.0": held, "run-0.0.1": replace(held, is_done=True)}
+    makes = QueuedMessage(
+        "m6", rich_question(), steer=False, self_sent=False, makes=whole_background_call()
+    )
     waiting = QueuedMessage(
         "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
     )
     asked_for = QueuedMessage(
         "m4", rich_question(), steer=False, self_sent=False, choices=all_choices(), by="ada"
     )
-    state.queue = {"m3": waiting, "m4": asked_for}
+    state.queue = {"m3": waiting, "m4": asked_for, "m6": makes}
     state.reviews = {each.id: each for each in reviews()}
     state.refused = {"m5": e.UsageError("no").to_dict()}
     state.message_ids = {"m3": None, "m4": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
@@ -1248,6 +1282,7 @@ def _state(run: RunState) -> AgentState:
         schedules={"nightly": schedule()},
         pause="a person wants to look",
         pause_by="ada",
+        background={"bg-1": whole_background_call()},
     )
     state.status = "interrupted"
     return state

@@ -15,7 +15,7 @@ from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.errors import OtherAgent, UsageError
-from understudy.run.definition import AgentDefinition
+from understudy.run.definition import BACKGROUND_SUFFIX, AgentDefinition
 from understudy.state.agent_state import AgentState
 
 
@@ -128,6 +128,13 @@ class Directory:
         before = self._agents.setdefault(agent.name, agent)
         if before is not agent:
             raise UsageError(f"Two different agents are named {agent.name!r}: rename one")
+        name = agent.name + BACKGROUND_SUFFIX
+        if agent.definition.background_inside and name not in self._agents:
+            from understudy.actors.agent.background_agent import (
+                BackgroundAgent,
+            )  # few agents have one
+
+            self._agents[name] = BackgroundAgent(agent)
         return agent
 
     def definitions(self) -> list[Agent]:

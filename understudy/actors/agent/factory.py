@@ -13,6 +13,7 @@ from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import shown
 from understudy.agent.agent import Agent
 from understudy.errors import AgentNotMade, JournalFailed, UsageError
+from understudy.run.definition import BACKGROUND_SUFFIX
 
 AgentFactory: TypeAlias = Callable[
     [str, str, Mapping[str, Any]], Agent[Any, Any] | Awaitable[Agent[Any, Any] | None] | None
@@ -40,6 +41,11 @@ async def made_by(
         AgentNotMade: if it raises.
 
     """
+    owner = agent.removesuffix(BACKGROUND_SUFFIX)
+    if owner != agent:  # a background call, which it knows nothing of
+        from understudy.actors.agent.background_agent import BackgroundAgent  # few agents have one
+
+        return BackgroundAgent(await made_by(factory, owner, agent_id.rpartition("~")[0], values))
     try:
         made: object = factory(agent, agent_id, MappingProxyType(dict(values)))
         if inspect.isawaitable(made):

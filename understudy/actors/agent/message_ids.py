@@ -28,7 +28,7 @@ from understudy.errors import JournalFailed, UsageError
 from understudy.journal import StoreReads
 from understudy.journal.parts import read_in_parts
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
+from understudy.state.plans import BACKGROUND_ID, RETRY_ID, RUN_ID, retry_id, run_named_by
 from understudy.state.records import MessagesArchived, Record, RunStarted, Snapshot
 
 MAX_LENGTH = 500
@@ -57,11 +57,11 @@ def check_message_id(given: object, *, is_new: bool = False) -> None:
             f"`message_id` must be text of 1 to {MAX_LENGTH} characters without NUL, "
             f"got {given!r:.100}"
         )
-    if given.startswith(RETRY_ID) or (is_new and given.startswith(RUN_ID)):
+    if given.startswith(RETRY_ID) or (is_new and given.startswith((RUN_ID, BACKGROUND_ID))):
         raise UsageError(
-            f"`message_id` must not begin with {RETRY_ID!r} or {RUN_ID!r}: the runtime makes such "
-            "ids itself. Ask for the outcome of such a message by `outcome(message_id=...)`, or "
-            f"send it with an id of your own, got {given!r:.100}"
+            f"`message_id` must not begin with {RETRY_ID!r}, {RUN_ID!r} or {BACKGROUND_ID!r}: the "
+            "runtime makes such ids itself. Ask for the outcome of such a message by "
+            f"`outcome(message_id=...)`, or send it with an id of your own, got {given!r:.100}"
         )
     try:
         given.encode()

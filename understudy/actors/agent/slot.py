@@ -304,7 +304,8 @@ class AgentSlot:
         services, activation, deps = self.services, self.current, self.deps
         if deps is None and services.deps_for is not None:
             try:
-                deps = services.deps_for(self.id)
+                is_background = activation.agent.definition.background_of
+                deps = services.deps_for(self.id.rpartition("~")[0] if is_background else self.id)
             except BaseException:  # also SystemExit: it must not end the actor again and again
                 if not continues:
                     raise

@@ -142,9 +142,8 @@ ON CONFLICT DO NOTHING"""
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
 _INSERT = """
-    INSERT INTO records (agent, seq, incarnation, epoch, kind, version, payload)
-    SELECT (%(keys)s::int8[])[r.place], r.seq, (%(incarnations)s::int8[])[r.place],
-        (%(epochs)s::int8[])[r.place], r.kind, r.version,
+    INSERT INTO records (agent, seq, epoch, kind, version, payload)
+    SELECT (%(keys)s::int8[])[r.place], r.seq, (%(epochs)s::int8[])[r.place], r.kind, r.version,
         substring(%(payloads)b::bytea FROM r.start FOR r.size)
     FROM unnest(%(places)s::int4[], %(seqs)s::int8[], %(kinds)s::text[], %(versions)s::int4[],
         %(starts)s::int4[], %(sizes)s::int4[])
@@ -345,7 +344,7 @@ WHERE agent_id = %(agent_id)s FOR SHARE"""
 
 WRITTEN_RECORDS = """
 SELECT r.epoch, r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
-WHERE a.agent_id = %(agent_id)s AND r.incarnation = %(incarnation)s
+WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s
     AND r.seq BETWEEN %(first)s AND %(last)s ORDER BY r.seq"""
 
 _HOST = "CASE WHEN h.lease_until > clock_timestamp() THEN h.name END"

@@ -54,7 +54,7 @@ from understudy.state.folds.ends import (
     with_done,
 )
 from understudy.state.records import Propagated, Result
-from understudy.state.run_state import Call, Turn
+from understudy.state.run_state import BACKGROUND, Call, Turn
 from understudy.state.waits import is_woken, woken_calls
 from understudy.trust.freezes import Stops
 
@@ -190,6 +190,8 @@ def _rest(run: Run, turn: Turn) -> None:
 
 async def _afforded(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
     """Reserve what these calls may spend. Returns those that start."""
+    if BACKGROUND in run.current.once:
+        return group  # what has started it has reserved it
     from understudy.modes.steps.tool_call.budgets import afford  # few runtimes have budgets
 
     return await afford(run, group)
@@ -281,11 +283,12 @@ def _none_has_begun(run: Run, batch: list[ReadyCall]) -> None:
 async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     """Whether the rules of today let the call start; else its result, or requests, are recorded.
 
-    A call whose body was entered continues: it was allowed when it started. That of a call in
-    doubt, which a person lets run again, starts anew.
+    A call whose body was entered continues: it was allowed when it started. So does one that was
+    started to go on in the background. That of a call in doubt, which a person lets run again,
+    starts anew.
     """
     call = ready.call
-    if not call.begins_anew or call.check is not None:
+    if not call.begins_anew or call.check is not None or BACKGROUND in run.current.once:
         return True
     tool_call = as_tool_call(run, ready)
     await reserve_within(run, tool_call)

@@ -12,7 +12,7 @@ from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import HookFailed
 from understudy.run.ledger import close_calls
-from understudy.run.run import Run, inside_run
+from understudy.run.run import AttemptEnded, Run, inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.children import agents_of_call
 from understudy.state.records import End, Once
@@ -99,7 +99,7 @@ async def _call_end_hooks(
                     )
                 else:
                     outcome = run.failed(failure.error)
-            except (asyncio.CancelledError, JournalFailed):
+            except (asyncio.CancelledError, JournalFailed, AttemptEnded):
                 raise
             except BaseException as error:
                 # A crash here would keep a cancelled run from ever ending, and lose the message

@@ -51,6 +51,10 @@ class Points(CallPoints):
         """The time by the clock of the run."""
         return self._run.clock.now()
 
+    def knows(self, name: str) -> bool:
+        """Whether an earlier attempt has come to it, as of `ToolContext.has_come_to`."""
+        return name in self._call.points
+
     async def sleep(self, name: str, due: datetime) -> None:
         """Wait until a time, as of `ToolContext.sleep_until`."""
         point = self._come_to(name, "sleep")

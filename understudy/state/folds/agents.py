@@ -39,7 +39,7 @@ def imported(state: AgentState, record: r.Imported) -> None:
             id: replace(schedule, paused=True, authors=(None,))
             for id, schedule in schedules.items()
         }
-        change_plans(state, schedules=paused)
+        change_plans(state, schedules=paused, background={})
     # Whoever wrote the file says who they are, also where only its queue has messages.
     if None not in state.authors and (state.authors or not state.messages):
         state.authors = (*state.authors, None)

@@ -12,7 +12,14 @@ from understudy.models.attribution import from_user, sent_by
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.places import open_run
-from understudy.state.plans import NO_PLANS, QueuedMessage, TakenMessage
+from understudy.state.plans import (
+    BACKGROUND_ID,
+    NO_PLANS,
+    SENDER_OF_RESULTS,
+    QueuedMessage,
+    TakenMessage,
+    is_result,
+)
 from understudy.state.shared_empties import with_item
 
 REFUSALS_KEPT = 100
@@ -30,7 +37,13 @@ def queued_message(record: r.MessageQueued) -> QueuedMessage:
         context=record.context,
         choices=record.choices,
         by=record.by,
+        makes=record.makes,
     )
+
+
+def background_started(state: AgentState, record: r.BackgroundStarted) -> None:
+    calls = (state.plans or NO_PLANS).background
+    change_plans(state, background={**calls, record.call.code: record.call})
 
 
 def message_queued(state: AgentState, record: r.MessageQueued) -> None:
@@ -42,6 +55,9 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
         timed = state.plans.timed if state.plans is not None else {}
         change_plans(state, timed={**timed, record.message_id: queued})
     state.message_ids = with_item(state.message_ids, record.message_id, None)
+    if state.plans is not None and is_result(record.message_id):
+        code = record.message_id.removeprefix(BACKGROUND_ID)
+        change_plans(state, background=without(state.plans.background, code))
 
 
 def message_due(state: AgentState, record: r.MessageDue) -> None:
@@ -83,10 +99,18 @@ def messages_archived(state: AgentState, record: r.MessagesArchived) -> None:
 def user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
-    note_authors(state, (record.by,))
-    message = sent_by(message, () if record.by is None else (record.by,))
+    if all_are_results(record.message_ids):
+        message = sent_by(message, (SENDER_OF_RESULTS,))
+    else:
+        note_authors(state, (record.by,))
+        message = sent_by(message, () if record.by is None else (record.by,))
     state.messages = state.messages.appending(message)
     dequeue(state, record.message_ids, record.at)
+
+
+def all_are_results(message_ids: tuple[str, ...]) -> bool:
+    """Whether nobody has sent what has come: results of background calls, which were asked for."""
+    return bool(message_ids) and all(map(is_result, message_ids))
 
 
 def note_authors(state: AgentState, by: Iterable[By | None]) -> None:

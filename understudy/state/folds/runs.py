@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+
 from understudy.models.attribution import sent_by
 from understudy.models.messages import StoredRequest
 from understudy.state import records as r
@@ -9,9 +13,9 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, complete
 from understudy.state.folds.going_on import take_over
 from understudy.state.folds.places import open_run
-from understudy.state.folds.queue import dequeue, note_authors
-from understudy.state.plans import retry_id
-from understudy.state.run_state import RunState
+from understudy.state.folds.queue import all_are_results, dequeue, note_authors
+from understudy.state.plans import SENDER_OF_RESULTS, BackgroundCall, retry_id
+from understudy.state.run_state import BACKGROUND, Call, RunState, Turn
 from understudy.state.shared_empties import no_items, with_added, with_item
 from understudy.state.workflow_progress import Progress, Shared
 
@@ -50,7 +54,8 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         began=record.at,
         doubt_ends=record.doubt_ends,
     )
-    if record.message is not None:
+    are_results = record.message_ids != () and all_are_results(record.message_ids)
+    if record.message is not None and not are_results:
         note_authors(state, record.by or (None,))
         if record.also_unnamed:
             note_authors(state, (None,))
@@ -67,10 +72,29 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
-    given = () if record.message is None else (sent_by(record.message, record.by),)
+    senders: tuple[object, ...] = record.by
+    if are_results:
+        senders = (SENDER_OF_RESULTS,)
+    given = () if record.message is None else (sent_by(record.message, senders),)
     for message in (*said, *given):
         _add_input(state, run, message)
     dequeue(state, message_ids, record.at)
+    if record.makes is not None:
+        _make(state, run, record.makes, record.at)
+
+
+def _make(state: AgentState, run: RunState, made: BackgroundCall, at: datetime) -> None:
+    """Open the first turn with the background call that the run makes."""
+    part = ToolCallPart(made.tool_name, made.arguments, tool_call_id=made.tool_call_id)
+    response = ModelResponse(parts=[part], timestamp=at)
+    key = f"{run.run_id}.0.0"
+    run.turn = Turn(0, response)
+    run.turn.calls[key] = Call(key, part)
+    run.turns = 1
+    several = made.several
+    told = {"code": made.code, "owner": made.owner, "asked": made.was_asked, "several": several}
+    run.once = with_item(run.once, BACKGROUND, told)
+    state.messages = state.messages.appending(response)
 
 
 def _add_input(state: AgentState, run: RunState, message: StoredRequest) -> None:

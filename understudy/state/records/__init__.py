@@ -30,6 +30,7 @@ from understudy.state.records.calls import (
 )
 from understudy.state.records.ends import End, RunEnded, SubRunEnded
 from understudy.state.records.queue import (
+    BackgroundStarted,
     MessageCancelled,
     MessageDue,
     MessageQueued,
@@ -94,6 +95,7 @@ __all__ = [
     "AgentCreated",
     "Attempt",
     "AttemptClosed",
+    "BackgroundStarted",
     "CancelRequested",
     "ChildRecord",
     "Decided",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
-from understudy.state.plans import Occurrence, RunChoices, Schedule
+from understudy.state.plans import BackgroundCall, Occurrence, RunChoices, Schedule
 from understudy.state.records.timed import Timed
 
 
@@ -43,7 +43,18 @@ class MessageQueued(Timed):
     """Of a `run` that waits for its turn; None of a message that was sent."""
     by: By | None = None
     """The person who sent it; None where nobody was named."""
+    makes: BackgroundCall | None = None
+    """The background call that its run makes; None of any other message."""
     kind: Literal["message_queued"] = "message_queued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundStarted:
+    """A call goes on in the background: its result comes by a message of the id `result_id`."""
+
+    call: BackgroundCall
+    at: datetime
+    kind: Literal["background_started"] = "background_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

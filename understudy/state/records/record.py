@@ -54,6 +54,7 @@ Record = (
     | runs.AttemptClosed
     | queue.UserMessage
     | queue.MessageQueued
+    | queue.BackgroundStarted
     | queue.MessageDue
     | queue.MessageCancelled
     | queue.MessageRefused

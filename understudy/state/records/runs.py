@@ -11,7 +11,7 @@ from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import DOUBT_ENDS
 from understudy.models.messages import StoredMessage, StoredRequest
-from understudy.state.plans import Occurrence
+from understudy.state.plans import BackgroundCall, Occurrence
 from understudy.state.records.timed import Timed
 
 
@@ -25,13 +25,13 @@ class RunStarted:
     message: StoredRequest | None
     """The input, as it is added to the conversation; None for an agent of a workflow, and where a
     run continues a failed one without a new message."""
-    until_tool: tuple[str, ...] | None
-    require_tool_success: bool
-    max_runs: int
-    early_stopping: str
     fingerprint: str
-    deps_given: bool
-    pause_when_given: bool
+    until_tool: tuple[str, ...] | None = None
+    require_tool_success: bool = False
+    max_runs: int = 50
+    early_stopping: str = "force"
+    deps_given: bool = False
+    pause_when_given: bool = False
     message_ids: tuple[str, ...] = ()
     """The queued messages that the input was made from; they leave the queue."""
     values: dict[str, Any] = field(default_factory=dict)
@@ -68,6 +68,8 @@ class RunStarted:
     """The people who sent its messages, each once, or who had a failed run retried."""
     also_unnamed: bool = False
     """Beside these, nobody was named for one of the messages."""
+    makes: BackgroundCall | None = None
+    """The background call that it makes: it opens the first turn, without a reply of a model."""
     kind: Literal["run_started"] = "run_started"
 
 

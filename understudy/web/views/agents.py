@@ -25,7 +25,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.now import now_of
-from understudy.state.why import queue_of, why
+from understudy.state.why import background_of, queue_of, why
 from understudy.web.views.again import again_of
 from understudy.web.views.asks import review_rows
 from understudy.web.views.freezing import frozen_by, frozen_rows
@@ -86,6 +86,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "reviews": await review_rows(visit, state.reviews.values()),
         "grants": await _grants(visit, state),
         "queue": queue_of(state),
+        "background": background_of(state),
         "next_due": time_text(state.next_due),
         "files": len(listed(state.files)),
         "cost": _recorded(state.total_cost),

@@ -70,7 +70,7 @@ def definition_row(
         "fallback_models": [_model_name(model) for model in given.fallback_models],
         "model_settings": jsonable(dict(given.model_settings or {})),
         "instructions": [_instructions(each) for each in given.instructions],
-        "tools": [tool_row(given, tool, gates) for tool in given.tools.values()],
+        "tools": [tool_row(given, tool, gates) for tool in given.declared_tools.values()],
         "native_tools": [each.kind for each in given.native_tools],
         "middleware": [middleware_row(given, each) for each in given.middleware],
         "mode": given.mode.name,

@@ -33,7 +33,13 @@ from understudy.errors import NotInterrupted, UnknownMessage, UsageError
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
 from understudy.state.folds.queue import queued_message
-from understudy.state.plans import QueuedMessage, RunChoices, next_turn, run_named_by
+from understudy.state.plans import (
+    QueuedMessage,
+    RunChoices,
+    is_result,
+    next_turn,
+    run_named_by,
+)
 from understudy.state.records import MessageCancelled, MessageQueued, MessageRefused
 from understudy.state.waits import has_waits, is_woken
 
@@ -132,7 +138,8 @@ def send(slot: AgentSlot, call: AgentCall[Send]) -> None:
     if not sent.self_sent:
         slot.current.self_started_runs = 0
     run = starts.open_run(slot)
-    if run is None or not (sent.self_sent or run.quarantined is not None):
+    withdraws_none = sent.self_sent or is_result(sent.message_id)
+    if run is None or not (withdraws_none or run.quarantined is not None):
         if _waits_its_turn(slot, call):
             return
         if _is_suspended(slot) and _keeps_run(slot):

@@ -25,6 +25,8 @@ from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
 from understudy.state.plans import (
+    BACKGROUND_ID,
+    BackgroundCall,
     Occurrence,
     QueuedMessage,
     RunChoices,
@@ -112,6 +114,9 @@ def start_turn(
     )
     taken = turn if keeps_id or run_named_by(last.message_id) is None else turn[:-1]
     authors = [author for queued in turn for author in _authors_of(queued)]
+    made = None
+    for queued in turn:
+        made = queued.makes or made
     begun = _begin(
         slot,
         run_id,
@@ -123,6 +128,7 @@ def start_turn(
         go_on=choices.go_on,
         by=authors_of(authors),
         also_unnamed=None in authors,
+        makes=made,
     )
     _run(slot, Phase.BEGINNING, begun, callers)
 
@@ -133,6 +139,10 @@ def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
     Of an occurrence these are all who have set its schedule, and who has triggered it
     (test_who_has_set_a_schedule_does_not_vote_on_what_it_asks_for).
     """
+    if queued.makes is not None:
+        return queued.makes.authors
+    if queued.message_id.startswith(BACKGROUND_ID):
+        return ()  # nobody has sent it: those who asked for the call are known
     occurrence = queued.occurrence
     if occurrence is None:
         return (queued.by,)
@@ -174,6 +184,7 @@ async def _begin(
     go_on: bool = False,
     by: tuple[By, ...] = (),
     also_unnamed: bool = False,
+    makes: BackgroundCall | None = None,
 ) -> Outcome:
     activation = slot.current
     runner = activation.agent.runner
@@ -190,6 +201,7 @@ async def _begin(
         go_on=go_on,
         by=by,
         also_unnamed=also_unnamed,
+        makes=makes,
         signal=partial(_run_recorded, slot),
     )
 

@@ -47,6 +47,7 @@ from understudy.modes.steps.tool_call.votes import (
 from understudy.run.run import Run, stop_of
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
+from understudy.state.run_state import BACKGROUND
 from understudy.state.waits import open_calls
 from understudy.trust.trust import Trust
 
@@ -183,7 +184,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise NeedsDecision(ready)
-    if run.root.ledger.account is not None:
+    if run.root.ledger.account is not None and BACKGROUND not in run.current.once:
         from understudy.modes.steps.tool_call.budgets import afford_now  # few runtimes have budgets
 
         with before_entry(run, [ready]):
@@ -275,7 +276,8 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
                 raise Held(stop)
         # Race: the rules may have changed while the call waited for its start to be durable, or in
         # a middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
-        if trust.rules is not None and call.attempts - 1 <= call.not_entered:
+        is_new = call.attempts - 1 <= call.not_entered and BACKGROUND not in run.current.once
+        if trust.rules is not None and is_new:
             await _check_rules(run, ready)
         # Race: a delegation may have ended while the call waited for its start to be durable, or in
         # a middleware (test_a_delegation_that_ends_right_before_the_body_is_entered_counts_not).

@@ -39,7 +39,7 @@ from understudy.run.run import Run
 from understudy.state.agent_state import merged
 from understudy.state.folds.ends import IN_DOUBT, UNKNOWN_BEFORE, in_part, known, with_done
 from understudy.state.records import Result
-from understudy.state.run_state import Call
+from understudy.state.run_state import BACKGROUND, Call
 from understudy.stopping import StopSignal
 from understudy.tools import DidNotHappen, Tool, ToolFailed, Unknown
 from understudy.tools.checks import Found
@@ -191,9 +191,13 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
             reason = f"{reason}, and its check could not tell what it did"
         # What was asked about a call ends with an import: its gate says that it needs a person.
         needs_person = call.requests or (call.copied_from and is_gated(run, ready.tool))
+        # The model that made the call may have ended its run: nobody reads at once what it is told.
+        background = run.current.once.get(BACKGROUND)
+        needs_person = needs_person or background is not None
         choice = ready.tool.on_unknown or ("ask" if has_check or needs_person else "tell")
         if choice == "ask":
             several = any(each.approval is not None for each in call.requests.values())
+            several = several or bool(background is not None and background["several"])
             request = as_tool_call(run, ready).request(
                 kind="doubt",
                 # Those who agreed did so to one call. A second one is the model's to ask for anew.

@@ -1,0 +1,318 @@
+"""Background calls: what starts them, and the agent that makes one.
+
+A tool with `background=True` is in its agent as a starter: a call that has another agent make it,
+and tells the model that it has begun. That agent has an id, a journal and one run, whose only turn
+is the call. So all that holds for a run holds for it: its start is written ahead, what is cut off
+is in doubt, it sleeps, waits, asks, is cancelled and continues on any host. When it ends, its
+result is sent to the owner as a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.tools import ToolDefinition
+
+from understudy._base.json_values import digest, text_of
+from understudy.errors import UsageError
+from understudy.modes.pipeline import Mode
+from understudy.modes.steps.check_interrupts import check_tool_interrupts
+from understudy.modes.steps.execute_tools import execute_tools, propagate_state
+from understudy.outcomes import Completed, Failed, Outcome, Stopped
+from understudy.run.background import BackgroundCalls
+from understudy.run.definition import BACKGROUND_SUFFIX, AgentDefinition, ChildAgent
+from understudy.run.hooks import Hook, Hooks
+from understudy.run.run import Run, inside_run
+from understudy.state.plans import BackgroundCall, result_id
+from understudy.state.records import BackgroundStarted, Once
+from understudy.state.run_state import BACKGROUND, Call
+from understudy.tools import Tool, ToolContext, ToolFailed
+from understudy.tools.function_tool import Arguments
+
+MAX_OWNER_ID = 480
+"""Characters: the ids of the agents that make the calls of an owner begin with its own."""
+
+STARTED = (
+    "Started in the background as {code}. The result will come in a message that begins with "
+    "[{code}]. Do not call it again for that."
+)
+_EQUAL = (
+    "Not started: the same call is open in the background as {code}, and its result will come in a "
+    "message that begins with [{code}]."
+)
+_NO_MESSAGES = (
+    "This agent makes one call in the background, and takes no messages: send them to the agent "
+    "that gets its result"
+)
+_SAID = {
+    "success": "has returned",
+    "failed": "has failed",
+    "denied": "did not run",
+    "interrupted": "was cut off",
+}
+
+
+# ------------------------------------------------------------------------------- starters
+
+
+def with_starters(definition: AgentDefinition) -> AgentDefinition:
+    """The definition with starters in place of its background tools."""
+    background = {name: tool for name, tool in definition.tools.items() if tool.background}
+    starters = {name: _starter(tool) for name, tool in background.items()}
+    return replace(definition, tools={**definition.tools, **starters}, background=background)
+
+
+class _WholeArguments:
+    """The arguments of a tool, which its starter gets as one."""
+
+    takes_context = True
+    returns: Any = Any
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments = arguments
+        self.is_plain: bool = arguments.is_plain
+        self.definition: ToolDefinition = arguments.definition
+
+    def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
+        return self._arguments.validate(arguments)
+
+    def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
+        return self._arguments.canonical(checked)
+
+    def made(
+        self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        return self._arguments.made(given, checked)
+
+    def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        return [dict(checked)], {}
+
+
+def _starter(tool: Tool) -> Tool:
+    """What the agent has in place of a background tool: the model and people see no difference.
+
+    It may be called again under the same key, whatever the tool does: it starts the call once.
+    """
+
+    async def start(ctx: ToolContext[Any], checked: dict[str, Any]) -> str:
+        run = inside_run.get()
+        assert run is not None, "a tool is called in a run"
+        return await _start(run, tool, ctx.call_key, checked)
+
+    starter = copy(tool)
+    starter._arguments = _WholeArguments(tool._arguments)
+    starter.function = start
+    starter.is_async = starter.takes_context = True
+    starter.inline = starter.background = starter.is_known_to_have_effects = False
+    starter.effect = "idempotent"
+    starter.check = starter.key = starter.timeout = starter.retry = starter.on_unknown = None
+    starter.nothing_happened = starter.unknown_after = ()
+    starter.agent_argument = ""
+    return starter
+
+
+async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -> str:
+    turn = run.current.turn
+    assert turn is not None, "a call is of a turn"
+    call, root = turn.calls[call_key], run.root
+    key = f"{BACKGROUND}/{call_key}"
+    code = run.current.once.get(key)
+    waiting = {} if root.state.plans is None else root.state.plans.background
+    if code is not None and code not in waiting and result_id(code) in root.state.message_ids:
+        return STARTED.format(code=code)  # it has ended already, and this was cut off before
+    if root.environment.background is None:  # an agent of the application, run without a runtime
+        raise UsageError(f"{tool.name!r} runs in the background, and needs a Runtime")
+    if tool.name not in background_definition(root.definition).tools:
+        raise ToolFailed(
+            f"{tool.name!r} was not started: agent {run.definition.name!r} is not declared as one "
+            f"inside {root.definition.name!r}, so its background tools are not known"
+        )
+    arguments = _arguments(tool, call, checked)
+    if code is None:
+        _refuse_equal(run, tool, waiting, arguments)
+        if len(root.agent_id) > MAX_OWNER_ID:
+            raise ToolFailed(f"{tool.name!r} was not started: the agent's id is too long")
+        code = "bg-" + digest([root.new_id()])[:12]
+        run.record(Once(key=key, value=code))
+    made = waiting.get(code)
+    if made is None:
+        made = BackgroundCall(
+            code=code,
+            agent_id=f"{root.agent_id}~{root.ledger.count}",
+            owner=root.agent_id,
+            call_key=call_key,
+            tool_call_id=call.part.tool_call_id,
+            tool_name=tool.name,
+            arguments=arguments,
+            agent_path=run.agent_path,
+            at=run.clock.now(),
+            authors=root.state.authors or (None,),
+            was_asked=bool(call.requests),
+            several=any(each.approval is not None for each in call.requests.values()),
+        )
+        root.ledger.record(BackgroundStarted(call=made, at=made.at))
+    await run.durable()
+    calls: BackgroundCalls = root.environment.background()
+    await calls.start(
+        root.definition.name + BACKGROUND_SUFFIX,
+        made,
+        values=run.state.stored_values(),
+        deps=root.deps,
+        context=root.current.context,
+    )
+    return STARTED.format(code=code)
+
+
+def _arguments(tool: Tool, call: Call, checked: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as data from which the tool gets the same: see `Tool.made`."""
+    edits = [each.edited for each in call.decisions.values() if each.edited is not None]
+    given = edits[-1] if edits else call.arguments
+    if given is None:
+        given = call.part.args_as_dict()
+    made = tool.made(given, checked)
+    return dict(given) if made is None else made
+
+
+def _refuse_equal(
+    run: Run, tool: Tool, waiting: Mapping[str, BackgroundCall], arguments: dict[str, Any]
+) -> None:
+    """Raise where the same call is open, unless it never harms to make it twice."""
+    if tool.effect == "read_only":
+        return
+    for each in waiting.values():
+        if each.tool_name == tool.name and each.arguments == arguments:
+            raise ToolFailed(_EQUAL.format(code=each.code))
+
+
+# ----------------------------------------------------------------- the agent that makes one
+
+
+_definitions: WeakKeyDictionary[AgentDefinition, AgentDefinition] = WeakKeyDictionary()
+
+
+def background_definition(owner: AgentDefinition) -> AgentDefinition:
+    """The definition of that agent.
+
+    Raises:
+        UsageError: if two agents have different background tools of one name.
+
+    """
+    known = _definitions.get(owner)
+    if known is None:
+        known = _definitions[owner] = _made_for(owner)
+    return known
+
+
+def _made_for(owner: AgentDefinition) -> AgentDefinition:
+    tools: dict[str, Tool] = {}
+    children: dict[str, ChildAgent] = {}
+    _collect(owner, owner.name, tools, children)
+    return replace(
+        owner,
+        name=owner.name + BACKGROUND_SUFFIX,
+        model=None,
+        description=f"Makes the background calls of {owner.name!r}.",
+        instructions=(),
+        tools=tools,
+        middleware=(),
+        children=children,
+        hooks=Hooks(on_run_end=(_BRINGS,)),
+        schemas={},
+        mode=Mode((execute_tools, propagate_state, check_tool_interrupts, finish_call)),
+        fallback_models=(),
+        model_settings=None,
+        retry=None,
+        pause_when=None,
+        output=None,
+        output_tools=(),
+        native_tools=(),
+        include_contents="default",
+        has_plain_turns=False,
+        background={},
+        background_of=owner.name,
+    )
+
+
+def _collect(
+    definition: AgentDefinition,
+    owner: str,
+    tools: dict[str, Tool],
+    children: dict[str, ChildAgent],
+) -> None:
+    """Add what the background calls of an agent need, and those of the agents inside it."""
+    for name, tool in definition.background.items():
+        if tools.setdefault(name, tool) is not tool:
+            raise UsageError(
+                f"Agent {owner!r} and the agents inside it have two background tools named "
+                f"{name!r}: rename one with @tool(name=...)"
+            )
+    for child in (*definition.mode.agents, *definition.children.values()):
+        if children.setdefault(child.definition.name, child).definition is not child.definition:
+            raise UsageError(
+                f"Agent {owner!r} has background tools, and two agents named "
+                f"{child.definition.name!r} inside: rename one"
+            )
+        if child.definition.background_inside:
+            _collect(child.definition, owner, tools, children)
+
+
+async def finish_call(run: Run) -> Outcome | None:
+    """End the run once its call has a result."""
+    turn = run.current.turn
+    if turn is None:
+        return run.failed(UsageError(_NO_MESSAGES))
+    if not turn.propagated:
+        return None
+    (call,) = turn.calls.values()
+    assert call.result is not None, "it is in the conversation"
+    return run.completed(_text_of(call.result.part))
+
+
+async def _bring(run: Run, outcome: Completed | Stopped | Failed) -> None:
+    """Bring the result to the owner, before the end of the run is recorded.
+
+    So a crash in between brings it again, which changes nothing.
+    """
+    told = run.current.once.get(BACKGROUND)
+    if told is None or run.environment.background is None:
+        return
+    calls: BackgroundCalls = run.environment.background()
+    await calls.bring(
+        run.agent_id,
+        told["owner"],
+        told["code"],
+        _said(run, outcome, told["code"]),
+        is_to_end=run.environment.is_to_end_attempt,
+    )
+
+
+_BRINGS = Hook("Background", "on_run_end", _bring, is_async=True)
+
+
+def _said(run: Run, outcome: Completed | Stopped | Failed, code: str) -> str:
+    """What the model of the owner is told. It begins with what nobody else can write."""
+    turn = run.current.turn
+    call = None if turn is None else next(iter(turn.calls.values()))
+    if call is None:  # a run that goes on with a call that is over
+        return f"[{code}] The background call is over."
+    what = f"[{code}] The background call of {call.part.tool_name!r}"
+    if call.result is not None:
+        part = call.result.part
+        how = "has an unknown outcome" if call.result.doubt is not None else _SAID[part.outcome]
+        return f"{what} {how}: {_text_of(part)}"
+    why = str(outcome.signals) if isinstance(outcome, Stopped) else ""
+    if isinstance(outcome, Failed):
+        why = text_of(outcome.error)
+    if not call.entered:
+        return f"{what} did not run: {why}"
+    unknown = "" if call.effect == "read_only" else " Nobody knows whether it took effect."
+    return f"{what} was cut off: {why}{unknown}"
+
+
+def _text_of(part: ToolReturnPart) -> str:
+    return part.content if isinstance(part.content, str) else part.model_response_str()
