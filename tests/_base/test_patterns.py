@@ -128,7 +128,8 @@ OF_TABLES = {("understudy.journal.store_format", name) for name in ("_TABLE", "_
 
 def own_patterns() -> Iterator[re.Pattern[str]]:
     for module in pkgutil.walk_packages(understudy.__path__, "understudy."):
-        if not module.name.endswith("__main__"):
+        of_others = module.name.startswith("understudy.tools.foreign.")  # they need its library
+        if not module.name.endswith("__main__") and not of_others:
             for name, value in vars(importlib.import_module(module.name)).items():
                 is_ours = isinstance(value, re.Pattern) and isinstance(value.pattern, str)
                 if is_ours and (module.name, name) not in OF_TABLES:

@@ -46,7 +46,7 @@ from understudy.errors import RecordRefused
 from understudy.journal.codec import decode, encode
 from understudy.state import records as r
 from understudy.state.files import FileChange, StoredFile
-from understudy.state.plans import Occurrence, Schedule
+from understudy.state.plans import BackgroundCall, Occurrence, Schedule
 from understudy.state.records import Record, Reply, record_from_dict, record_to_dict
 from understudy.state.reviews import Review
 
@@ -155,9 +155,21 @@ def of_kinds(value: Any) -> list[Record]:
         created_at=NOW,
         next_due=NOW,
     )
+    background = BackgroundCall(
+        code=text,
+        agent_id=text,
+        owner=text,
+        call_key=text,
+        tool_call_id=text,
+        tool_name=text,
+        arguments=data,
+        agent_path=("a",),
+        at=NOW,
+    )
     state = AgentState()
     state.put({"x": value})
     return [
+        r.BackgroundStarted(call=background, at=NOW),
         r.AgentCreated(values=data),
         r.Imported(at=NOW, agent_id=text, incarnation=number),
         r.StatusNoted(status=text, runs=number),

@@ -227,14 +227,15 @@ def _answers(patch: Patch) -> None:
 @build("who steers an agent of a workflow has not asked", story=False)
 def _steered_inside(patch: Patch) -> None:
     def folding(inner: Any) -> Any:
-        def child_record(state: Any, record: Any) -> None:
+        def child_record(state: Any, record: Any) -> Any:
             before = state.authors
-            inner(state, record)
+            found = inner(state, record)
             state.authors = before
+            return found
 
         return child_record
 
-    patch.setitem(fold._APPLY, r.ChildRecord, folding(fold._APPLY[r.ChildRecord]))
+    wrap(patch, fold, "_child_record", folding)
 
 
 # ------------------------------------------------------------------------ at the start
