@@ -116,7 +116,7 @@ def _passes(
     wanted = ["--quiet", "--disable-pip-version-check", *options, "--editable", f"{ROOT}[dev]"]
     subprocess.run([*pip, *wanted], check=True, timeout=1200)
     made = time.monotonic()
-    tests = [command, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
+    tests = [command, "-m", "pytest", "-n", "3", "--dist", "worksteal", "-p", "no:cacheprovider"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run([*tests, *more, "-m", MARKS], cwd=ROOT, env=environment, check=False)
     ended = time.monotonic()
