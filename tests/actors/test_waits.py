@@ -1006,16 +1006,16 @@ def done_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def compaction_forgets_what_is_done(patch: pytest.MonkeyPatch) -> None:
-    inner = AgentState.to_dict
+    inner = AgentState.head
 
-    def to_dict(state: AgentState) -> dict[str, Any]:
+    def head(state: AgentState) -> dict[str, Any]:
         data = inner(state)
         for of_call in data["run"]["turn"]["calls"].values():
             points = of_call["points"].items()
             of_call["points"] = {name: each for name, each in points if each["kind"] != "once"}
         return data
 
-    patch.setattr(AgentState, "to_dict", to_dict)
+    patch.setattr(AgentState, "head", head)
 
 
 @pytest.mark.slow

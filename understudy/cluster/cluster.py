@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast
 from understudy._base.authors import checked_author
 from understudy._base.context_codecs import ContextCodec, ContextCodecs
 from understudy._base.json_values import checked_limit_seconds, checked_seconds, shown
+from understudy._base.request_timing import Seconds
 from understudy.actors import (
     AgentInfo,
     AgentRef,
@@ -23,6 +24,7 @@ from understudy.actors import (
     Runtime,
 )
 from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.events import Status
 from understudy.actors.hosts.recovery import Progress
 from understudy.actors.presence import Presence
 from understudy.actors.reads.feed import Start
@@ -78,6 +80,8 @@ DRAIN_TIMEOUT = 60.0
 
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchHit
+    from understudy.actors.retiring import Retired
+    from understudy.journal.vacuum import Vacuumed
 
     _RuntimeCalls = Runtime
 else:  # those that are not below are made by `_forwarded`
@@ -598,6 +602,25 @@ class Cluster(_RuntimeCalls):
             checked_id(id)
         checked_author(by, what="import_(by=...)")
         return self._runtime_call("import_", (data, id), {"by": by}).map(self.get)
+
+    def retire(
+        self,
+        *,
+        older_than: Seconds,
+        to: str | os.PathLike[str] | None = None,
+        status: Status | str | None = None,
+        dry_run: bool = False,
+        by: str | None = None,
+    ) -> Future[Retired]:
+        """As `Runtime.retire`, at some host: the archive is a file of the machine of that host."""
+        checked_author(by, what="retire(by=...)")
+        named = {"older_than": older_than, "to": to, "status": status, "dry_run": dry_run, "by": by}
+        return self._runtime_call("retire", (), named)
+
+    def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:
+        """As `Runtime.vacuum`, at some host."""
+        checked_author(by, what="vacuum(by=...)")
+        return self._runtime_call("vacuum", (), {"by": by})
 
     def _runtime_call(
         self, name: str, arguments: tuple[Any, ...], named: dict[str, Any], route: str = ""

@@ -25,10 +25,10 @@ from understudy.journal.contracts import Batch, Refusal
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LINGER = 0.03
-"""Seconds that records wait for others while no caller waits for them. On a host with little to do,
-most results of tools go with the next commit for which somebody waits, of any agent; each commit of
-its own wakes two threads, and syncs a disk. At a dozen runs a second somebody waits every 10 ms."""
+LINGER = 0.01
+"""Seconds that records wait for others while no caller waits for them: about as long as a sync of a
+disk takes. On a host with little to do, most results of tools go with the next commit for which
+somebody waits, of any agent; each commit of its own wakes two threads."""
 
 
 def while_unavailable(patience: float) -> dict[str, Any]:

@@ -218,6 +218,13 @@ class _Log(Plain):
             return packed.later[start - packed.count : end - packed.count]
         return self.items[start:end]
 
+    def own(self, length: int) -> Sequence[ModelMessage]:
+        """The messages up to a length, without a beginning that is made of another list."""
+        packed = self._packed
+        if isinstance(packed, _Unmade):
+            return packed.later[: length - packed.count]
+        return self.items[:length]
+
     def _decode(self) -> None:
         while self.decode_more():
             pass
@@ -432,6 +439,11 @@ class Messages(Sequence[ModelMessage]):
         It changes nothing where they are made.
         """
         self._log.follow(above)
+
+    @property
+    def own(self) -> Sequence[ModelMessage]:
+        """These messages, but for those that are still to be made of another conversation."""
+        return self._log.own(self._length)
 
     def until(self, length: int) -> Messages:
         """The view of so many of these messages."""

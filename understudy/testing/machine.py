@@ -296,7 +296,11 @@ class AgentMachine(RuleBasedStateMachine):
     def the_state_is_what_is_stored(self) -> None:
         """The state that a runtime shows of an agent is what its records add up to."""
         for id, look in self._look().items():
-            different = _difference(look.state.to_dict(), replay(look.records).to_dict())
+            try:
+                stored = replay(look.records).to_dict()
+            except UsageError as error:
+                self.fail(f"{id}: the state is not what is stored: {error}")
+            different = _difference(look.state.to_dict(), stored)
             if different is not None:
                 self.fail(f"{id}: the state is not what is stored: {different}")
 

@@ -21,6 +21,7 @@ KEY = "(SELECT key FROM agents WHERE agent_id = 'asks')"
 VALUES: dict[str, list[Any]] = {
     "bigint": [-(2**63), -1, 99, 2**63 - 1],
     "integer": [-1, 0, 2**31 - 1],
+    "smallint": [-1, 0, 2**15 - 1],
     "text": ["", "rexx"],
     "bytea": [b"", b"\xff", b"[]", b"{}"],
     "boolean": [True, False],

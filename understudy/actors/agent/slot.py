@@ -274,6 +274,11 @@ class AgentSlot:
             self.log.emit(StatusChanged(status=status))
         else:
             activation.ledger.record(StatusNoted(status=status.value, runs=runs))
+            if status is not Status.RUNNING and self.services.shared_store is not None:
+                # It does not linger: another host takes the agent for what only its own process
+                # can be told, once the store says that it is at rest
+                # (test_what_is_no_json_is_done_by_the_process_that_has_it).
+                self.services.start_task(self.rest_is_durable(), f"status of {self.id}")
 
     def has_deps(self) -> bool:
         """Whether it was spawned with deps, which no other host has."""

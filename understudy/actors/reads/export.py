@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timezone
 from functools import partial
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from understudy._base.clock import Clock
@@ -42,7 +41,6 @@ from understudy.state.records import (
     MessagesArchived,
     Record,
     Snapshot,
-    SnapshotMessages,
     record_to_dict,
 )
 
@@ -62,7 +60,7 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
         blobs = dict(await store.load_blobs(agent_id))
         # Race: a compaction between the two reads takes what no file has any more, by what it knows
         # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
-        while blobs and not (await found.state()).file_hashes <= blobs.keys():
+        while blobs and not (await found.file_hashes(loaded)) <= blobs.keys():
             before = loaded.agent
             loaded, found = await _read_to_export(store, agent_id)
             if loaded.agent == before:
@@ -109,11 +107,17 @@ class _Records:
     def add(self, seq: int, record: Record) -> None:
         self.records.append(record)
 
-    async def state(self) -> AgentState:
-        """The state that they add up to."""
+    async def file_hashes(self, loaded: Loaded) -> frozenset[str]:
+        """The hashes of the files of the state that they add up to.
+
+        Raises:
+            StoreDamaged: if they do not fit together.
+
+        """
         state = AgentState()
-        await in_pieces(each(self.records, partial(apply, state), size=size_of))
-        return state
+        with loaded.as_damage():
+            await in_pieces(each(self.records, partial(apply, state), size=size_of))
+            return state.file_hashes
 
 
 async def _read_to_export(store: StoreReads, agent_id: str) -> tuple[Loaded, _Records]:
@@ -215,13 +219,7 @@ def _decoded(data: Mapping[str, Any], version: int) -> Exported:
             raise ValueError("the runs of its messages are no texts")
         for at, record in enumerate(records):
             encode(record)  # a journal would refuse what cannot be encoded
-            if isinstance(record, Snapshot):
-                # As it is read: agents in it may have been told what is in the records behind it.
-                behind = takewhile(_has_messages, records[at + 1 :])
-                _check_times(record.at, f"records[{at}].at")
-                _check_times(replay([record, *behind]), f"records[{at}].state")
-            else:
-                _check_times(record, f"records[{at}]")
+            _check_times(record, f"records[{at}]")
         given = dict(data.get("blobs") or {}).items()
         blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
         incarnation = _number(data["incarnation"])
@@ -237,12 +235,10 @@ def _as_damage() -> Iterator[None]:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
 
 
-def _has_messages(record: Record) -> bool:
-    return isinstance(record, SnapshotMessages)
-
-
 def _check_times(value: object, where: str) -> None:
     """Refuse a time that would fail each time that it is looked at, at any depth.
+
+    That of a snapshot, and of the messages in it, is found in the state that it is read as.
 
     Args:
         value: a record, or a part of one.
@@ -261,10 +257,15 @@ def _check_times(value: object, where: str) -> None:
             raise ValueError(
                 f"{where} is outside the calendar in UTC: {value.isoformat()}"
             ) from None
+    elif isinstance(value, Snapshot):
+        _check_times(value.at, f"{where}.at")
+        _check_times(AgentState.from_dict(value.state), f"{where}.state")
     elif isinstance(value, Mapping):
         for key, each in value.items():
             _check_times(each, f"{where}.{key}")
-    elif isinstance(value, (list, tuple, Messages)):
+    elif isinstance(value, Messages):  # what an agent inside is told is in the records behind it
+        _check_times(list(value.own), where)
+    elif isinstance(value, (list, tuple)):
         for at, each in enumerate(value):
             _check_times(each, f"{where}[{at}]")
     elif is_dataclass(value) or isinstance(value, AgentState):
