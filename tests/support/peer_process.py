@@ -136,7 +136,7 @@ async def one_that_lives_at(runtime: Runtime, name: str, tag: str = "t") -> Asyn
             await ref.run("hello")
             if (await ref.info()).host == name:
                 # Only then may another host take it.
-                while (await ref.info()).status != "idle":
+                while (await ref.info()).status != "idle":  # noqa: ASYNC110  # of another process
                     await asyncio.sleep(0.02)
                 return ref
             number += 1
