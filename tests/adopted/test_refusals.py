@@ -151,3 +151,10 @@ def test_nothing_of_it_is_imported_before_the_first_one() -> None:
         "assert not [name for name in sys.modules if name.startswith('understudy.adopted')]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_agent_that_is_instrumented_is_refused() -> None:
+    agent = PydanticAgent("test", name="desk")
+    agent.instrument = True
+    with pytest.raises(UsageError, match=r"instrument=.*telemetry="):
+        Agent.from_pydantic_ai(agent)

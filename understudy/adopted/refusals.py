@@ -40,6 +40,7 @@ _NOT_CALLED = {
     "get_default_run_id": "the runtime makes the ids of runs",
 }
 """The hooks of a capability that nothing calls here, and what to do instead."""
+_TRACED = "give telemetry= to the run or the Runtime, which traces over waits, processes and hosts"
 
 
 def check(source: Source, *, name: str) -> None:
@@ -65,6 +66,8 @@ def check(source: Source, *, name: str) -> None:
         raise UsageError(f"{what} has functions of @agent.on_event: {_NOT_CALLED['on_event']}")
     if agent.event_stream_handler is not None:
         raise UsageError(f"{what} has an event_stream_handler: {_NOT_CALLED['on_event']}")
+    if agent.instrument:
+        raise UsageError(f"{what} has instrument=...: {_TRACED}")
     schema = source.schema
     if schema.allows_image:
         raise UsageError(f"{what} has the output type {BinaryImage.__name__}: an output is JSON")
@@ -98,10 +101,7 @@ def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
             "it needs it: without defer_loading it is there from the beginning"
         )
     if isinstance(capability, Instrumentation):
-        raise UsageError(
-            f"{what} has the capability Instrumentation: give telemetry= to the run or the "
-            "Runtime, which traces runs over waits, processes and hosts"
-        )
+        raise UsageError(f"{what} has the capability Instrumentation: {_TRACED}")
     for hook in sorted(hooks_of(capability, _NOT_CALLED)):
         raise UsageError(f"{what} has the capability {kind} with {hook}(): {_NOT_CALLED[hook]}")
 
