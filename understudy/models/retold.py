@@ -73,14 +73,14 @@ class Retold:
     __slots__ = ("_by", "_ends", "_inserted", "_lock", "_told")
 
     def __init__(self) -> None:
-        self._told = Messages()
+        self._told: Messages = Messages()
         self._ends: list[int] = [0]
         """At which length of it the messages up to each one are told."""
         self._by: dict[str, list[int]] = {}
         """The indices of the messages that have an author, by author."""
         self._inserted: set[int] = set()
         """The indices, in what is told, of prompts between two replies."""
-        self._lock = threading.Lock()
+        self._lock: threading.Lock = threading.Lock()
 
     def view_for(self, name: str, messages: Messages, start: int, at: datetime) -> Messages:
         """The conversation as the agent of this name gets it, from this index on."""

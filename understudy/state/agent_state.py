@@ -197,7 +197,7 @@ class AgentState(StateTree):
         self.earlier_costs = self.authors = ()
         self.has_archive = False
         self.children = self.left = no_items()
-        self.may_be_in_doubt = False
+        self.may_be_in_doubt: bool = False
 
     @property
     def values(self) -> Mapping[str, Any]:
