@@ -101,8 +101,8 @@ def _postpone_collection() -> None:
     Who has frozen objects already keeps them frozen.
     """
     global _is_ours, _postponed
-    # The count is that of a list: where it is long, it is counted once. Python 3.12 begins with some
-    # hundred frozen objects of its own.
+    # The count is that of a list: where it is long, it is counted once. Python 3.12 begins with
+    # some hundred objects of its own.
     _is_ours = _is_ours and gc.get_freeze_count() < 1_000
     if not _is_ours or not gc.isenabled():
         return
