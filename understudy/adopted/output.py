@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Union
 
 from pydantic import TypeAdapter
@@ -37,7 +37,9 @@ class AdoptedOutput(Output):
         types = [each for each in source.output_types if each is not DeferredToolRequests]
         self._is_text = source.gives_plain_text
         self._values = _adapter_of(types)
-        self.reader = None if self._is_text else self._read_in
+        self.reader: Callable[[Any, str], Awaitable[Any]] | None = (
+            None if self._is_text else self._read_in
+        )
 
     @property
     def typed(self) -> bool:

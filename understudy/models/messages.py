@@ -291,19 +291,20 @@ class _Log(Plain):
 
         It looks at each of them once; at those in parts of another list, once for all such lists.
         """
+        plain: Plain = self
         origin = self._origin
-        if origin is not None and self.count < origin.count and length >= origin.count:
+        if origin is not None and plain.count < origin.count and length >= origin.count:
             known = origin.log.plain_until(origin.length)
             if known is None or not all(map(self._is_plain, origin.seams)):
                 return None
             if known.kinds_of_thinking:
-                self.kinds_of_thinking = {**known.kinds_of_thinking}
-            self.count = origin.count
-        for index in range(self.count, length):
+                plain.kinds_of_thinking = {**known.kinds_of_thinking}
+            plain.count = origin.count
+        for index in range(plain.count, length):
             if not self._is_plain(index):
                 return None
-            self.count = index + 1
-        return self
+            plain.count = index + 1
+        return plain
 
     def unseen(self, length: int) -> int:
         """How many messages, up to this number, `plain_until` would look at."""
@@ -325,6 +326,7 @@ class _Log(Plain):
 
     def _is_plain(self, index: int) -> bool:
         """Whether the message at this index is plain. If so, its facts are kept."""
+        plain: Plain = self
         items = self.items
         message = items[index]
         if isinstance(message, ModelResponse):
@@ -332,13 +334,13 @@ class _Log(Plain):
                 if type(part) not in PLAIN_REPLIES:
                     return False
                 if isinstance(part, ThinkingPart) and part.content:
-                    kinds = self.kinds_of_thinking = self.kinds_of_thinking or {}
+                    kinds = plain.kinds_of_thinking = plain.kinds_of_thinking or {}
                     kinds[kind_of_thinking(message, part)] = message, part
         elif not is_plain(message, items[index - 1] if index else None):
             return False
         elif not index:
             first = next(iter(message.parts), None)
-            self.begins_with_system_prompt = isinstance(first, SystemPromptPart)
+            plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
         return True
 
 
