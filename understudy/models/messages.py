@@ -706,13 +706,22 @@ def _file_read_back(item: Any) -> Any:
     return _load_part(_dump_part(ToolReturnPart("", item, tool_call_id=""))).content
 
 
+def dumped_messages(messages: Sequence[ModelMessage]) -> list[dict[str, Any]]:
+    """Messages as Pydantic AI's own adapter dumps them.
+
+    In a thread, the loop has its turn between two calls of Pydantic, and not during one.
+    """
+    dumped: list[dict[str, Any]] = []
+    for start in range(0, len(messages), ITEMS):
+        part = list(messages[start : start + ITEMS])
+        dumped += ModelMessagesTypeAdapter.dump_python(part, mode="json")
+    return dumped
+
+
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
     """Messages as JSON-able dicts in Pydantic AI's own format, without the fields that are None."""
     given = list(messages)
-    dumped: list[dict[str, Any]] = []
-    # In a thread, the loop has its turn between two calls of Pydantic, and not during one.
-    for start in range(0, len(given), ITEMS):
-        dumped += ModelMessagesTypeAdapter.dump_python(given[start : start + ITEMS], mode="json")
+    dumped = dumped_messages(given)
     for message, data in zip(given, dumped, strict=True):
         for attempt, written in _attempts(message, data):
             if attempt.usage is not None:

@@ -7,11 +7,8 @@ from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.messages import ModelMessagesTypeAdapter
-
 from understudy._base.authors import logins_of
 from understudy._base.json_values import jsonable
-from understudy._base.pieces import ITEMS
 from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import VERBS, Right
@@ -20,6 +17,7 @@ from understudy.history import HistoryEntry, HistoryPage
 from understudy.interrupts import DecisionRecord
 from understudy.login.guard import is_same_origin
 from understudy.login.problems import refused
+from understudy.models.messages import dumped_messages
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
@@ -330,15 +328,8 @@ async def history(visit: Visit) -> dict[str, Any]:
 async def messages(visit: Visit) -> dict[str, Any]:
     """The conversation, as the model's messages."""
     state = await visit.state()
-
-    def dumped() -> list[Any]:
-        messages, found = list(state.messages), []
-        for start in range(0, len(messages), ITEMS):
-            part = messages[start : start + ITEMS]
-            found += ModelMessagesTypeAdapter.dump_python(part, mode="json")
-        return found
-
-    return {"id": visit.agent_id, "messages": await asyncio.to_thread(dumped)}
+    dumped = await asyncio.to_thread(dumped_messages, state.messages)
+    return {"id": visit.agent_id, "messages": dumped}
 
 
 async def usage(visit: Visit) -> dict[str, Any]:
