@@ -12,18 +12,11 @@ from typing import Protocol, TypeVar
 from understudy._base.pieces import each, in_pieces
 from understudy.journal.contracts import StoredAgent
 from understudy.journal.loaded import Loaded, size_of
+from understudy.journal.reads import StoreReads
 from understudy.state.records import Record
 
 PART = 500
 """So many records are read at once. To decode them takes 10 ms, in the reader's thread."""
-
-
-class PartReads(Protocol):
-    """A store, as far as parts are read of it."""
-
-    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        """As of `StoreReads`."""
-        ...
 
 
 class Reading(Protocol):
@@ -39,7 +32,7 @@ Begin = Callable[[StoredAgent], ReadingT]
 
 
 async def read_in_parts(
-    store: PartReads, agent_id: str, begin: Begin[ReadingT], *, after: int = 0
+    store: StoreReads, agent_id: str, begin: Begin[ReadingT], *, after: int = 0
 ) -> tuple[Loaded, ReadingT] | None:
     """Read the records above a number, up to those that are there when it begins, or some more.
 
@@ -60,7 +53,7 @@ async def read_in_parts(
             return first, reading
 
 
-async def _read_on(store: PartReads, first: Loaded, reading: Reading) -> bool | None:
+async def _read_on(store: StoreReads, first: Loaded, reading: Reading) -> bool | None:
     """Read a history to its end; False if it changed under the reader, None if it is gone."""
     part: Loaded | None = first
     while part is not None:
