@@ -61,25 +61,25 @@ NOT_HERE = (OwnedElsewhere, Fenced, UnfitHost)
 
 
 class Caller(Protocol):
-    """What becomes of calls that were sent: `hosts.outgoing.Outgoing`."""
+    """Gets the results of calls that were sent to peers. `hosts.outgoing.Outgoing` is one."""
 
     def answered_by_peer(self, call: RefCall, value: Any) -> None:
-        """It is done, and this is its outcome."""
+        """Settle a call with the outcome of its run."""
 
     def replied_by_peer(self, call: RefCall, reply: dict[str, Any]) -> None:
-        """It is done, and this is its reply, as of a row."""
+        """Settle a call with its reply, in the form that rows of calls have."""
 
     def left_by_peer(self, calls: list[RefCall], *, in_doubt: bool) -> None:
-        """They are not done there."""
+        """Send calls another way. The peer has not made them; or, `in_doubt`, it may have."""
 
     def put_here(self, call: RefCall) -> None:
-        """It is to be done here."""
+        """Make a call at this host."""
 
     def refuse_call(self, call: RefCall, error: Exception) -> None:
-        """It cannot be done at all."""
+        """Settle a call with an error: no host can make it."""
 
     def hear(self, text: str | None) -> None:
-        """A hint has come."""
+        """Handle a hint that a peer has sent."""
 
 
 class PeerCalls:
@@ -426,7 +426,7 @@ class ServedCall(CallNotes):
     slot: AgentSlot
     done: Future[Any]
     is_new: bool
-    """The agent was spawned here for this call."""
+    """Whether the agent was spawned here for this call."""
     agent_call: Any = None
 
     def on_run(
@@ -444,7 +444,7 @@ class ServedCall(CallNotes):
             self.link.send(note)
 
     def withdraw(self) -> None:
-        """Who has made it is gone, or makes it elsewhere: do it only if it has begun."""
+        """Drop the call unless it has begun: its caller is gone, or makes the call elsewhere."""
         if self.agent_call in self.slot.inbox:
             self.slot.inbox.remove(self.agent_call)
             self.done._fail(UsageError("who has made this call is gone"))

@@ -22,14 +22,16 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class Greeting(NamedTuple):
-    """What both ends say first, as JSON: nothing is unpickled before the other end is known."""
+    """The first frame of each end. It is JSON: nothing of an unknown end is unpickled."""
 
     library: str
     """The version of this library, and of this module's frames."""
     host_id: int
+    """The number of the host that sends it."""
     pid: int
+    """The process id of that host."""
     proof: str
-    """Shows that this end knows the secret of the store."""
+    """The HMAC that shows that the sender knows the secret of the store."""
 
     def dump(self) -> bytes:
         return json.dumps(self).encode()
@@ -49,33 +51,34 @@ class Greeting(NamedTuple):
 
 
 class About(NamedTuple):
-    """What an end is now, again whenever that changes."""
+    """Describes the host that sends it. It is sent again whenever the description changes."""
 
     definitions: str
-    """The same where the same agents can be run: their definitions, and the labels of the host."""
+    """A hash of the definitions and labels of the host: equal hosts can run the same agents."""
     is_closed: bool
-    """It takes no agents."""
+    """Whether the host takes no agents."""
 
 
 class Call(NamedTuple):
-    """Have an agent do something."""
+    """Asks the other end to make a call of one of its agents."""
 
     number: int
+    """The number of the call, by which later frames name it."""
     sent_at: float
-    """By the clock of the machine, which counts the same for all of its processes."""
+    """The time at which the call was sent, in seconds of the machine's monotonic clock."""
     seen: int
-    """How many refusals of the other end this end knew then."""
+    """The number of refusals by the other end that the sender knew when it sent the call."""
     agent_id: str
     agent: str | None
-    """The definition with which it was spawned; None where it was not."""
+    """The name of the definition with which the call spawns the agent; None if it spawns none."""
     values: dict[str, Any] | None
-    """Those with which it was spawned."""
+    """The values with which the call spawns the agent."""
     kind: str
-    """Of the row of `hosts.wire`; empty for a look."""
+    """The kind of the message, as `hosts.wire` names it; empty for a look."""
     body: Any
-    """As of `hosts.wire`; of a look itself."""
+    """The body of the message, as `hosts.wire` makes it; for a look, the message itself."""
     is_for_owner: bool
-    """It is for an agent in the memory of the other end, else nothing is done."""
+    """Whether the call is dropped unless the agent is in the memory of the other end."""
 
 
 class Note(NamedTuple):
