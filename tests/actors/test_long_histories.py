@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,6 +66,11 @@ async def long(runtime: Runtime, *last: Any) -> AgentRef:
     return ref
 
 
+async def made_anew(runtime: Runtime) -> None:
+    await runtime.delete("a")
+    await long(runtime)
+
+
 def texts(update: Any) -> list[str]:
     return [row.text for row in update.rows]
 
@@ -109,12 +115,7 @@ async def test_an_agent_that_is_made_anew_while_it_is_read_in_parts_is_read_anew
     store = Between()
     async with Runtime([desk()], store=store) as runtime:
         ref = await long(runtime)
-
-        async def anew() -> None:
-            await runtime.delete("a")
-            await long(runtime)
-
-        store.once = anew
+        store.once = partial(made_anew, runtime)
         if asked == "export":
             assert (await soon(runtime.export("a")))["incarnation"] == 2
         else:
@@ -157,12 +158,7 @@ async def test_who_reads_the_past_of_an_agent_that_is_made_anew_gets_none_of_the
     store = Between()
     async with Runtime([desk()], store=store) as runtime:
         ref = await long(runtime)
-
-        async def anew() -> None:
-            await runtime.delete("a")
-            await long(runtime)
-
-        store.once = anew
+        store.once = partial(made_anew, runtime)
         events = ref.events()
         seen = [event.seq async for event in events]  # it ends with the agent
         assert store.once is None
