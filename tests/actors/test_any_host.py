@@ -243,6 +243,8 @@ async def test_who_waits_for_a_queued_message_has_its_outcome_wherever_the_agent
         await may_be_taken(hosts)
         await soon(ref.send("more", message_id="m"))
         here = ref.run("more", message_id="m")
+        (more,) = await soon(ref.queue())
+        assert more.choices is not None  # else it would be taken into the turn of the next `run`
         await may_be_taken(hosts)
         there = second.get("t").run("still more")
         await soon(second.get("t").queue())
