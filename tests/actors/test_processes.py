@@ -129,22 +129,39 @@ async def test_a_call_that_may_have_been_done_is_not_made_again(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("without", ["", "freshness"])
-async def test_a_process_that_was_suspended_begins_no_call_that_is_done_elsewhere_by_now(
+async def test_a_process_that_was_suspended_begins_no_call_that_may_be_done_elsewhere_by_now(
     hosts: Hosts, tmp_path: Path, without: str
 ) -> None:
-    """J76: what is not known by an id would be done twice: the control does it once it is awake."""
+    """J76: what is not known by an id would be done twice: the control does it once it is awake.
+
+    Nobody takes the agent meanwhile: else its epoch would refuse the call as well.
+    """
     with peer(hosts, tmp_path, without=without) as other:
+        async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
+            other.send(signal.SIGSTOP)
+            told = ref.notify("Told", "late")
+            with pytest.raises(Fenced, match="nobody knows"):
+                await soon(told)
+            other.send(signal.SIGCONT)
+            if without:
+                await entered(tmp_path / "told")
+                return
+            async with one_that_lives_at(runtime, THERE, "again"):
+                assert lines(tmp_path / "told") == []
+
+
+@pytest.mark.faults
+async def test_an_agent_at_rest_is_taken_from_a_process_that_is_suspended(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    """J76: nothing of it goes on, so its lease is not waited for."""
+    with peer(hosts, tmp_path) as other:
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
             other.send(signal.SIGSTOP)
             told = ref.notify("Told", "late")
             run = ref.run("hello")
             with pytest.raises(Fenced, match="nobody knows"):
                 await soon(told)
-            if without:
-                other.send(signal.SIGCONT)
-                await entered(tmp_path / "told")
-                return
-            # Nothing of it goes on: it is taken at once, and its lease is not waited for.
             assert completed(await soon(run)).text == "hello"
             assert (await ref.info()).host == HERE
             other.send(signal.SIGCONT)

@@ -56,7 +56,7 @@ from understudy.outcomes import Outcome
 FRESH = PATIENCE - 1.0
 """Seconds after which a call that was sent is not begun any more: who has sent it may have made it
 elsewhere by now. That waits longer, by `link.PATIENCE`
-(test_a_process_that_was_suspended_begins_no_call_that_is_done_elsewhere_by_now)."""
+(test_a_process_that_was_suspended_begins_no_call_that_may_be_done_elsewhere_by_now)."""
 NOT_HERE = (OwnedElsewhere, Fenced, UnfitHost)
 
 
