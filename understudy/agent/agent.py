@@ -360,6 +360,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
             force: make the model call the until tool, and no other one, in each of its replies.
+                Some models cannot be forced, such as those of Anthropic while they think with a
+                budget. A model whose profile says so is a `UsageError`.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.
