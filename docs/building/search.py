@@ -46,7 +46,7 @@ LOOKED_FOR: Mapping[str, str] = {
     "flask": "howto.html#serve-users",
     "typescript": "howto.html#serve-users",
     "health checks": "howto.html#run-many-agents",
-    "pytest-asyncio": "runtime.html",
+    "pytest-asyncio": "howto.html#test",
     "evaluate": "howto.html#test",
     "mysql": "howto.html#survive-crashes-and-deploys",
     "postgresql": "postgresql.html",
