@@ -160,7 +160,10 @@ class ToolContext(Generic[DepsT_co]):
 
         If it waits for a person, so does this call. After the decision the tool runs again from
         its start, and the agent continues where it stopped. Its requests, usage and events are
-        part of this run.
+        part of this run. The tool finds its agents by the order of the `run_agent` calls, so run
+        the same agents in the same order, and put other effects after them. An error of the tool
+        after finished calls with effects of its agents leaves the call in doubt, unless it is a
+        `Retry` or a `ToolFailed`.
 
         Args:
             agent: an `Agent`, which gets the same `deps`, or the name of one that a `SubAgent` of
