@@ -282,6 +282,9 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         cannot be carried over is an error that names it. An exception of a tool ends the run, as
         it does there: `tool_errors="log"` tells the model of it.
 
+        A run takes a message history as `state=AgentState(messages=...)`. A model, toolsets, an
+        output type or instructions for one run need an agent of their own.
+
         Args:
             agent: an `Agent` of `pydantic_ai`. It is read when it is needed and not changed.
             name: under which runs are stored; by default the agent's own.
