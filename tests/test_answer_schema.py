@@ -84,6 +84,7 @@ def asking(schema: object, *, movable: bool = True, **options: Any) -> Agent:
 def test_an_answer_that_does_not_fit_names_the_field_and_changes_nothing(
     schema: Any, fits: Any, does_not: Any, field: str
 ) -> None:
+    """I18."""
     agent = asking(schema)
     outcome = interrupted(agent.execute_sync("Ask."))
     (request,) = outcome.requests
@@ -143,6 +144,7 @@ def test_a_rejection_needs_no_value_and_an_approval_neither(decision: Decision) 
 def test_a_schema_that_can_have_no_answer_is_refused_where_it_is_given(
     options: dict[str, Any], told: str
 ) -> None:
+    """I18."""
     with pytest.raises(UsageError) as refused:
         Interrupt("?", **options)
     assert told in str(refused.value)

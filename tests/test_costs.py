@@ -98,6 +98,7 @@ in_each_store = pytest.mark.parametrize("store", ["memory:", "sqlite"])
 
 @in_each_store
 async def test_what_was_paid_is_kept_with_each_reply(store: str, tmp_path: Path) -> None:
+    """J92."""
     place = place_of(store, tmp_path)
     agent = Agent("desk", ScriptedModel([works(3), reply("done", tokens=4)]), tools=[work])
     async with Runtime([agent], store=place, pricing=CENTS) as runtime:
@@ -396,6 +397,7 @@ def test_replies_that_were_recorded_without_a_cost_are_estimated() -> None:
 
 
 async def test_a_model_that_nobody_knows_is_unknown_and_never_free() -> None:
+    """J92."""
     model = ScriptedModel([works(9), reply("hi", tokens=1001, **KNOWN)])
     async with Runtime([Agent("desk", model, tools=[work])]) as runtime:
         ref = runtime.spawn("desk", "d")
@@ -433,6 +435,7 @@ def build_tree(node: Any, name: str, paid: list[int]) -> Agent:
 @settings(max_examples=12)
 @given(tree)
 async def test_the_parts_of_a_tree_of_agents_add_up_to_the_whole(node: Any) -> None:
+    """J92."""
     paid: list[int] = []
     prices = {name: Price(input="0.123456789", output="0.123456789") for name in CENTS}
     async with Runtime([build_tree(node, "a", paid)], pricing=prices) as runtime:

@@ -30,7 +30,7 @@ def test_an_error_that_was_pickled_before_is_read_and_is_pickled_so_again() -> N
 
 
 def test_an_end_of_a_runtime_or_a_cluster_has_an_error_of_its_own() -> None:
-    """`RuntimeStopped`, by which a caller tells it from the death of an actor."""
+    """A8: `RuntimeStopped`, by which a caller tells it from the death of an actor."""
     root = Path(errors.__file__).parent.parent
     plain = [
         f"{path.relative_to(root)}:{node.lineno}"

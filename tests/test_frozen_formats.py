@@ -136,7 +136,7 @@ def text(data: Any) -> str:
 
 
 def test_the_format_of_today_is_the_one_that_is_frozen() -> None:
-    """It is computed anew in each Python and on each platform, and always the same."""
+    """J96: it is computed anew in each Python and on each platform, and always the same."""
     assert {document["format"] for document in frozen("exports.json").values()} == {
         record_format()
     }, CHANGED

@@ -63,6 +63,7 @@ def of_kind(found: list[HistoryEntry], what: str) -> HistoryEntry:
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite"])
 async def test_a_history_says_what_when_who_and_how_long(store: str, tmp_path: Path) -> None:
+    """J19."""
     clock = Clock()
 
     def pay(amount: int) -> str:
@@ -311,6 +312,7 @@ async def test_what_took_how_long_is_unknown_where_the_clock_was_set_back() -> N
 
 
 async def test_what_a_nested_agent_does_has_its_path_and_its_durations() -> None:
+    """J19."""
     clock = Clock()
 
     def look() -> str:
@@ -366,6 +368,7 @@ async def test_a_page_that_cannot_be_is_refused(page: Any) -> None:
 
 
 def test_records_without_times_have_entries_whose_times_are_unknown() -> None:
+    """J19."""
     data = Path(__file__).parent / "data" / "v1" / "exports.json"
     exported = json.loads(data.read_text())["without_times"]
     records: list[r.Record] = [record_from_dict(record) for record in exported["records"]]

@@ -70,6 +70,7 @@ def loaded(code: str) -> set[str]:
 
 @pytest.mark.slow
 def test_a_plain_import_loads_no_actors_and_stores() -> None:
+    """M12."""
     assert loaded("import understudy") == set()
 
 

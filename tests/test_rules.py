@@ -1,4 +1,4 @@
-"""`docs/rules.md` defines each rule once, with tests that exist, and every cited id is there."""
+"""`docs/rules.md` defines each rule once, a test cites it, and every cited id is there."""
 
 import ast
 import re
@@ -8,19 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from docs.building.rules import ID, NAMED, RULE, Cited, guards_of_rules, with_tests
 from tests.support.sources import ROOT, parsed, sources
 
 PAGE = ROOT / "docs" / "rules.md"
 HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
-RULE = re.compile(
-    r"^### <a id=\"(?P<anchor>\w+)\"></a>(?P<heading>[^\n]+) \((?P<id>[A-Z]\d+)\)\n"
-    r"(?P<text>.*?)(?=^##|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
-FOLDED = '\n<details class="tests" markdown>\n<summary>Tests</summary>\n'
-ID = re.compile(r"\b[RUTMISPWAJOVK]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
-FILE = re.compile(r"`([\w/]+\.py)`")
 DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 TEXT = PAGE.read_text(encoding="utf-8")
 RULES = [(found["id"], found["text"]) for found in RULE.finditer(TEXT)]
@@ -38,6 +31,12 @@ def existing() -> set[str]:
         for path in sources("tests", "understudy/testing/contracts")
         for name in DEFINED.findall(path.read_text(encoding="utf-8"))
     }
+
+
+@pytest.fixture(scope="module")
+def guards() -> dict[str, list[Cited]]:
+    """By the id of a rule the tests that cite it."""
+    return guards_of_rules(ROOT)
 
 
 def strings_as_statements(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -73,28 +72,37 @@ def test_each_subject_is_in_the_contents_and_has_rules() -> None:
     assert [section for section in sections if RULE.search(section) is None] == []
 
 
-def test_a_rule_names_tests_that_exist(existing: set[str]) -> None:
+def test_each_rule_says_something() -> None:
+    assert [rule for rule, text in RULES if not re.match(r'[A-Z`"-]', text.strip())] == []
+
+
+def test_each_rule_has_a_test_that_cites_it(guards: dict[str, list[Cited]]) -> None:
+    """Who changes a test finds its rule by the id, and the id finds all tests of a rule."""
+    tested = {rule for rule, cited in guards.items() if any(each.name for each in cited)}
+    assert [rule for rule, _ in RULES if rule not in tested] == []
+
+
+def test_the_page_lists_no_tests_and_the_site_lists_those_that_cite_a_rule(
+    guards: dict[str, list[Cited]], existing: set[str]
+) -> None:
+    assert TEST.findall(TEXT) == []
+    shown = {found["id"]: found["text"] for found in RULE.finditer(with_tests(TEXT, guards))}
+    assert list(shown) == [rule for rule, _ in RULES]
     for rule, text in RULES:
-        said, _, tests = text.partition(FOLDED)
-        named = TEST.findall(tests)
-        assert said.strip()[:1].isupper() or said.strip()[:1] in '`"', f"{rule} says nothing"
-        assert tests.strip().endswith("</details>"), f"{rule} does not fold its tests"
-        assert named, f"{rule} names no test"
+        assert shown[rule].startswith(text.rstrip()), f"the text of {rule} is another"
+        said, _, folded = shown[rule].partition('<details class="tests" markdown>\n')
+        assert TEST.findall(said) == []
+        named = TEST.findall(folded)
+        assert 1 <= len(named) <= NAMED, rule
         assert [name for name in named if name not in existing] == [], rule
 
 
-def test_a_file_that_a_rule_names_cites_the_rule() -> None:
-    """Who changes a test finds its rule by the id, and the id finds all tests of a rule."""
-    named = [
-        (rule, ROOT / "tests" / name)
-        for rule, text in RULES
-        for name in FILE.findall(text.partition(FOLDED)[2])
-    ]
-    assert named, "nothing is checked"
-    for rule, path in named:
-        assert path.is_file(), f"{rule} names {path}"
-        cited = ID.findall(path.read_text(encoding="utf-8"))
-        assert rule in cited, f"{path.relative_to(ROOT)} does not cite {rule}"
+def test_tests_cite_rules_one_by_one() -> None:
+    """A range, as in J1 to J8, is found by its ends alone."""
+    ranges = re.compile(rf"{ID.pattern}(?:-| to ){ID.pattern}")
+    paths = [path for path in sources("tests") if path != Path(__file__)]
+    found = [path for path in paths if ranges.search(path.read_text(encoding="utf-8"))]
+    assert found == []
 
 
 def test_each_rule_that_is_cited_is_defined() -> None:

@@ -117,6 +117,7 @@ def outcomes() -> Iterator[Outcome]:
 
 
 def test_each_outcome_is_shown_and_what_is_hostile_is_text_and_marked() -> None:
+    """U20."""
     shown = list(outcomes())
     kinds = {Completed, Failed, Interrupted, Paused, Stopped, Waiting}
     assert {type(outcome) for outcome in shown} == kinds
@@ -130,6 +131,7 @@ def test_each_outcome_is_shown_and_what_is_hostile_is_text_and_marked() -> None:
 
 
 def test_a_request_shows_all_that_is_decided_and_cuts_nothing() -> None:
+    """U20."""
     reason = "\n".join(f"line {number} {'x' * 100}" for number in range(2000))
     (request,) = interrupted(reason).requests
     read = Read(html_of(request))
@@ -187,6 +189,7 @@ def test_what_a_runtime_lists_is_shown_with_its_agent() -> None:
 
 @pytest.mark.parametrize("value", [interrupted("broken"), interrupted("broken").state])
 def test_the_colours_of_the_notebook_stay(value: Any) -> None:
+    """U20."""
     styles = re.findall(r'style="([^"]*)"', html_of(value))
     assert styles, "nothing is checked"
     for style in styles:

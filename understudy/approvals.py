@@ -210,11 +210,15 @@ def approval(
         by: by role, how many distinct persons with the role must approve.
         any_of: alternatives in the form of `by`; each is enough.
         deny: how many persons who might approve must reject, for the call to be rejected.
-        never: the persons without a vote: `"requester"` stands for all who have asked for the call.
+        never: the persons without a vote: `"requester"` stands for all who have asked for the call:
+            whoever wrote a message of the conversation, edited arguments, answered for a call or a
+            wait, or set or triggered the schedule of the run. The requesters of an imported agent
+            are unknown, so nobody votes there.
         within: how long persons may take to answer. Then the request expires, which rejects it. Of
             this time and the `expires_after` of a gate the earlier counts.
         use_after: how long enough persons must have agreed before the call is approved. Until then
-            they may change their votes, and others may reject.
+            they may change their votes, and others may reject. The request does not expire
+            meanwhile.
         use_within: within which time of the decision the call must start; else persons vote anew.
         break_glass: the role of which a single person may let the call run at once:
             `{"oncall": 1}`. They must say why, and somebody else has to review it afterwards.

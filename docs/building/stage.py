@@ -2,8 +2,8 @@
 
 The pages of `docs/` stay as they are, so that their links work on every viewer of Markdown. What a
 site needs in addition is made here: links to files outside of `docs/` lead to pages of the site,
-the anchor in a heading becomes that of the heading, pictures get a light and a dark variant, and
-the pages of examples and of the reference are written.
+the anchor in a heading becomes that of the heading, pictures get a light and a dark variant, each
+rule gets the tests that cite it, and the pages of examples and of the reference are written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from docs.building.llms import write_llms
 from docs.building.reference import reference_pages
+from docs.building.rules import guards_of_rules, with_tests
 
 ROOT = Path(__file__).parents[2]
 STAGE = ROOT / ".docs"
@@ -186,6 +187,8 @@ def stage() -> None:
     shutil.rmtree(STAGE, ignore_errors=True)
     for page in pages():
         text = (ROOT / page).read_text(encoding="utf-8")
+        if page == "docs/rules.md":
+            text = with_tests(text, guards_of_rules(ROOT))
         staged, files = rewritten(text, page)
         _written(site_path(page) or "", staged)
         for file in files:

@@ -1,4 +1,4 @@
-"""The pictures that explain: the life of a run, a crash, supervision, many hosts.
+"""The pictures that explain: the life of a run, a crash, supervision, many hosts, effects.
 
 Each is drawn by a function of its own, from the shapes below; `docs.pictures.draw` writes them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from docs.pictures.shapes import LINE, path, picture, rect, straight, text
 
@@ -266,5 +267,57 @@ def hosts() -> str:
     return picture("Many hosts", said, y + 2, [*body, *drawn])
 
 
-DIAGRAMS = {"life": life, "crash": crash, "supervision": supervision, "hosts": hosts}
+# -------------------------------------------------------------------------- an effect
+
+
+def effects() -> str:
+    """What a call without a result comes to: three questions, four answers."""
+    left, width, right = 16.0, 182.0, 236.0
+    questions = [
+        (GREY, "A call fails", ["It brings an error,", "or its process ends."]),
+        (BLUE, "No sign of an effect?", ["A 404, a ValueError, a", "refused connection."]),
+        (BLUE, "Does it only look?", ["@tool(read_only=True)"]),
+        (BLUE, "Is it idempotent?", ["@tool(idempotent=True)"]),
+    ]
+    answers = [
+        (GREEN, "Failed", ["The model may", "call again."]),
+        (GREEN, "Called again", ["by the model, or", "after a crash."]),
+        (GREEN, "Repeated", ["by the runtime, with", "the same call key."]),
+    ]
+    body, y = heads(GREY, GREEN, ORANGE), 52.0
+    tops = list[tuple[float, float]]()
+    for colour, head, notes in questions:
+        height = 34.0 + LINE * len(notes)
+        body += box(left, y, width, height, colour, head, notes)
+        tops.append((y, height))
+        y += height + 28
+    for (above, height), (below, _) in pairwise(tops):
+        middle = left + 60
+        body.append(arrow(GREY, f"M{middle:g} {above + height + 3:g}V{below - 4:g}"))
+        if above != tops[0][0]:
+            body.append(text(middle + 10, above + height + 18, "no", "note"))
+    for (colour, head, notes), (top, height) in zip(answers, tops[1:], strict=True):
+        middle = top + height / 2
+        body += box(right, middle - 33, 148, 66, colour, head, notes)
+        body.append(arrow(GREEN, f"M{left + width + 4:g} {middle:g}H{right - 4:g}"))
+        body.append(text((left + width + right) / 2, middle - 6, "yes", "note", "middle"))
+    above, height = tops[-1]
+    body.append(arrow(ORANGE, f"M{left + 60:g} {above + height + 3:g}V{y - 4:g}"))
+    body.append(text(left + 70, above + height + 18, "no", "note"))
+    doubt = [
+        "Nobody knows what it did. It is not repeated.",
+        "The model is told, or a person is asked.",
+    ]
+    body += box(left, y, 368, 34 + LINE * len(doubt), ORANGE, "In doubt", doubt)
+    said = "A call failed, is called again, is repeated by the runtime, or is in doubt."
+    return picture("A call without a result", said, y + 34 + LINE * len(doubt) + 16, body)
+
+
+DIAGRAMS = {
+    "life": life,
+    "crash": crash,
+    "supervision": supervision,
+    "hosts": hosts,
+    "effects": effects,
+}
 """How each is drawn, by the name of its file."""

@@ -61,6 +61,7 @@ def _deep(levels: int) -> dict[str, Any]:
 def test_a_small_schema_does_not_take_for_ever(
     schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """I18."""
     monkeypatch.setattr(json_schema, "MAX_STEPS", 200)
     checked = json_schema_of(schema, what="schema")
     ((_, why),) = faults_of(checked, _deep(60))

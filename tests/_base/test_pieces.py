@@ -46,6 +46,7 @@ async def test_work_of_one_piece_is_done_at_once() -> None:
 
 
 async def test_one_piece_has_its_turn_in_an_iteration_of_however_many_works() -> None:
+    """A13."""
     done: list[str] = []
     iterations: list[int] = []
     is_over = False

@@ -37,6 +37,7 @@ NO_TIMES = [0, -1, True, "5", float("nan"), float("inf"), 10**400, 1e300, 4e9]
     ],
 )
 def test_a_time_that_is_not_possible_is_refused(options: dict[str, Any], said: str) -> None:
+    """I15."""
     for make in (
         lambda: HumanInTheLoop({"pay": True}, **options),
         lambda: HumanInTheLoop({"pay": options}),

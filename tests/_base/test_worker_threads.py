@@ -329,6 +329,7 @@ class NoThreads:
 async def test_a_thread_that_cannot_be_started_is_told_and_takes_no_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """T9."""
     threads = WorkerThreads(1)
     called: list[str] = []
     for _ in range(2):
@@ -341,6 +342,7 @@ async def test_a_thread_that_cannot_be_started_is_told_and_takes_no_place(
 async def test_a_function_waits_for_the_threads_that_there_are_where_no_other_can_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """T9."""
     threads = WorkerThreads(2)
     entered, release = threading.Event(), threading.Event()
 

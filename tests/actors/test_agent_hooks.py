@@ -54,6 +54,7 @@ GATED = [call("gated", {"n": n}) for n in (1, 2)]
 
 
 async def test_they_are_told_what_became_of_a_run(place: Place) -> None:
+    """J91."""
     told = Told()
     async with Runtime([desk(told, GATED)], store=place.store()) as runtime:
         ref = runtime.spawn("desk", "a")
@@ -72,6 +73,7 @@ async def test_they_are_told_what_became_of_a_run(place: Place) -> None:
 
 
 async def test_an_agent_that_is_idle_is_passivated_and_told_so() -> None:
+    """J91."""
     told = Told()
     async with Runtime([desk(told, idle_timeout=0.001)]) as runtime:
         completed(await soon(runtime.spawn("desk", "a").run("go")))
@@ -123,6 +125,7 @@ async def test_a_plain_hook_runs_in_a_thread_in_the_context_of_the_run() -> None
 
 
 async def test_a_hook_does_not_hold_the_agent_up() -> None:
+    """J91."""
     held = Held()
 
     class Slow(Told):

@@ -253,7 +253,7 @@ CUT_OFF = 20
 async def test_a_recovery_in_whose_middle_the_server_stops_goes_on_when_it_is_back(
     server_hosts: Hosts, postgres_server: Server
 ) -> None:
-    """J10, J16: also those that had got further, and whose store was away for too long."""
+    """J10, J16, J20: also those that had got further, and whose store was away for too long."""
     cut_off, waiting, crashed = asyncio.Event(), asyncio.Event(), asyncio.Event()
     entered: list[str] = []
 

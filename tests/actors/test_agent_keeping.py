@@ -358,6 +358,7 @@ class LateLoads(MemoryStore):
 async def test_a_deletion_that_the_end_of_the_runtime_cuts_off_deletes_nothing(
     ran: list[str],
 ) -> None:
+    """A8."""
     store = LateLoads()
     store.answers.set()
     async with Runtime([desk(ran, "one")], store=store, stop_timeout=0) as runtime:

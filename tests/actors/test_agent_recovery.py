@@ -436,7 +436,7 @@ async def test_an_agent_does_not_fall_asleep_while_it_runs() -> None:
 
 
 def test_no_message_is_lost_between_falling_asleep_and_waking() -> None:
-    """Put and close are ordered; a message after close wakes the agent."""
+    """A5: put and close are ordered; a message after close wakes the agent."""
     with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))], idle_timeout=None) as runtime:
         ref = runtime.spawn("a")
         over = threading.Event()

@@ -838,6 +838,7 @@ async def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -
 
 
 async def test_a_decision_holds_only_for_the_digest_that_was_shown() -> None:
+    """I16."""
     agent, _ = gated(call("refund", {"order": 17}), "done")
     async with Runtime([agent]) as runtime:
         ref = runtime.spawn("gated")
@@ -878,6 +879,7 @@ async def test_an_expected_digest_that_would_check_nothing_is_refused() -> None:
 
 
 async def test_decide_answers_when_the_decision_is_recorded_and_not_when_the_run_ends() -> None:
+    """I16."""
     held = Held()
 
     @tool

@@ -794,7 +794,7 @@ async def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
 async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered(
     sqlite: SqlitePlace, ran: list[str]
 ) -> None:
-    """J10: suspects too, which come last."""
+    """J10, J20: suspects too, which come last."""
     held = Held()
 
     @tool(idempotent=True)

@@ -384,6 +384,7 @@ async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Ho
 async def test_a_call_to_an_agent_that_runs_elsewhere_is_done_by_its_owner(
     hosts: Hosts, ran: list[str]
 ) -> None:
+    """J70."""
     held = Held("held")
     async with (
         opened(host(hosts, "first"), Agent("desk", ScriptedModel([held, "next"]))) as first,

@@ -97,6 +97,7 @@ async def test_the_authors_of_messages_stay_over_a_compaction(place: Place) -> N
 
 
 async def test_a_deletion_leaves_when_and_by_whom(place: Place) -> None:
+    """A12."""
     async with Runtime([desk("hello")], store=place.store()) as runtime:
         await soon(runtime.spawn("desk", id="a").run("go"))
         assert await soon(runtime.delete("a", by="ann"))
@@ -131,6 +132,7 @@ async def test_a_name_that_looks_like_another_or_is_the_library_s_is_refused(nam
 
 
 async def test_the_author_over_http_is_who_is_logged_in(caplog: pytest.LogCaptureFixture) -> None:
+    """A12."""
     caplog.set_level(logging.INFO, "understudy.security")
     async with Runtime(agents()) as runtime, site_of(runtime) as client:
         at = "2999-01-01T00:00:00Z"

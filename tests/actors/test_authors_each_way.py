@@ -87,6 +87,7 @@ def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
 async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, log: pytest.LogCaptureFixture
 ) -> None:
+    """A12."""
     async with Runtime(acts.agents(), people=PEOPLE, budgets=BUDGETS) as runtime:
         act = await PREPARED[verb.name](runtime)
         log.clear()
@@ -110,6 +111,7 @@ async def test_an_author_arrives_from_a_ref_of_a_cluster(
 async def test_an_author_arrives_by_a_row_of_another_host(
     verb: Verb, hosts: Hosts, log: pytest.LogCaptureFixture
 ) -> None:
+    """A12."""
     here, there = stores(hosts, "here", "there")
     assert here.shared is not None
     kinds: list[str] = []

@@ -1,4 +1,4 @@
-"""Calls in the background: `@tool(background=True)` (T30 to T35)."""
+"""Calls in the background: `@tool(background=True)` (T30, T31, T32, T33, T34, T35)."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ async def test_it_has_the_deps_and_the_values_of_its_owner() -> None:
 
 
 async def test_who_asked_for_a_background_call_has_asked_for_what_it_asks() -> None:
-    """T32."""
+    """T32, T31."""
     held = Held()
     crawl, _ = crawler(held)
 

@@ -82,6 +82,7 @@ def ids(found: Any) -> list[str]:
 async def test_a_claim_ends_by_its_time_by_release_and_is_taken_over(
     store: Any, clock: SimulatedClock
 ) -> None:
+    """I30."""
     async with two_requests(store, clock) as (runtime, one, _):
         of = one.agent_id, one.request.id
         found = await soon(runtime.take(*of, by="ann"))
@@ -144,6 +145,7 @@ async def test_what_is_written_beside_a_request_activates_no_agent_and_writes_no
 async def test_comments_are_read_after_the_decision_and_go_a_stated_time_later(
     store: Any, clock: SimulatedClock
 ) -> None:
+    """I31."""
     async with two_requests(store, clock) as (runtime, one, two):
         of, ref = (one.agent_id, one.request.id), runtime.get("p")
         await soon(runtime.comment(*of, " Who is that? ", by="ann"))

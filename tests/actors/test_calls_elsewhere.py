@@ -245,7 +245,7 @@ async def test_a_run_that_is_queued_in_a_passive_agent_is_followed_where_that_go
 async def test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_the_next_one(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J7: its host does not see that there was no agent in between."""
+    """J7, J70: its host does not see that there was no agent in between."""
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (

@@ -58,6 +58,8 @@ async def works(runtime: Runtime) -> None:
 async def test_an_on_start_hook_that_raises_anything_refuses_its_agent_alone(
     raised: type[BaseException], is_async: bool
 ) -> None:
+    """A8."""
+
     class Plain(Middleware):
         def on_start(self, actor: Any) -> None:  # type: ignore[override]  # plain is allowed
             raise raised("out")
@@ -392,7 +394,7 @@ async def is_refused(ref: AgentRef) -> None:
 async def test_a_spawn_with_another_definition_while_the_agent_is_read_is_refused(
     late: bool,
 ) -> None:
-    """J6: the call that reads it, and the agent, are not disturbed; what the spawn gave is gone."""
+    """J6, A9: neither the agent nor the call that reads it is disturbed; the spawn's values go."""
     seen: list[object] = []
     agents = two_agents(seen)
     store = HeldStore()
@@ -419,7 +421,7 @@ async def test_a_spawn_with_another_definition_while_the_agent_is_read_is_refuse
 
 
 async def test_a_call_is_not_refused_because_of_a_spawn_with_another_definition() -> None:
-    """The spawn comes right behind the call, before the agent is read."""
+    """A9: the spawn comes right behind the call, before the agent is read."""
     seen: list[object] = []
     agents = two_agents(seen)
     store = MemoryStore()
@@ -436,6 +438,7 @@ async def test_a_call_is_not_refused_because_of_a_spawn_with_another_definition(
 
 
 async def test_a_refused_spawn_gives_its_deps_to_nobody() -> None:
+    """A9."""
     seen: list[object] = []
     agents = two_agents(seen)
     store = MemoryStore()
@@ -456,6 +459,7 @@ async def test_a_call_of_an_id_that_nobody_spawns_is_refused() -> None:
 
 
 async def test_a_message_sent_again_after_later_runs_brings_the_outcome_of_its_own_run() -> None:
+    """J14."""
     model = ScriptedModel(lambda request: f"answer to {request.prompt}")
     async with Runtime([Agent("a", model)]) as runtime:
         ref = runtime.spawn("a")

@@ -103,6 +103,7 @@ def run_of(ref: AgentRef, value: str | None, input: str = "go") -> Any:
 
 
 async def test_tools_hooks_and_threads_have_the_context_of_the_caller(seen: Seen) -> None:
+    """J90."""
     agent = seen.agent([call("note", {}), call("plain", {})], middleware=[seen.hooks])
     async with Runtime([agent], **CODECS) as runtime:
         outcome = completed(await run_of(runtime.spawn("desk", "a"), "acme"))
@@ -134,6 +135,8 @@ def test_it_is_captured_in_the_thread_of_the_caller(seen: Seen) -> None:
 async def test_it_is_there_after_a_decision_in_every_store_and_after_a_crash(
     place: Place, seen: Seen
 ) -> None:
+    """J90."""
+
     def agent() -> Agent:
         return seen.agent(call("gated", {}), call("note", {}), middleware=[seen.hooks])
 
@@ -332,6 +335,7 @@ class Broken:
 
 
 async def test_a_run_whose_context_cannot_be_applied_does_not_begin(seen: Seen) -> None:
+    """J90."""
     async with Runtime([seen.agent(call("note", {}))], context=[Broken()]) as runtime:
         ref = runtime.spawn("desk", "a")
         with pytest.raises(UsageError, match=r"'tenant': apply\(\) raised LookupError"):

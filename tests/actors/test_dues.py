@@ -94,6 +94,7 @@ async def asked(runtime: Runtime, id: str = "a") -> AgentRef:
 async def test_a_request_reminds_escalates_and_is_rejected_in_the_end(
     shop: Shop, clock: SimulatedClock, store: str
 ) -> None:
+    """I15."""
     async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
         ref = await asked(runtime)
         subscription = ref.events()
@@ -167,6 +168,7 @@ async def test_a_passive_agent_is_activated_by_what_is_due(
 
 
 async def test_what_is_overdue_at_the_start_is_told_at_once(shop: Shop, tmp_path: Path) -> None:
+    """J21."""
     store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
     async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
         await asked(runtime)
@@ -183,6 +185,7 @@ async def test_what_is_overdue_at_the_start_is_told_at_once(shop: Shop, tmp_path
 async def test_of_several_reminders_that_are_overdue_one_is_given(
     shop: Shop, tmp_path: Path
 ) -> None:
+    """I15."""
     store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
     async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
         await asked(runtime)
@@ -403,7 +406,7 @@ async def test_requests_of_the_agents_of_a_workflow_are_due_side_by_side(
 
 @pytest.mark.parametrize("how", ["reject", "stop"])
 async def test_every_prefix_of_the_records_comes_to_the_same_end(how: str) -> None:
-    """A host that goes away after any record, and another one that goes on days later."""
+    """J21: a host that goes away after any record, and another one that goes on days later."""
     shop, clock, store = Shop(), SimulatedClock(), MemoryStore()
     async with Runtime([shop.agent(on_expiry=how)], store=store, clock=clock) as runtime:
         ref = await asked(runtime)
@@ -443,6 +446,7 @@ async def test_every_prefix_of_the_records_comes_to_the_same_end(how: str) -> No
 
 @pytest.mark.quick
 async def test_two_hosts_that_see_the_same_due_record_it_once(hosts: Hosts) -> None:
+    """J21."""
     shop, clock, other = Shop(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))
     async with Runtime([shop.agent()], store=here, clock=clock, sweep=None) as first:

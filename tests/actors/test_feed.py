@@ -396,7 +396,7 @@ async def test_a_feed_that_is_turned_off_and_on_again_is_another_one(new_store: 
 
 
 async def test_a_cursor_from_behind_an_older_copy_of_the_file_gets_a_gap(tmp_path: Path) -> None:
-    """Its number is given again, to what happens after the copy."""
+    """J31: its number is given again, to what happens after the copy."""
     file, kept = tmp_path / "store.db", tmp_path / "kept.db"
 
     async def played(*ids: str, after: str | None = None) -> list[FeedEvent]:

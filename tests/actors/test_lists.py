@@ -216,6 +216,7 @@ async def test_a_listing_that_is_asked_after_the_end_is_refused() -> None:
 
 
 async def test_a_list_activates_and_loads_no_agent(tmp_path: Path) -> None:
+    """J30."""
     path = str(tmp_path / "store.db")
     async with Runtime([desk()], store=f"sqlite:///{path}") as runtime:
         await ask(runtime, "a", "b")

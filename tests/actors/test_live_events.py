@@ -101,6 +101,7 @@ async def to_the_end(events: Subscription) -> list[AgentEvent]:
 
 
 async def test_text_comes_to_another_host_before_its_reply_has_ended(hosts: Hosts) -> None:
+    """J35."""
     speech = Speech("How ", "are ", "you?")
     async with (
         opened(host(hosts, "first"), followed(speech)) as first,
@@ -123,6 +124,7 @@ async def test_text_comes_to_another_host_before_its_reply_has_ended(hosts: Host
 async def test_events_at_another_host_come_in_the_order_of_those_of_the_owner(
     hosts: Hosts,
 ) -> None:
+    """J35."""
     heard = asyncio.Event()
 
     async def stream() -> Pieces:
@@ -166,6 +168,7 @@ async def test_events_at_another_host_come_in_the_order_of_those_of_the_owner(
 
 
 async def test_nothing_is_sent_of_an_agent_that_nobody_follows_elsewhere(hosts: Hosts) -> None:
+    """J35."""
     stores = host(hosts, "first"), host(hosts, "second")
     sent = [sends(store) for store in stores]
     agent = Agent("desk", ScriptedModel(["How are you?", "Well."]))

@@ -94,6 +94,7 @@ async def test_a_long_history_is_read_in_parts_and_is_the_same() -> None:
 
 @pytest.mark.parametrize("asked", ["display", "export"])
 async def test_what_is_compacted_while_it_is_read_in_parts_is_read_anew(asked: str) -> None:
+    """A13."""
     store = Between()
     async with Runtime([desk()], store=store) as runtime:
         ref = await long(runtime)
@@ -215,6 +216,7 @@ async def test_others_have_their_turn_while_a_long_history_is_read(sqlite: Sqlit
 async def test_a_cancel_while_a_long_conversation_is_read_ends_the_run(
     sqlite: SqlitePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A13."""
     from understudy.models.messages import Messages
 
     reading = asyncio.Event()

@@ -68,7 +68,7 @@ def noted(method: Point, word: str, said: list[str]) -> Point:
 
 @pytest.mark.quick
 async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts: Hosts) -> None:
-    """J14: the asker takes the call back, and finds the run by the id that it gave."""
+    """J14, J70: the asker takes the call back, and finds the run by the id that it gave."""
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     owner = Stopping(here, "reply")
@@ -411,6 +411,7 @@ async def _result(future: Any) -> Any:
 
 @pytest.mark.quick
 async def test_calls_of_one_caller_are_done_in_their_order(hosts: Hosts) -> None:
+    """J70."""
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (

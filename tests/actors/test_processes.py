@@ -51,6 +51,7 @@ def epoch_of(hosts: Hosts, id: str) -> object:
 async def test_each_call_goes_to_the_process_that_has_the_agent(
     hosts: Hosts, tmp_path: Path
 ) -> None:
+    """J76."""
     (tmp_path / "go").touch()
     with peer(hosts, tmp_path) as other:
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
@@ -116,6 +117,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_call_loses_nothing(
 async def test_a_call_that_may_have_been_done_is_not_made_again(
     hosts: Hosts, tmp_path: Path
 ) -> None:
+    """J76."""
     with peer(hosts, tmp_path) as other:
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
             other.send(signal.SIGSTOP)
@@ -241,6 +243,7 @@ def _listening() -> list[str]:
 
 
 async def test_a_stranger_is_told_nothing(hosts: Hosts, tmp_path: Path) -> None:
+    """J76."""
     with peer(hosts, tmp_path):
         async with opened(hosts, tmp_path) as runtime, one_that_lives_at(runtime, THERE) as ref:
             spoken = 0
@@ -272,6 +275,7 @@ async def test_calls_with_what_stays_in_a_process_are_done_there(
 
 
 def test_where_one_process_runs_nothing_of_it_is_imported(hosts: Hosts, tmp_path: Path) -> None:
+    """J76."""
     program = f"""
 import asyncio, sys
 from pathlib import Path

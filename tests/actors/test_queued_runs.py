@@ -414,7 +414,7 @@ async def left_with_two_runs() -> tuple[MemoryStore, str, str]:
 async def test_a_queued_run_that_fits_its_agent_no_more_is_refused_and_the_next_one_begins() -> (
     None
 ):
-    """R8: that is recorded. It is no attempt, and nothing is quarantined."""
+    """R8, A2: that is recorded. It is no attempt, and nothing is quarantined."""
     left, second, third = await left_with_two_runs()
     async with Runtime([looking()], store=left) as runtime:
         await soon(runtime.recover())

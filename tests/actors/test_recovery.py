@@ -63,7 +63,7 @@ async def test_recovery_tells_which_agent_it_has_no_definition_for_and_leaves_it
 async def test_a_recovery_tells_what_it_does_not_continue_whenever_it_comes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Also where the activation for one before it is just failing."""
+    """J20: also where the activation for one before it is just failing."""
     store = MemoryStore()
     await cut_off_run(store)
     async with Runtime([agent_called("other")], store=store, sweep=None) as runtime:
@@ -271,7 +271,7 @@ async def test_recover_continues_runs_without_progress_last_and_one_by_one() -> 
 
 
 async def test_who_recovers_many_agents_begins_with_as_many_as_may_run() -> None:
-    """So no turn of the loop begins thousands: others would wait for it."""
+    """J20: so no turn of the loop begins thousands: others would wait for it."""
     store, asked = MemoryStore(), 0
 
     async def never(request: object) -> str:

@@ -119,6 +119,8 @@ async def test_files_and_the_ids_of_old_messages_are_in_the_archive(
 async def test_agents_of_which_something_is_open_stay_whatever_status_is_asked_for(
     place: Place, clock: SimulatedClock, tmp_path: Path
 ) -> None:
+    """J87."""
+
     @tool
     async def nap(ctx: ToolContext) -> str:
         await ctx.sleep("nap", 99)
@@ -185,6 +187,7 @@ async def test_an_agent_in_doubt_stays(clock: SimulatedClock, tmp_path: Path) ->
 async def test_a_message_that_comes_between_the_look_and_the_deletion_keeps_its_agent(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """J87."""
     store = place.store()
     async with Runtime([desk("hello", "again")], store=store) as runtime:
         await rest(runtime, "a", "b")
@@ -232,6 +235,7 @@ async def test_a_message_that_comes_during_the_deletion_is_refused_or_begins_an_
 async def test_where_it_is_cut_off_each_agent_is_in_the_store_or_in_the_archive(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
+    """J87."""
     monkeypatch.setattr("understudy.actors.retiring.AT_ONCE", 2)
     store, path = place.store(), tmp_path / "x.jsonl.gz"
     names = [f"a{number}" for number in range(5)]
@@ -295,6 +299,7 @@ def test_an_archive_whose_writer_was_killed_is_read_up_to_the_part_that_is_not_w
 async def test_of_two_hosts_that_retire_at_once_each_agent_is_deleted_once(
     hosts: Hosts, tmp_path: Path
 ) -> None:
+    """J87."""
     here, there = stores(hosts, "here", "there")
     async with (
         Runtime([desk("hello")], store=here) as first,

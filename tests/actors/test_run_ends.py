@@ -45,6 +45,7 @@ def ended_in_time(outcome: Outcome | None) -> Stopped:
 async def test_a_run_that_waits_for_a_person_ends_at_its_time_while_the_agent_is_passive(
     desk: Desk, clock: SimulatedClock, store: str
 ) -> None:
+    """J27."""
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
         asked = interrupted(await soon(ref.run("Please refund.", ends_at=later(clock, HOUR))))
@@ -82,6 +83,7 @@ async def test_a_run_that_does_not_know_when_it_ends_is_noticed(
 async def test_a_run_whose_time_is_over_after_a_restart_is_stopped(
     desk: Desk, clock: SimulatedClock, tmp_path: Path
 ) -> None:
+    """J27."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -202,6 +204,7 @@ async def test_every_prefix_of_the_records_ends_at_the_same_time(clock: Simulate
 async def test_a_pause_of_an_idle_agent_survives_a_restart(
     desk: Desk, clock: SimulatedClock, tmp_path: Path
 ) -> None:
+    """J27."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")

@@ -155,7 +155,7 @@ def test_an_async_tool_that_gets_in_the_runtimes_own_thread_is_told() -> None:
 
 
 async def test_with_works_where_a_loop_runs_and_every_call_may_wait(tmp_path: Path) -> None:
-    """As in a cell of a notebook: the runtime has a loop of its own."""
+    """A10: as in a cell of a notebook: the runtime has a loop of its own."""
 
     @tool
     def save(text: str) -> str:

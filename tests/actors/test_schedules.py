@@ -63,6 +63,7 @@ def day(number: int, hour: int = 9) -> str:
 async def test_each_time_of_a_schedule_is_a_run_of_its_own(
     desk: Desk, clock: SimulatedClock, store: str
 ) -> None:
+    """J26."""
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         ref = await scheduled(runtime, name="The daily report")
         schedule = await one(runtime)
@@ -627,6 +628,7 @@ async def test_every_prefix_of_the_records_brings_each_occurrence_once(
 
 @pytest.mark.quick
 async def test_two_hosts_that_see_one_occurrence_run_it_once(hosts: Hosts) -> None:
+    """J26."""
     desk, clock, other = Desk(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))
     async with Runtime([desk.agent()], store=here, clock=clock, sweep=None) as first:

@@ -168,6 +168,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_is_typed_is_words_and_never_a_language(place: Place, text: str) -> None:
+    """J39."""
     with Runtime(agents(), store=place.store(), search=True) as runtime:
         begin(runtime, "a", f"hello {text}")
         begin(runtime, "other", "a b")
@@ -400,6 +401,7 @@ def test_an_observer_searches_what_is_indexed(sqlite: SqlitePlace) -> None:
 
 
 def test_turned_off_it_leaves_no_table(sqlite: SqlitePlace) -> None:
+    """J39."""
     url = f"sqlite:///{sqlite.path}"
 
     def tables() -> set[str]:

@@ -77,6 +77,7 @@ class Ended(Middleware):
 async def test_a_run_that_was_cut_off_is_continued_without_a_call_of_recover(
     kind: str, tmp_path: Path
 ) -> None:
+    """J10."""
     store: Any = MemoryStore() if kind == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
     await cut_off(store, "a", "b")
     ended = Ended()

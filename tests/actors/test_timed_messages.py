@@ -55,6 +55,7 @@ async def test_a_message_with_a_time_wakes_a_passive_agent(
 async def test_a_message_with_a_time_survives_a_restart(
     desk: Desk, clock: SimulatedClock, tmp_path: Path
 ) -> None:
+    """J25."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         await soon(runtime.spawn("desk", id="a").send("Later.", at=later(clock, HOUR)))
@@ -94,6 +95,7 @@ async def test_messages_come_in_the_order_of_their_times(desk: Desk, clock: Simu
 async def test_a_message_is_cancelled_by_its_id(
     desk: Desk, clock: SimulatedClock, store: str, timed: bool
 ) -> None:
+    """J25."""
     held = Held()
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -385,6 +387,7 @@ async def test_every_prefix_of_the_records_brings_the_message_once(clock: Simula
 
 @pytest.mark.quick
 async def test_two_hosts_that_see_one_message_due_queue_it_once(hosts: Hosts) -> None:
+    """J25."""
     desk, clock, other = Desk(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))
     async with Runtime([desk.agent()], store=here, clock=clock, sweep=None) as first:

@@ -171,6 +171,7 @@ async def test_who_waits_for_a_run_waits_through_many_activations(
 
 
 async def test_a_timer_survives_the_end_of_its_process(tmp_path: Path) -> None:
+    """J22."""
     store, clock = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock()
     agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap])
     async with Runtime([agent], store=store, clock=clock) as runtime:
@@ -295,6 +296,7 @@ async def test_an_answer_that_comes_before_the_wait_is_kept(clock: SimulatedCloc
 
 
 async def test_the_first_answer_stands(bank: Bank) -> None:
+    """J22."""
     async with Runtime([bank.agent()]) as runtime:
         _, outcome = await waiting(runtime)
         token = bank.tokens[0]

@@ -256,7 +256,7 @@ async def test_a_run_that_is_stopped_at_rest_says_nothing_false(
 async def test_a_run_that_is_stopped_at_any_event_says_nothing_false(
     place: str, how: str, rests: str
 ) -> None:
-    """R4, J4."""
+    """R4, J4, T17."""
     at = 0
     while await told(Story(place, rests=rests), how, at):
         at += 1

@@ -57,6 +57,7 @@ def given(*turns: Any, **options: Any) -> PydanticAgent[Shop, Any]:
 
 
 def test_tools_get_the_deps_and_the_ids_of_the_run() -> None:
+    """M9."""
     agent = given(call("look_up", {"order_id": "17"}))
     seen: list[RunContext[Shop]] = []
 
@@ -104,6 +105,7 @@ REFUND = call("refund", {"order_id": "17", "amount": 20})
 def test_a_tool_that_requires_approval_waits_for_a_person_in_any_process(
     decision: Any, paid: list[Any], told: str
 ) -> None:
+    """M9."""
     shop = Shop()
     first = Agent.from_pydantic_ai(paying(REFUND)).execute_sync("Refund 17.", deps=shop)
     (request,) = interrupted(first).requests
@@ -130,6 +132,7 @@ class Opening(FunctionToolset[Shop]):
 
 
 def test_a_toolset_that_opens_something_is_open_while_an_attempt_runs() -> None:
+    """M9."""
     said: list[str] = []
 
     def look() -> str:
@@ -177,6 +180,7 @@ def test_an_event_that_a_tool_emits_goes_to_the_subscribers_of_the_run() -> None
 
 
 def test_nobody_is_asked_about_arguments_that_do_not_fit() -> None:
+    """M9."""
     agent = paying(call("refund", {"order_id": "17", "amount": "much"}))
     outcome = completed(Agent.from_pydantic_ai(agent).execute_sync("Refund 17.", deps=Shop()))
     assert contents(outcome.state)[0][0] == "failed"
@@ -246,6 +250,7 @@ def test_an_exception_of_a_tool_ends_the_run_unless_the_model_is_to_be_told() ->
 
 
 def test_a_tool_knows_how_often_the_model_was_told_to_try_again() -> None:
+    """M9."""
     agent = given(*[call("guess", {"n": n}) for n in (1, 2, 3)])
     seen = []
 
@@ -341,6 +346,7 @@ ANSWER = call("final_result", {"text": "ok", "cents": 3})
     ],
 )
 def test_an_output_is_what_it_was(output_type: Any, turns: list[Any], output: Any) -> None:
+    """M9."""
     agent = Agent.from_pydantic_ai(given(*turns, output_type=output_type))
     outcome = completed(agent.execute_sync("go", deps=Shop()))
     assert outcome.output == output

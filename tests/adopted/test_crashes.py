@@ -58,6 +58,7 @@ def support() -> PydanticAgent[Effects, Answer]:
 @pytest.mark.slow
 @crash_points()
 def test_an_adopted_agent_pays_once_wherever_its_host_is_killed(story: Story) -> None:
+    """M9."""
     options: dict[str, ToolOptions] = {
         "look_up": {"read_only": True},
         "pay": {"idempotent": True},

@@ -95,6 +95,7 @@ async def nothing(*_: Any) -> None:
     ],
 )
 def test_what_cannot_be_carried_over_is_named(options: dict[str, Any], error: str) -> None:
+    """M9."""
     agent: Any = PydanticAgent(**{"model": by_turn(), "name": "support", **options})
     with pytest.raises(UsageError, match=error):
         Agent.from_pydantic_ai(agent)
@@ -145,6 +146,7 @@ def test_options_of_a_tool_are_those_of_any_tool() -> None:
 
 @pytest.mark.slow
 def test_nothing_of_it_is_imported_before_the_first_one() -> None:
+    """M9."""
     code = (
         "import sys, understudy\n"
         "understudy.Agent('a', understudy.ScriptedModel(['hello'])).execute_sync('Hello.')\n"

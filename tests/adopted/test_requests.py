@@ -148,6 +148,7 @@ class Watching(AbstractCapability[Any]):
 
 
 def test_hooks_of_capabilities_are_called_around_requests_and_tools() -> None:
+    """M9."""
     watching = Watching()
     agent = PydanticAgent(
         by_turn(call("double", {"n": 1})), name="support", capabilities=[watching]

@@ -288,6 +288,7 @@ async def test_a_run_that_is_paused_says_so_whenever_it_is_asked_for() -> None:
 async def test_a_server_that_stops_does_not_end_the_stream_as_if_the_run_were_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """U11."""
     held = Held("done")
     async with Runtime([Agent("desk", ScriptedModel(held))]) as runtime:
         stream = asyncio.create_task(

@@ -1,4 +1,7 @@
-"""`ctx.run_agent`: a tool runs another agent inside its call, and waits with it (T3, S3-S7)."""
+"""`ctx.run_agent`: a tool runs another agent inside its call, and waits with it.
+
+Rules: T3, S3, S4, S5, S6, S7.
+"""
 
 from __future__ import annotations
 

@@ -100,6 +100,7 @@ async def test_another_thread_of_a_runtimes_process_may_call_it() -> None:
 
 
 def test_ctrl_c_cancels_the_run(ctrl_c_raises: None) -> None:
+    """A10."""
     cancelled: list[str] = []
 
     async def hangs(_: ScriptedRequest) -> str:

@@ -222,6 +222,7 @@ def test_times_are_iso_in_utc(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk: Desk) -> None:
+    """J41."""
     request = ask(desk)
     refused = run("approve", request[:8], code=2)
     assert '"amount": 20' in refused.stderr

@@ -135,6 +135,7 @@ main()
 
 
 def test_a_server_holds_its_store_and_commands_go_beside_it_and_through_it(folder: Path) -> None:
+    """J41."""
     store = "sqlite:///desk.db"
     with serving(folder, "desk_program:runtime") as (process, said):
         assert said["page"].startswith(f"{said['url']}/?token=")

@@ -55,6 +55,7 @@ def test_text_of_agents_cannot_move_the_cursor_or_turn_around() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["store", "server"])
 def test_no_command_prints_what_an_agent_wrote_as_it_is(desk: Desk, at: str) -> None:
+    """J41."""
     where = ["--store", desk.store] if at == "store" else []
     desk.runtime.spawn("echo", "t-\x1b[31m").run(HOSTILE).get()
     desk.runtime.spawn("desk", "t-2").run(HOSTILE).get()

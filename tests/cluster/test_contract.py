@@ -227,6 +227,7 @@ def test_in_a_thread_a_plain_for_goes_over_all_pages_of_a_list(runtime: Runtime)
 
 
 def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
+    """J61."""
     ref = desk(runtime)
     outcome = interrupted(ref.run("refund 17").get(timeout=SECONDS))
     (request,) = outcome.requests
@@ -264,6 +265,7 @@ def test_the_application_has_the_files_of_an_agent(runtime: Runtime) -> None:
 
 
 def test_the_calls_of_one_caller_keep_their_order(runtime: Runtime) -> None:
+    """J61."""
     ref = desk(runtime)
     futures = [ref.send(f"number {n}") for n in range(200)]
     for future in futures:
@@ -560,7 +562,7 @@ LOCAL = {"actor_class", "actor_urn", "actor_stopped"}
 
 @pytest.mark.slow
 def test_every_call_of_a_runtime_and_of_its_refs_is_one_of_a_cluster() -> None:
-    """A call that is new in a runtime, and forgotten here, would look into an empty slot."""
+    """J61: a call that is new in a runtime, and forgotten here, would look into an empty slot."""
     made_of_others = {"ask", "tell", "extract", "is_alive", "proxy"}
     for kind, whose, others in [
         (ClusterRef, AgentRef, made_of_others),

@@ -40,6 +40,7 @@ def entered(path: Path) -> list[int]:
 def test_a_host_is_killed_and_its_run_goes_on_at_another_one(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    """J62."""
     until(lambda: all(h.phase is HostPhase.RUNNING for h in hosts_of(cluster)))
     run = cluster.spawn("desk", "ann").run(f"wait {tmp_path}/ann")
     (killed,) = until(lambda: entered(tmp_path / "ann.entered"))
@@ -70,6 +71,7 @@ def test_a_host_that_is_told_to_end_ends_its_step_first(cluster: Cluster, tmp_pa
 
 
 def test_what_must_not_be_done_twice_is_not_repeated(database: str, tmp_path: Path) -> None:
+    """J62."""
     # One host, so that no other one passes the call on to the owner.
     with Cluster(f"{APP}:desks", 1, store=database, drain_timeout=10) as cluster:
         ref = cluster.spawn("desk", "ann")
@@ -147,6 +149,7 @@ def test_a_cluster_that_drains_has_no_agents(cluster: Cluster) -> None:
 def test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on(
     database: str, tmp_path: Path
 ) -> None:
+    """J62."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
         "from understudy.cluster import Cluster\n"

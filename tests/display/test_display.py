@@ -157,6 +157,7 @@ async def test_a_request_and_its_decision_are_rows_that_change_in_place(
 
 
 async def test_rows_are_the_same_after_a_restart_and_for_an_observer(tmp_path: Path) -> None:
+    """J40."""
     place = f"sqlite:///{tmp_path / 'store'}"
     agent = Agent("desk", by_turn(call("search", {"words": "x"}), "Here."), tools=[search])
     async with Runtime([agent], store=place) as runtime:
@@ -353,7 +354,7 @@ async def test_after_a_compaction_the_conversation_is_still_there() -> None:
 
 
 async def test_a_live_screen_has_what_the_store_has() -> None:
-    """Text, thinking and announced calls come as they are streamed, and become recorded rows."""
+    """J40: text, thinking and announced calls come as they are streamed, and become rows."""
     gates = [asyncio.Event() for _ in range(3)]
 
     async def stream(
@@ -517,7 +518,7 @@ def folded(records: Sequence[r.Record]) -> Display:
 @given(cuts=st.lists(st.integers(0, len(RECORDS)), max_size=6), limit=st.integers(1, 30))
 @settings(max_examples=60)
 def test_increments_come_to_the_rows_of_all_records_at_once(cuts: list[int], limit: int) -> None:
-    """However a screen gets its updates, from the fold that goes on or from new ones, in pages."""
+    """J40: from the fold that goes on, or from new ones, in pages."""
     whole = folded(RECORDS)
     screen: list[Row] = []
     after = 0

@@ -29,6 +29,7 @@ def clerk(bank: FakeRemote, **options: Any) -> Agent[Any, Any]:
 @pytest.mark.slow
 @crash_points(store="memory")
 def test_a_call_in_the_background_is_made_once_and_its_result_comes(story: Story) -> None:
+    """T33."""
     story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
     story.say("pay")
     story.finish()
@@ -41,6 +42,7 @@ def test_a_call_in_the_background_is_made_once_and_its_result_comes(story: Story
 @pytest.mark.slow
 @crash_points(store="memory", control=False)
 def test_a_call_in_the_background_that_is_cut_off_is_not_repeated_unasked(story: Story) -> None:
+    """T33."""
     story.spawn(clerk(story.remote()))
     story.say("pay")
     story.finish()

@@ -41,7 +41,7 @@ def stage(forks: Forks) -> Stage:
 def test_nothing_is_lost_and_nothing_happens_twice(
     forks: Forks, stage: Stage, check: Check
 ) -> None:
-    """J1-J8, J11, J13, J14, J16, T15."""
+    """J1, J2, J3, J4, J5, J6, J7, J8, J11, J13, J14, J16, T15."""
     row = checked(forks, check, stage)
     assert row.plays
     assert row.violations == []
@@ -51,7 +51,7 @@ def test_nothing_is_lost_and_nothing_happens_twice(
 def test_a_build_with_one_rule_left_out_is_found_out(
     forks: Forks, stage: Stage, broken: str
 ) -> None:
-    """Else the test above would prove nothing."""
+    """J1: else the test above would prove nothing."""
     assert found_out(forks, broken, stage).violations
 
 

@@ -18,6 +18,7 @@ LONG = ("as a task", "in a branch")
 def test_wherever_a_run_is_cut_off_the_stricter_of_the_gates_of_then_and_today_counts(
     place: Place, then: Gate, today: Gate
 ) -> None:
+    """I7."""
     assert deployed(place, then, today) == []
 
 

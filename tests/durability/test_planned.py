@@ -34,6 +34,7 @@ def plays(forks: Forks) -> list[list[int]]:
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power"])
 def test_what_is_planned_comes_once_wherever_the_host_goes_away(forks: Forks, power: bool) -> None:
+    """J26."""
     each: list[dict[str, Any]] = [{"stops": stops, "power": power} for stops in plays(forks)]
     each.append({"stops": [1], "named": "after effect", "power": power})
     found = list(forks.play_all("planned", each))

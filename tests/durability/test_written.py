@@ -38,7 +38,7 @@ def test_files_and_their_bytes_are_there_wherever_it_is_stopped(forks: Forks, po
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_build_that_loses_bytes_is_found_out(forks: Forks, broken: str) -> None:
-    """Else the test above would prove nothing."""
+    """J80: else the test above would prove nothing."""
     plays = [[], *[[point] for point in range(14, 40)]]
     assert forks.play("written", stops=plays[1])["violations"] == []
     assert any(found_out(forks, broken, stops) for stops in plays)

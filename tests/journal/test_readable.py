@@ -265,6 +265,7 @@ def check_readable(record: Record) -> None:
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: type(value).__name__)
 def test_a_record_that_is_accepted_can_be_read(value: Any) -> None:
+    """J16."""
     for record in of_kinds(value):
         check_readable(record)
 

@@ -56,6 +56,7 @@ def at_rest(backend: Backend, *agent_ids: str) -> None:
 def test_only_agents_that_have_not_changed_since_they_were_read_are_retired(
     backend: Backend,
 ) -> None:
+    """J87."""
     at_rest(backend, "a", "b", "c", "d")
     agents = as_read(backend, "a", "b", "c", "d")
     append(backend, claim(backend, "b"), "two")
@@ -81,6 +82,7 @@ def test_the_default_of_a_database_without_more_retires_so_too(tmp_path: Path) -
 
 @pytest.mark.quick
 def test_a_late_write_is_refused_also_when_the_tombstone_is_gone(backend: Backend) -> None:
+    """J7."""
     late = agent_with(backend, "a", "one")
     for again in range(3):  # each incarnation has a higher number
         delete(backend, "a")
@@ -102,6 +104,7 @@ def test_a_late_write_is_refused_also_when_the_tombstone_is_gone(backend: Backen
 def test_a_tombstone_stays_for_its_time_and_while_something_names_its_agent(
     database: SqlDatabase,
 ) -> None:
+    """J7."""
     backend = database.open()
     for id in ("young", "key", "spent", "decided", "old", "z"):
         agent_with(backend, id, "one")

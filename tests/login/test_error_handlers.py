@@ -93,6 +93,7 @@ def raising(make: Callable[[], Exception], app: Any = None) -> httpx.AsyncClient
 async def test_each_error_of_the_library_is_answered_with_its_status_as_json(
     error: UnderstudyError, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """U11."""
     async with raising(lambda: error) as client:
         answer = await soon(client.get("/"))
     expected = status_of(error)

@@ -105,7 +105,7 @@ async def by_all_that_can_be_read(runtime: Runtime, name: str) -> str:
 async def test_what_the_digest_of_a_request_is_salted_with_is_seen_nowhere(
     way: Callable[[Runtime, str], Awaitable[str]],
 ) -> None:
-    """Who sees a digest and its salt can try each value that a hidden argument may have."""
+    """I12: who sees a digest and its salt can try each value that a hidden argument may have."""
     async with Runtime([desk(Done(), refund(reason=SECRET))], feed=True, search=True) as runtime:
         await asked(runtime)
         (request,) = (await soon(runtime.get("a1").state())).requests
@@ -120,6 +120,7 @@ async def test_what_the_digest_of_a_request_is_salted_with_is_seen_nowhere(
 async def test_who_must_not_see_it_sees_it_nowhere_and_who_may_does(
     way: Callable[[Runtime, str], Awaitable[str]],
 ) -> None:
+    """I17."""
     async with Runtime([desk(Done(), refund(reason=SECRET))], feed=True, search=True) as runtime:
         await asked(runtime)
         seen = await way(runtime, "clerk")

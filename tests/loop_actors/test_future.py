@@ -439,7 +439,7 @@ async def test_get_on_a_running_loop_waits_for_what_another_one_settles() -> Non
 
 
 async def test_get_on_the_loop_that_settles_it_would_deadlock_unless_the_value_is_there() -> None:
-    """That loop, or any, where it is not known which one that is."""
+    """A10: that loop, or any, where it is not known which one that is."""
     pending: Future[int] = Future()
     hooked: Future[int] = Future()
     hooked.set_get_hook(lambda _timeout: 1)

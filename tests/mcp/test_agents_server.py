@@ -112,6 +112,7 @@ async def test_without_the_right_nothing_is_read_or_written(runtime: Runtime) ->
 
 
 async def test_nobody_decides_but_by_the_flag_and_a_login(runtime: Runtime) -> None:
+    """M7."""
     everything = User("a program", frozenset({"read", "act", "decide", "admin"}))
     async with Client(agents_server(lambda: runtime, user=everything)) as client:
         names = [each.name for each in (await client.list_tools()).tools]
@@ -158,6 +159,7 @@ async def asked(site: Site, id: str) -> Any:
 
 
 async def test_a_person_who_is_logged_in_decides_in_their_name(site: Site) -> None:
+    """M7."""
     request = await asked(site, "a")
     given = {
         "agent_id": "a",
@@ -221,6 +223,7 @@ async def test_who_is_not_let_in_gets_nothing(
     ],
 )
 def test_decisions_that_no_person_would_take_are_refused(arguments: list[str], told: str) -> None:
+    """M7."""
     result = CliRunner().invoke(command, ["mcp", "no.such:thing", *arguments])
     assert result.exit_code == 2
     assert told in result.stderr

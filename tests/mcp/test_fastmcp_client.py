@@ -104,6 +104,7 @@ async def test_a_list_that_has_changed_is_noticed(made: Any) -> None:
 
 @pytest.mark.parametrize("made", [client, toolset])
 async def test_a_lost_connection_is_opened_anew_and_leaves_one_doubt(made: Any) -> None:
+    """M5."""
     server = Failing(Closed)
     policy = {"pay": {"ask": False, "on_unknown": "tell"}}
     tools = await mcp_tools(made(server), id="shop", policy=policy)

@@ -166,6 +166,7 @@ async def test_a_call_that_may_run_again_does(
 async def test_a_call_that_is_refused_was_not_made(
     url: str, site: tuple[str, Spoiled], how: int
 ) -> None:
+    """M4."""
     site[1].how[:] = [how]
     assert await paid(url) == [("failed", f"MCP server 'bank' refused the call: HTTP {how}")]
 

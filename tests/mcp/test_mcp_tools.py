@@ -51,6 +51,7 @@ async def listed(server: RawServer, **options: Any) -> McpTools:
 
 
 async def test_no_tool_of_a_server_that_is_not_trusted_runs_unasked_or_again() -> None:
+    """M2."""
     tools = await listed(shop())
     assert all(tool.gate is not None for tool in tools)
     assert not any(tool.effect for tool in tools)
@@ -58,6 +59,7 @@ async def test_no_tool_of_a_server_that_is_not_trusted_runs_unasked_or_again() -
 
 
 async def test_what_a_trusted_server_says_decides_who_is_asked_and_what_may_run_again() -> None:
+    """M2."""
     tools = await listed(shop(), trust=True)
     assert {tool.name: (tool.gate is not None, tool.effect) for tool in tools} == {
         "none": (True, None),
@@ -155,6 +157,7 @@ LOST: list[Any] = [
 
 @pytest.mark.parametrize("how", LOST)
 async def test_a_call_of_which_nobody_knows_what_it_did_is_in_doubt(how: Any) -> None:
+    """M4."""
     server = Failing(how)
     state = await fire(server)
     ((outcome, told),) = contents(state)
@@ -165,6 +168,7 @@ async def test_a_call_of_which_nobody_knows_what_it_did_is_in_doubt(how: Any) ->
 
 @pytest.mark.parametrize("how", LOST)
 async def test_one_that_may_run_again_does_so_under_the_same_key(how: Any) -> None:
+    """M4."""
     server = Failing(how)
     state = await fire(server, idempotent=True)
     assert contents(state) == [("success", "paid")]
@@ -286,6 +290,7 @@ class Slow(Failing):
 
 
 async def test_a_call_that_was_never_sent_is_no_doubt_however_slow_the_server_starts() -> None:
+    """M4."""
     server = Slow(0.1)
     tools = await listed(server, policy={"pay": {"ask": False, "timeout": 0.02}})
     server.refuses = 1
@@ -561,6 +566,7 @@ def changed(tool: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("tool", changed(a_tool("none")))
 async def test_an_approval_is_void_where_the_server_has_changed_its_tool(tool: Any) -> None:
+    """M3."""
     server = RawServer(a_tool("none"))
     outcome = interrupted(await desk(call("none"), tools=[*await listed(server)]).execute("go"))
     (request,) = outcome.requests
@@ -573,6 +579,7 @@ async def test_an_approval_is_void_where_the_server_has_changed_its_tool(tool: A
 
 @pytest.mark.parametrize("tool", [*changed(a_tool("none")), a_tool("other")])
 async def test_a_tool_that_has_changed_since_it_was_listed_is_not_called(tool: Any) -> None:
+    """M3."""
     server = RawServer(a_tool("none"))
     tools = await listed(server, policy={"none": {"ask": False}})
     server.pages = [[tool]]
@@ -759,6 +766,7 @@ def test_an_unknown_option_of_a_saved_list_is_named(tmp_path: Path) -> None:
 
 
 async def test_what_a_server_asks_in_a_call_that_may_run_again_is_asked_of_a_person() -> None:
+    """M6."""
     server = Asking("Sure?", "Really?")
     tools = await listed(server, policy={"pay": {"ask": False, "idempotent": True}})
     agent = desk(call("pay"), tools=[*tools])
@@ -793,6 +801,7 @@ async def test_a_person_who_rejects_the_question_denies_the_call() -> None:
 
 
 async def test_a_call_that_may_not_run_again_is_told_that_nobody_answers() -> None:
+    """M6."""
     server = Asking("Sure?")
     state = await fire(server)
     ((outcome, content),) = contents(state)
@@ -883,6 +892,7 @@ async def test_an_error_that_the_tool_reports_after_a_question_is_no_doubt() -> 
 
 
 async def test_a_call_that_ends_with_a_question_is_made_again_with_the_answer() -> None:
+    """M6."""
     server, did = asking_of_2026()
     tools = await mcp_tools(server, id="bank", policy={"pay": {"ask": False}})
     agent = desk(call("pay"), tools=[*tools])

@@ -95,6 +95,7 @@ async def test_a_line_without_an_end_ends_the_connection(
 
 
 async def test_an_execution_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+    """M5."""
     log = tmp_path / "calls"
     tools = await process(log, "count")
     held = asyncio.Event()
@@ -121,7 +122,7 @@ async def test_an_execution_that_is_cancelled_leaves_no_process(tmp_path: Path) 
 async def test_what_a_server_has_started_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
-    """Also where the server ends by itself, and where what it has started ignores signals."""
+    """M5: also where the server ends by itself, and where what it has started ignores signals."""
     monkeypatch.setattr("understudy.mcp.process.GRACE_SECONDS", 0.1)
     log = tmp_path / "calls"
     tools = await process(log, tool, on_unknown="tell", timeout=30)

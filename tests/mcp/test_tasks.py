@@ -113,6 +113,7 @@ async def builder(builds: Builds, **policy: Any) -> Any:
 async def test_a_call_that_becomes_a_task_is_made_once_and_sleeps_between_two_looks(
     builds: Builds, clock: SimulatedClock
 ) -> None:
+    """M20."""
     agent = Agent("desk", by_turn(BUILD), tools=[*await builder(builds)])
     async with Runtime([agent], clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -154,6 +155,7 @@ async def test_a_task_that_fails_is_an_error_for_the_model(
 async def test_a_task_that_its_server_knows_no_more_is_a_call_in_doubt(
     builds: Builds, clock: SimulatedClock
 ) -> None:
+    """M20."""
     builds.now = {"status": "gone"}
     agent = Agent("desk", by_turn(BUILD), tools=[*await builder(builds)])
     outcome = await agent.execute("go", clock=clock)
@@ -166,6 +168,7 @@ async def test_a_task_that_its_server_knows_no_more_is_a_call_in_doubt(
 async def test_what_a_task_asks_is_answered_by_a_person(
     builds: Builds, clock: SimulatedClock
 ) -> None:
+    """M20."""
     asked = types.ElicitRequestFormParams(
         message="Which branch?",
         requested_schema={"type": "object", "properties": {"branch": {"type": "string"}}},
@@ -220,6 +223,7 @@ async def stands(client: Client, task: str) -> Task:
 
 
 async def test_a_message_to_an_agent_is_a_task_for_a_client_that_takes_tasks() -> None:
+    """M20."""
     user = User("a program", frozenset({"read", "act"}))
     async with Runtime([desk("hello")]) as runtime:
         server = agents_server(lambda: runtime, user=user)

@@ -78,6 +78,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 
 
 def test_the_model_asks_several_things_at_once_and_gets_labels_and_values(stage: Stage) -> None:
+    """I21."""
     asked = interrupted(stage.start())
     (request,) = asked.requests
     assert request.payload == {"questions": [each["question"] for each in ALL]}
@@ -168,6 +169,7 @@ def q(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_a_question_that_is_none_goes_back_to_the_model(questions: Any, why: str) -> None:
+    """I21."""
     agent = Agent(
         "desk",
         by_turn(call("ask_user", {"questions": questions}), asks(q())),
@@ -245,6 +247,7 @@ def test_it_asks_inside_of_other_agents_and_workflows() -> None:
 
 @pytest.mark.slow
 def test_a_run_cut_off_anywhere_tells_the_model_the_same() -> None:
+    """I21."""
     disk = Disk()
     asked = interrupted(desk(q()).execute_sync("go", journal=disk))
     answered = respond({"What?": "this"})

@@ -139,6 +139,7 @@ def counted(*replies: str) -> tuple[ScriptedModel, list[int]]:
 
 
 def test_a_question_before_the_model_is_answered_by_its_key(stage: Stage) -> None:
+    """I19."""
     stage.cast("Spent.", tools=[], middleware=lambda: [Before()])
     outcome = interrupted(stage.start("Buy."))
     assert stage.model.requests == []
@@ -228,6 +229,7 @@ def test_a_question_that_is_asked_again_replaces_its_answer(stage: Stage) -> Non
 
 
 def test_a_reply_is_held_until_the_answer_and_the_model_is_not_asked_again(stage: Stage) -> None:
+    """I19."""
     stage.cast(tools=[])
     asked: list[int] = []
 
@@ -360,6 +362,8 @@ def test_two_middlewares_ask_about_one_call(stage: Stage) -> None:
 
 
 def test_a_question_does_not_open_the_gate_for_other_arguments() -> None:
+    """I19."""
+
     class Doubles(Around):
         async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
             if run.answer("double") is None:

@@ -1068,6 +1068,7 @@ def reserve() -> ToolResult[int]:
 
 
 def test_what_a_middleware_adds_to_a_result_replaces_nothing_of_it() -> None:
+    """T4."""
     stack = [Keeps("outer", {"seen": {"outer": True}, "last": "outer"}), Keeps("inner")]
     agent = Agent("a", ScriptedModel([call("reserve")]), tools=[reserve], middleware=stack)
     outcome = agent.execute_sync("go", until_tool=reserve)

@@ -83,6 +83,7 @@ class Steps(Middleware):
 
 
 def test_a_call_that_is_put_off_begins_again_when_its_time_has_come() -> None:
+    """R18."""
     clock, steps, model = FakeClock(), Steps(), by_turn("Hello.")
     agent = Agent("a", model, middleware=[steps, Hours()])
     outcome = waits(agent.execute_sync("Hi.", clock=clock))
@@ -127,6 +128,8 @@ def test_it_may_be_put_off_as_often_as_it_takes() -> None:
 
 
 def test_the_middleware_around_it_cannot_answer_in_its_place() -> None:
+    """R18."""
+
     class Cached(Middleware):
         async def wrap_model_call(
             self, run: Run, request: ModelInput, next: NextModelCall
@@ -380,6 +383,8 @@ def test_a_run_that_is_to_end_before_ends_there() -> None:
 
 
 def test_a_run_whose_call_is_put_off_is_cut_off_at_any_record() -> None:
+    """R18."""
+
     def life(disk: Disk | None, provider: Provider) -> tuple[Agent, FakeClock]:
         return Agent("a", provider.model(), retry=slow(), middleware=[Hours()]), FakeClock()
 

@@ -71,6 +71,7 @@ def test_what_passes_is_as_it_was() -> None:
 
 
 def test_a_text_of_a_user_is_changed_for_good_before_the_model_gets_it() -> None:
+    """R17."""
     model = by_turn("Noted.", "You told me.")
     agent = Agent("a", model, middleware=[Guard(input=redact)])
     first = completed(agent.execute_sync("My pin is pin-47-11."))
@@ -105,6 +106,7 @@ def test_files_beside_a_text_stay() -> None:
 
 
 def test_a_reply_is_changed_before_anybody_gets_it_and_its_calls_stay() -> None:
+    """R17."""
     did: list[int] = []
 
     @tool
@@ -296,6 +298,8 @@ def test_replies_of_before_are_not_checked_again() -> None:
 
 
 def test_two_guards_of_one_name_do_not_answer_for_each_other() -> None:
+    """R17."""
+
     def asks(text: str, run: Run) -> Verdict:
         return Interrupt(text, allowed=("approve", "reject"))
 

@@ -69,6 +69,7 @@ def reasons(outcome: Outcome) -> list[str]:
 
 @pytest.mark.parametrize(("limit", "steps"), [("0.01", 1), (0.1, 1), ("0.11", 2), (0.2, 2)])
 def test_a_run_stops_before_the_model_call_after_its_limit(limit: Any, steps: int) -> None:
+    """J93."""
     outcome, model = run_of([works(10)] * 5, max_cost=limit)
     assert reasons(outcome) == ["cost_limit"]
     assert len(model.requests) == steps
@@ -90,6 +91,7 @@ def test_a_final_answer_that_costs_too_much_is_completed() -> None:
 
 
 def test_what_children_cost_counts() -> None:
+    """J93."""
     child = Agent("child", ScriptedModel([works(40), reply("child done", tokens=40)]), tools=[work])
     task = ToolCallPart("task", {"task_name": "child", "instructions": "go"})
     sub_agents = SubAgent(agents=[child], general_purpose=False)
@@ -144,6 +146,7 @@ def test_what_a_middleware_asks_a_model_counts() -> None:
 
 
 def test_a_run_does_not_begin_where_its_model_has_no_price() -> None:
+    """J93."""
     agent = Agent("a", ScriptedModel(["never"]), middleware=[Limits(max_cost=1)])
     with pytest.raises(UsageError, match=r"'scripted' costs, and .* has no price for it: give one"):
         agent.execute_sync("go")

@@ -100,6 +100,7 @@ def crowd(timed: Timed, *, tokens: int | None = None, requests: int | None = Non
 
 
 async def test_what_is_above_the_limit_waits_until_a_minute_is_over_and_in_order() -> None:
+    """R16."""
     timed = Timed(SimulatedClock())
     runs = crowd(timed, requests=2)
     await runs.begin("a")
@@ -193,6 +194,7 @@ def clerk(timed: Timed, *limits: int, **options: Any) -> Agent:
 
 
 async def test_a_long_wait_is_a_due_and_the_line_is_kept() -> None:
+    """R16."""
     timed = Timed(SimulatedClock())
     async with Runtime([clerk(timed, 1)], clock=timed.clock) as runtime:
         office = Office(runtime, timed)
@@ -416,6 +418,7 @@ def down(_: ScriptedRequest) -> str:
 
 @pytest.mark.parametrize("option", [True, False], ids=["retry=", "Retry"])
 async def test_each_try_counts_wherever_it_is_in_the_stack(option: bool) -> None:
+    """R16."""
     clock = SimulatedClock()
     model = ScriptedModel([ConnectionError("try later"), "hi"])
     retry = AsyncRetrying(stop=stop_after_attempt(2), reraise=True)

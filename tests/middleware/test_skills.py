@@ -99,6 +99,7 @@ def test_skills_are_listed_by_name_and_description_and_loaded_when_they_are_aske
 
 
 def test_the_text_of_a_skill_cannot_forge_the_lines_around_it(folder: Path) -> None:
+    """J84."""
     write(folder, text="Use a pen.\n")
     accept(folder=folder)
     (mark,) = set(re.findall(r"\[skill pdf (\w+)\]", loaded(folder)))
@@ -115,7 +116,7 @@ def test_the_text_of_a_skill_cannot_forge_the_lines_around_it(folder: Path) -> N
 
 
 def test_what_is_served_is_what_was_read_when_the_agent_was_made(folder: Path) -> None:
-    """The folder may change between the look and the use: nothing is read a second time."""
+    """J83: the folder may change between the look and the use: nothing is read a second time."""
     skill = write(folder)
     (skill / "pens.md").write_text("blue")
     accept(folder=folder)
@@ -204,6 +205,7 @@ def test_a_new_skill_is_not_there_before_a_person_accepts_it(
 def test_a_skill_that_has_changed_is_not_loaded_until_it_is_accepted_again(
     folder: Path, change: Callable[[Path], object]
 ) -> None:
+    """J83."""
     skill = write(folder)
     (skill / "a.md").write_text("1")
     write(folder, "word")
@@ -234,7 +236,7 @@ def test_a_host_with_another_folder_refuses_what_its_lock_file_does_not_name(
 
 
 def test_what_an_agent_was_given_stays_in_its_records_with_its_digest(folder: Path) -> None:
-    """Also where the skill has another text when the run goes on."""
+    """J83: also where the skill has another text when the run goes on."""
 
     @tool
     def sign(name: str) -> str:
@@ -272,7 +274,7 @@ def test_what_an_agent_was_given_stays_in_its_records_with_its_digest(folder: Pa
 
 
 def test_what_a_skill_asks_for_goes_through_the_same_gates(folder: Path) -> None:
-    """`allowed-tools` is read, and allows nothing (I1)."""
+    """J84: `allowed-tools` is read, and allows nothing (I1)."""
     signed: list[str] = []
 
     @tool
@@ -438,7 +440,7 @@ def an_odd_name(skill: Path) -> None:
 def test_what_leads_out_of_a_skill_or_is_too_large_is_refused(
     folder: Path, damage: Callable[[Path], None], told: str
 ) -> None:
-    """Also where it was accepted before: nothing of such a skill is served."""
+    """J83: also where it was accepted before: nothing of such a skill is served."""
     (folder.parent / "secret.md").write_text("secret")
     skill = write(folder)
     accept(folder=folder)

@@ -1,4 +1,7 @@
-"""`SubAgent`: agents that run other agents, wait with them, and end with them (S1-S7)."""
+"""`SubAgent`: agents that run other agents, wait with them, and end with them.
+
+Rules: S1, S2, S3, S4, S5, S6, S7.
+"""
 
 from __future__ import annotations
 

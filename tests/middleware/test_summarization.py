@@ -101,6 +101,7 @@ def clerk(small: ScriptedModel, **options: Any) -> tuple[Agent, ScriptedModel]:
 
 
 async def test_older_turns_become_a_summary_and_the_rest_stays_as_it_is() -> None:
+    """R15."""
     small = small_model()
     agent, model = clerk(small)
     outcome = completed(await agent.execute("Read all."))
@@ -314,6 +315,7 @@ async def test_a_count_of_an_earlier_round_of_a_workflow_is_not_believed() -> No
 async def test_a_summary_that_fails_or_is_longer_leaves_the_conversation_alone(
     answer: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """R15."""
     small = ScriptedModel(lambda _: answer)
     agent, model = clerk(small)
     with caplog.at_level(logging.WARNING, "understudy"):
@@ -369,6 +371,7 @@ async def test_what_a_summary_costs_counts_against_the_limits() -> None:
 
 @pytest.mark.slow
 async def test_a_run_cut_off_at_any_record_makes_no_recorded_summary_again() -> None:
+    """R15."""
     disk = Disk()
     whole = told(await clerk(small_model())[0].execute("Read all.", journal=disk, new_id=ids()))
     made = sum('"kind": "model_asked"' in line for line in disk.lines)

@@ -67,6 +67,7 @@ def test_a_list_is_replaced_merged_and_cleared_when_all_is_done() -> None:
 
 
 def test_the_calls_of_one_reply_build_on_each_other() -> None:
+    """R19."""
     more = writes(item("b", "Book"), merge=True)
     outcome = clerk([writes(item("a", "Ask")), more]).execute_sync("go")
     assert TodoList.of(outcome.state) == (A, B)
@@ -126,6 +127,7 @@ def test_two_lists_in_one_agent_are_refused() -> None:
 
 
 def test_each_sub_agent_and_each_agent_of_a_workflow_has_its_own() -> None:
+    """R19."""
     inner = Agent(
         "helper", by_turn(writes(item("h", "Help"))), middleware=[TodoList()], description="helps"
     )
@@ -170,6 +172,7 @@ async def test_it_is_there_in_every_store_after_a_crash_and_a_compaction(place: 
 
 
 def test_a_run_cut_off_anywhere_has_the_same_list() -> None:
+    """R19."""
     turns = PLAN, [writes(item("a", status="completed"), merge=True)] * 2
     disk = Disk()
     whole = clerk(*turns).execute_sync("go", journal=disk).state

@@ -65,6 +65,7 @@ def gated() -> str:
 
 
 def test_a_child_begins_with_the_conversation_and_the_instructions_of_its_call() -> None:
+    """S8."""
     clerk = Clerk(call("gated", {}))
     agent = boss(clerk.agent(tools=[gated]), instructions="Be {brief}.", initial_messages=BEFORE)
     asked = interrupted(agent.execute_sync("go"))
@@ -74,6 +75,8 @@ def test_a_child_begins_with_the_conversation_and_the_instructions_of_its_call()
 
 
 def test_a_child_that_is_cut_off_anywhere_is_told_the_same() -> None:
+    """S8."""
+
     def run(journal: Disk, clerk: Clerk, state: Any = None) -> None:
         agent = boss(clerk.agent(), instructions="Be brief.", initial_messages=BEFORE)
         if state is None:
@@ -94,6 +97,7 @@ def test_a_child_that_is_cut_off_anywhere_is_told_the_same() -> None:
 
 
 def test_each_task_of_a_sub_agent_begins_with_its_conversation() -> None:
+    """S8."""
     clerk = Clerk()
     given = clerk.agent().definition
     task = call("task", {"task_name": "clerk", "instructions": "And Bob?"})

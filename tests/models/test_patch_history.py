@@ -103,6 +103,7 @@ def shape(messages: Any) -> list[str]:
 
 
 def test_what_is_well_formed_stays_the_same() -> None:
+    """R20."""
     assert patch_history(GOOD) == GOOD
     assert list(AgentState(messages=GOOD).messages) == GOOD
     assert patch_history([]) == []
@@ -226,6 +227,8 @@ def test_empty_messages_are_left_out() -> None:
 
 
 async def test_every_door_does_it() -> None:
+    """R20."""
+
     class Forgets(Middleware):
         async def before_model(self, run: Run, request: ModelInput) -> None:
             if not run.current.turns:
@@ -289,6 +292,7 @@ def test_any_cut_and_any_order_of_a_dump_is_taken_by_an_agent(order: list[int]) 
 
 
 def test_any_cut_of_messages_is_taken_by_an_agent() -> None:
+    """R20."""
     for start in range(len(GOOD)):
         for end in range(start, len(GOOD) + 1):
             patched = patch_history(GOOD[start:end])

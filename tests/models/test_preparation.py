@@ -182,7 +182,7 @@ def sent(model: Model[Any], view: Messages, chosen: ModelSettings | None) -> lis
 def test_a_conversation_is_sent_as_the_model_prepares_it(
     messages: list[ModelMessage], chosen: ModelSettings | None
 ) -> None:
-    """Preparing is left out only where it would change nothing."""
+    """R9: preparing is left out only where it would change nothing."""
     for name, model in MODELS.items():
         expected = prepared(model, list(messages), PARAMETERS, chosen)
         assert sent(model, Messages(messages), chosen) == expected, name
@@ -193,7 +193,7 @@ def test_a_conversation_is_sent_as_the_model_prepares_it(
 def test_what_was_sent_is_sent_the_same_again_whatever_comes_after_it(
     messages: list[ModelMessage],
 ) -> None:
-    """Else the provider's cache of the prompt would be lost, and the model would read two stories.
+    """R9: else the cache of the prompt would be lost, and the model would read two stories.
 
     The announcement goes into the system prompt, where there is no system role, when it is needed.
     """

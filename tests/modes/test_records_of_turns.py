@@ -84,6 +84,7 @@ def records(agent: Agent, **options: Any) -> list[str]:
 
 
 def test_a_step_with_a_tool_is_three_records() -> None:
+    """J1."""
     agent = Agent("a", by_turn(note_of("1"), note_of("2")), tools=[note])
     assert records(agent) == [*PLAIN, *PLAIN, *END]
 
@@ -105,6 +106,7 @@ def test_the_last_of_several_results_closes_the_turn() -> None:
     ids=["a hook after the step", "a step behind the tools", "a step of an application"],
 )
 def test_what_may_end_the_run_has_the_end_of_the_turn_recorded(options: Any) -> None:
+    """J1."""
     agent = Agent("a", by_turn(note_of("1")), tools=[note], **options)
     assert records(agent) == [*CLOSED, "reply", "turn_closed", "run_ended"]
 
@@ -117,6 +119,7 @@ def test_a_tool_that_ends_the_run_has_the_end_of_the_turn_recorded() -> None:
 
 
 def test_a_run_that_ends_at_once_records_that_alone() -> None:
+    """J1."""
     journal = MemoryJournal()
     outcome = Agent("a", by_turn(), output_key="said").execute_sync("Go.", journal=journal)
     assert [record.kind for record in journal.records][2:] == END
@@ -135,6 +138,7 @@ def test_a_run_that_ends_at_once_records_that_alone() -> None:
 
 
 def test_gates_that_let_a_reply_pass_are_recorded_with_the_start_of_its_first_call() -> None:
+    """I7."""
     asked: list[str] = []
 
     def when(arguments: Mapping[str, Any], ctx: ToolContext) -> bool:

@@ -97,6 +97,8 @@ def test_a_connection_that_the_browser_gives_up_is_made_again_by_the_last_number
 async def test_however_the_updates_of_a_conversation_are_cut_the_rows_are_those_of_the_store() -> (
     None
 ):
+    """U11."""
+
     @tool
     async def look(part: int) -> str:
         """Look."""

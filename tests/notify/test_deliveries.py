@@ -39,6 +39,7 @@ def notify(*rules: Rule, **options: Any) -> Notify:
 
 
 async def test_a_request_is_told_once(store: str | Store) -> None:
+    """I81."""
     kept = Kept()
     async with Runtime([desk()], store=store, notify=notify(Rule(kept))) as runtime:
         outcome = await asked(runtime, "ticket 7")
@@ -232,6 +233,7 @@ async def test_an_error_of_a_function_is_a_failure_that_is_tried_again(
 
 
 async def test_what_is_decided_before_it_could_be_told_is_dropped(clock: SimulatedClock) -> None:
+    """I80."""
     kept = Kept(fails=1)
     async with Runtime([desk()], clock=clock, notify=notify(Rule(kept))) as runtime:
         (request,) = (await asked(runtime)).requests
@@ -245,6 +247,7 @@ async def test_what_is_decided_before_it_could_be_told_is_dropped(clock: Simulat
 async def test_the_others_of_a_reply_are_not_told_twice_when_one_is_answered(
     store: str | Store, clock: SimulatedClock
 ) -> None:
+    """I80."""
     kept = Kept()
     two = [call("refund", {"order": each, "amount": 1}) for each in "12"]
     async with Runtime(
@@ -259,6 +262,7 @@ async def test_the_others_of_a_reply_are_not_told_twice_when_one_is_answered(
 
 
 async def test_a_vote_is_no_end_and_no_new_request(store: str | Store) -> None:
+    """I80."""
     kept = Kept()
     people = {"ann": {"finance"}, "bob": {"finance"}}
     agent = desk(gate={"approval": approval({"finance": 2})})
@@ -332,6 +336,7 @@ async def test_a_host_delivers_once_what_takes_longer_than_its_lease(
 
 
 async def test_hosts_without_notify_write_what_others_deliver(hosts: Hosts) -> None:
+    """I80."""
     assert hosts.schema
     kept = Kept()
     silent, telling = DatabaseStore(hosts.new("silent")), DatabaseStore(hosts.new("telling"))
@@ -344,6 +349,7 @@ async def test_hosts_without_notify_write_what_others_deliver(hosts: Hosts) -> N
 
 
 async def test_two_hosts_that_begin_at_once_deliver_once(hosts: Hosts) -> None:
+    """I80."""
     assert hosts.schema
     kept = [Kept(), Kept()]
     stores = [DatabaseStore(hosts.new(name)) for name in ("a", "b")]
@@ -386,6 +392,7 @@ with Runtime([desk()], store=sys.argv[1], notify=Notify(on_request=tell, every=0
 async def test_a_host_that_is_killed_after_it_has_delivered_delivers_again_under_the_same_id(
     tmp_path: Path,
 ) -> None:
+    """I80."""
     store, said = f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "said"
     done = await asyncio.to_thread(
         subprocess.run,
@@ -461,6 +468,7 @@ async def test_what_is_over_is_removed_after_its_time(
 async def test_no_delivery_holds_up_an_agent_or_the_end_of_a_runtime(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """I80."""
     monkeypatch.setattr("understudy.notify.deliveries.STOP", 0.01)
     entered = asyncio.Event()
 

@@ -55,6 +55,7 @@ async def test_a_mail_says_what_is_asked_and_where(mail: SmtpServer) -> None:
 async def test_a_server_that_is_not_trusted_gets_no_mail(
     mail: SmtpServer, clock: SimulatedClock
 ) -> None:
+    """I81."""
     channel = email(mail, context=None, user="desk", password="secret")
     async with Runtime([desk()], clock=clock, notify=notify(channel)) as runtime:
         await asked(runtime)
@@ -105,6 +106,7 @@ async def test_a_server_that_is_busy_is_tried_again_under_the_same_id(
 
 
 async def test_no_text_of_an_agent_adds_a_header_or_hides_what_it_says(mail: SmtpServer) -> None:
+    """I81."""
     order = "17\r\nBcc: eve@evil.example\r\n\r\n\u202ee\U000e0041vil"
     turn = call("refund", {"order": order, "amount": 1})
     async with Runtime([desk(turn, "done")], notify=notify(email(mail), show=True)) as runtime:

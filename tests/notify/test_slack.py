@@ -115,6 +115,7 @@ def signed(body: bytes, *, at: float | None = None, secret: str = SECRET) -> dic
 
 
 async def test_a_message_shows_all_and_a_click_approves(slack: FakeSlack) -> None:
+    """I82."""
     given = Desk(slack)
     async with given.runtime as runtime:
         await asked(runtime)
@@ -163,6 +164,7 @@ async def test_a_message_says_what_was_decided_elsewhere_and_a_late_click_decide
 
 
 async def test_the_same_click_twice_is_one_decision(slack: FakeSlack) -> None:
+    """I82."""
     given = Desk(slack)
     async with given.runtime as runtime:
         await asked(runtime)
@@ -178,6 +180,7 @@ async def test_the_same_click_twice_is_one_decision(slack: FakeSlack) -> None:
 async def test_what_is_not_signed_by_slack_or_old_decides_nothing(
     slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """I82."""
     now = int(time.time())
     # The time stands still: a click of the future would be one of now if it came a second later.
     clicks = importlib.import_module("understudy.notify.slack_actions")
@@ -206,6 +209,7 @@ async def test_what_is_not_signed_by_slack_or_old_decides_nothing(
 async def test_who_is_not_known_or_has_no_right_decides_nothing(
     slack: FakeSlack, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """I82."""
     given = Desk(slack)
     async with given.runtime as runtime:
         await asked(runtime)
@@ -220,6 +224,7 @@ async def test_who_is_not_known_or_has_no_right_decides_nothing(
 
 
 async def test_a_person_of_slack_is_the_person_of_the_rules(slack: FakeSlack) -> None:
+    """I82."""
     agent = desk(gate={"approval": approval({"finance": 1})})
     people = {"ann": {"finance"}, "eve": {"sales"}}
     given = Desk(slack, agent, people=people)
@@ -235,6 +240,7 @@ async def test_a_person_of_slack_is_the_person_of_the_rules(slack: FakeSlack) ->
 
 
 async def test_a_click_of_slack_is_no_login_at_the_identity_provider(slack: FakeSlack) -> None:
+    """I82."""
     agent = desk(gate={"approval": approval({"finance": 1}, assurance="idp")})
     signed_in = Caller(name="ann", assurance="idp", issuer="https://idp.example", subject="1")
     given = Desk(slack, agent, people=lambda caller: None)
@@ -267,6 +273,7 @@ async def test_a_click_of_slack_is_no_login_at_the_identity_provider(slack: Fake
 async def test_what_a_message_does_not_show_in_full_is_decided_on_its_page(
     slack: FakeSlack, turn: Any, show: Any
 ) -> None:
+    """I82."""
     given = Desk(slack, desk(turn, "done"), show=show)
     async with given.runtime as runtime:
         await asked(runtime)
@@ -287,6 +294,7 @@ async def test_several_votes_are_cast_on_the_page(slack: FakeSlack) -> None:
 async def test_a_request_that_has_changed_is_not_decided_by_an_old_message(
     slack: FakeSlack,
 ) -> None:
+    """I82."""
     given = Desk(slack)
     async with given.runtime as runtime:
         await asked(runtime)

@@ -29,6 +29,7 @@ def notify(server: HttpServer, **options: Any) -> Notify:
 
 
 async def test_a_request_is_posted_and_signed_by_each_key(server: HttpServer) -> None:
+    """I81."""
     async with Runtime([desk()], notify=notify(server, show=["amount"])) as runtime:
         (request,) = (await asked(runtime)).requests
         posted = await server.next()
@@ -54,6 +55,7 @@ async def test_a_request_is_posted_and_signed_by_each_key(server: HttpServer) ->
 
 
 async def test_a_forged_altered_or_old_message_is_refused(server: HttpServer) -> None:
+    """I81."""
     async with Runtime([desk()], notify=notify(server)) as runtime:
         await asked(runtime)
         posted = await server.next()

@@ -42,6 +42,7 @@ def told(made: Any, *arguments: dict[str, Any], deps: Any = None) -> list[tuple[
 
 
 def test_it_is_called_by_langchain_with_arguments_that_langchain_takes() -> None:
+    """M12."""
     made = tool.from_langchain(refund, read_only=True)
     assert (made.name, made.description, made.effect) == ("refund", "Pay money back.", "read_only")
     ended = told(made, {"order_id": "17"}, {"order_id": "17", "amount": "5"}, {"amount": 1})
@@ -53,6 +54,8 @@ def test_it_is_called_by_langchain_with_arguments_that_langchain_takes() -> None
 
 @pytest.mark.parametrize("given", [refund, tool.from_langchain(refund)])
 def test_a_gate_asks_about_it_and_any_process_goes_on(given: Any) -> None:
+    """M12."""
+
     def made() -> Agent:
         asked = call("refund", {"order_id": "17"})
         return desk(asked, tools=[given], interrupt_on={"refund": True})
@@ -67,6 +70,8 @@ def test_a_gate_asks_about_it_and_any_process_goes_on(given: Any) -> None:
 def test_an_error_that_leaves_open_what_happened_is_a_doubt_however_it_is_told(
     handled: Any,
 ) -> None:
+    """M12."""
+
     @langchain_tool
     def pay() -> str:
         """Pay."""
@@ -200,6 +205,7 @@ WORDS = {"words": {"type": "string"}}
 def test_what_cannot_be_carried_over_and_a_schema_that_lies_are_named(
     given: Any, error: str
 ) -> None:
+    """M12."""
     with pytest.raises(UsageError, match=error):
         tool.from_langchain(given)
 

@@ -178,5 +178,6 @@ def guards(kind: Callable[..., Any]) -> list[Any]:
 def test_what_cannot_be_carried_over_and_a_schema_that_lies_are_named(
     given: Any, error: str
 ) -> None:
+    """M12."""
     with pytest.raises(UsageError, match=error):
         tool.from_openai_agents(given)

@@ -121,6 +121,7 @@ def cause(outcome: Outcome) -> BaseException | None:
 
 @pytest.mark.parametrize("hook", ["on_run_start", "before_model", "after_step", "on_run_end"])
 async def test_a_hook_asks_a_model_beside_the_conversation(hook: str) -> None:
+    """R14."""
     small = ScriptedModel([says("Kettles", 7, 2)])
     asks = Asks(titled(small), hook)
     model = ScriptedModel([says("hello", 10, 1)])
@@ -273,6 +274,7 @@ async def test_a_model_that_is_given_is_retried_and_has_no_fallback() -> None:
 
 
 async def test_the_recorded_answer_wins_over_other_messages() -> None:
+    """R14."""
     small = ScriptedModel(["Kettles"])
 
     async def ask(run: Run) -> list[str]:
@@ -401,6 +403,8 @@ async def test_a_run_that_goes_on_returns_the_recorded_answer(elsewhere: bool) -
 
 
 async def test_a_run_cut_off_at_any_record_asks_for_no_recorded_answer_again() -> None:
+    """R14."""
+
     def build() -> tuple[Agent, ScriptedModel]:
         small = ScriptedModel(["bad", '{"ok": true}'])
 

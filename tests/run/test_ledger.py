@@ -165,6 +165,7 @@ async def test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_
 
 
 async def test_an_event_without_a_record_waits_for_the_records_before_it() -> None:
+    """A6."""
     journal, heard = SlowJournal(), list[object]()
 
     def delta(n: int) -> TextDelta:

@@ -434,6 +434,7 @@ async def test_a_value_is_a_copy(clock: FakeClock) -> None:
 
 
 async def test_the_value_of_what_is_done_once_is_durable_before_it_is_returned() -> None:
+    """T11."""
     disk = Disk()
     seen: list[bool] = []
 
@@ -451,6 +452,8 @@ async def test_the_value_of_what_is_done_once_is_durable_before_it_is_returned()
 
 
 async def test_a_token_is_durable_before_anybody_has_it() -> None:
+    """J22."""
+
     class Slow(Disk):
         """Keeps nothing until it is released."""
 
@@ -521,7 +524,7 @@ class Shop:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_run_that_is_cut_off_at_any_record_does_nothing_twice(idempotent: bool) -> None:
-    """Each prefix of the records goes on: to the same end, or to a doubt in the middle."""
+    """T11: each prefix of the records goes on: to the same end, or to a doubt in the middle."""
     clock, whole = FakeClock(), Disk()
     agent = Shop().agent(idempotent=idempotent)
     outcome = await agent.execute("Go.", clock=clock, journal=whole)

@@ -1,4 +1,7 @@
-"""What a run does: its limit, its prompt, its hooks, its models, its pauses (R1-R8)."""
+"""What a run does: its limit, its prompt, its hooks, its models, its pauses.
+
+Rules: R1, R2, R3, R4, R5, R6, R7, R8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs that end by a tool: `until_tool`, `until_tool_success` and `extract` (U1-U8)."""
+"""Runs that end by a tool: `until_tool`, `until_tool_success` and `extract`.
+
+Rules: U1, U3, U4, U5, U7, U8.
+"""
 
 from __future__ import annotations
 

@@ -303,6 +303,6 @@ def test_each_link_leads_to_a_page_and_its_filter_works_there() -> None:
 
 def test_the_page_lists_every_metric() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w.]+)` \| (\w+) \|", page, re.MULTILINE)
+    rows = re.findall(r"^- `([\w.]+)`, (\w+): ", page, re.MULTILINE)
 
     assert rows == [(metric.name, metric.kind) for metric in conventions.METRICS]

@@ -99,12 +99,14 @@ def with_processor(processor: SpanProcessor) -> TracerProvider:
     ids=["processor", "end", "exporter", "sampler", "provider"],
 )
 async def test_what_raises_below_the_api_changes_no_run(tracers: TracerProviderApi) -> None:
+    """O4."""
     await works(Telemetry(tracer_provider=tracers, meter_provider=RaisingMeters()))
 
 
 async def test_what_raises_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """O4."""
     monkeypatch.setattr("understudy.telemetry.guarded._logged", set())
     await works(Telemetry(tracer_provider=with_processor(Raises())))
 
@@ -126,6 +128,7 @@ class Hangs(SpanExporter):
 
 
 async def test_an_exporter_that_hangs_holds_up_neither_runs_nor_the_end() -> None:
+    """O4."""
     exporter = Hangs()
     batches = BatchSpanProcessor(exporter, max_queue_size=2, max_export_batch_size=1)
     tracers = with_processor(batches)

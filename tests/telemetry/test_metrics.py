@@ -61,6 +61,7 @@ def desk(*turns: Any) -> Agent:
 
 
 async def test_runs_calls_models_and_waits_have_durations(tmp_path: Path) -> None:
+    """O5."""
     told, clock = Told(), FakeClock()
     store = f"sqlite:///{tmp_path / 'agents.db'}"
     async with Runtime(
@@ -140,6 +141,7 @@ async def test_who_collects_on_the_loop_of_the_runtime_waits_for_nothing() -> No
 def test_a_collection_waits_once_for_a_loop_that_is_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """O5."""
     waits = list[Any]()
 
     def gives_up(futures: Any, timeout: float) -> Any:
@@ -193,7 +195,7 @@ async def test_doubts_and_quarantines_are_counted() -> None:
 
 
 async def test_what_is_recorded_as_paid_is_counted_once() -> None:
-    """Also of an agent inside, and of a reply about which a person is asked."""
+    """O5: also of an agent inside, and of a reply about which a person is asked."""
 
     class AsksAboutTheLastReply(Middleware):
         async def after_model(self, run: Run, reply: ModelResponse) -> None:

@@ -74,6 +74,7 @@ PAY = call("pay", {"order": "17"})
 
 
 async def test_what_an_attempt_does_is_inside_its_span() -> None:
+    """O1."""
     told = Told()
     agent = desk(told, LOOK, "Done.")
     async with Runtime([agent], telemetry=told.telemetry) as runtime:
@@ -97,6 +98,7 @@ async def test_what_an_attempt_does_is_inside_its_span() -> None:
 
 
 async def test_no_span_is_open_while_a_person_is_waited_for() -> None:
+    """O1."""
     told = Told()
     async with Runtime([desk(told, PAY)], telemetry=told.telemetry) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -131,6 +133,7 @@ async def test_a_run_that_continues_a_failed_one_is_linked_to_its_last_attempt()
 async def test_a_run_that_goes_on_in_another_process_is_linked_to_its_last_attempt(
     tmp_path: Path,
 ) -> None:
+    """O2."""
     here, there, store = Told(), Told(), f"sqlite:///{tmp_path / 'agents.db'}"
     async with Runtime([desk(here, PAY)], store=store, telemetry=here.telemetry) as runtime:
         asked = interrupted(await soon(runtime.spawn("desk", id="a").run("Hi.")))
@@ -149,7 +152,7 @@ async def test_a_run_that_goes_on_in_another_process_is_linked_to_its_last_attem
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite"])
 async def test_a_wait_for_a_person_has_its_true_duration(store: str, tmp_path: Path) -> None:
-    """Its parent is the attempt that has asked, though the next one is recorded meanwhile."""
+    """O2: its parent is the attempt that has asked, though the next one is recorded meanwhile."""
     told, clock = Told(), FakeClock()
     url = store if store == "memory:" else f"sqlite:///{tmp_path / 'agents.db'}"
     agent = desk(told, PAY)
@@ -188,6 +191,7 @@ async def test_a_call_that_is_denied_is_no_error() -> None:
 
 
 async def test_each_attempt_is_in_the_trace_of_who_caused_it() -> None:
+    """O2."""
     told = Told()
     async with Runtime([desk(told, PAY)], telemetry=told.telemetry) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -346,6 +350,7 @@ async def test_agents_side_by_side_share_no_parent() -> None:
 
 
 async def test_a_call_that_has_finished_has_one_span_and_each_attempt_at_another_its_own() -> None:
+    """O1."""
     told, tries = Told(), list[str]()
 
     @tool(idempotent=True)
@@ -396,6 +401,7 @@ def failing(told: Told) -> Agent:
 
 
 async def test_without_content_no_text_of_anybody_is_told() -> None:
+    """O3."""
     told = Told()
     async with Runtime([failing(told)], telemetry=told.telemetry) as runtime:
         assert isinstance(await soon(runtime.spawn("desk", id="a").run(SECRET)), Failed)
@@ -411,6 +417,7 @@ async def test_without_content_no_text_of_anybody_is_told() -> None:
 
 
 async def test_with_content_what_was_said_is_told() -> None:
+    """O3."""
     told = Told(content=True)
     async with Runtime([failing(told)], telemetry=told.telemetry) as runtime:
         await soon(runtime.spawn("desk", id="a").run(SECRET))

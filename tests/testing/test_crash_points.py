@@ -61,6 +61,7 @@ def played(test: Any, **options: Any) -> str:
 
 @crash_points()
 def test_a_payment_under_its_key_is_made_once_at_every_point(story: Story) -> None:
+    """K1."""
     bank = story.remote(dedupe=True)
     story.spawn(clerk(bank, idempotent=True))
     assert isinstance(story.say("pay"), Completed)
@@ -163,6 +164,7 @@ def test_another_version_is_deployed_while_a_person_is_asked(story: Story) -> No
 
 @crash_points(store="memory", people=FakePeople({"ann": ["boss"], "bob": ["boss"]}))
 def test_two_votes_are_two_votes_whoever_is_killed_between_them(story: Story) -> None:
+    """V2."""
     bank = story.remote(dedupe=True)
     story.spawn(clerk(bank, ask={"approval": approval({"boss": 2})}, idempotent=True))
     story.say("pay")
@@ -174,6 +176,8 @@ def test_two_votes_are_two_votes_whoever_is_killed_between_them(story: Story) ->
 
 
 def test_an_agent_that_pays_twice_is_found_at_the_point_where_it_does() -> None:
+    """K1."""
+
     def test(story: Story) -> None:
         story.spawn(clerk(story.remote(), idempotent=True))
         story.say("pay")
@@ -206,6 +210,8 @@ def test_one_point_alone_is_played_where_it_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_a_test_that_asserts_nothing_cannot_fail_and_fails_for_that() -> None:
+    """K2."""
+
     def test(story: Story) -> None:
         story.spawn(clerk(story.remote(dedupe=True), idempotent=True))
         story.say("pay")
@@ -215,6 +221,7 @@ def test_a_test_that_asserts_nothing_cannot_fail_and_fails_for_that() -> None:
 
 
 def test_a_story_without_an_effect_is_refused_with_a_hint() -> None:
+    """K2."""
     elsewhere: list[str] = []
 
     @tool
@@ -232,6 +239,8 @@ def test_a_story_without_an_effect_is_refused_with_a_hint() -> None:
 
 
 def test_an_effect_that_no_record_follows_is_refused() -> None:
+    """K2."""
+
     def test(story: Story) -> None:
         class Leaves(Middleware):
             async def on_passivated(self, actor: Any, reason: Any) -> None:
@@ -245,6 +254,7 @@ def test_an_effect_that_no_record_follows_is_refused() -> None:
 
 
 def test_a_story_that_is_another_one_each_time_is_named_with_the_first_difference() -> None:
+    """K1."""
     chance = random.Random(1)
 
     def test(story: Story) -> None:
@@ -256,6 +266,7 @@ def test_a_story_that_is_another_one_each_time_is_named_with_the_first_differenc
 
 
 def test_a_story_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K1."""
     monkeypatch.setattr("understudy.testing.story_hosts.PATIENCE", 0.3)
 
     @tool

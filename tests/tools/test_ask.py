@@ -38,6 +38,7 @@ def payment(did: list[int], **options: Any) -> Tool:
 
 
 def test_a_tool_that_asks_runs_when_a_person_has_approved_it(stage: Stage) -> None:
+    """I20."""
     did: list[int] = []
     stage.cast(call("pay", {"amount": 5}), tools=[payment(did)])
     outcome = interrupted(stage.start())
@@ -81,6 +82,7 @@ def test_the_tool_says_which_decisions_are_allowed_and_when_it_asks(stage: Stage
 
 @pytest.mark.parametrize("asks", [True, ["approve"]])
 def test_the_rule_of_a_gate_that_names_the_tool_decides(stage: Stage, asks: Any) -> None:
+    """I20."""
     did: list[int] = []
     stage.cast(
         call("pay", {"amount": 5}),
@@ -93,6 +95,7 @@ def test_the_rule_of_a_gate_that_names_the_tool_decides(stage: Stage, asks: Any)
 
 @pytest.mark.parametrize("rule", [False, {"when": lambda _arguments, _ctx: False}])
 def test_a_gate_that_needs_nobody_for_the_tool_decides_too(stage: Stage, rule: Any) -> None:
+    """I20."""
     did: list[int] = []
     stage.cast(call("pay", {"amount": 5}), tools=[payment(did)], interrupt_on={"pay": rule})
     completed(stage.start())

@@ -625,6 +625,7 @@ async def test_a_call_that_is_under_way_holds_up_one_of_another_agent(
 
 @pytest.mark.quick
 async def test_equal_calls_of_many_agents_at_once_run_once(place: Place, till: Till) -> None:
+    """T14."""
     async with opened(place.store(), desk(till, refund(5))) as runtime:
         futures = [runtime.spawn("desk", f"a{n}").run("go") for n in range(10)]
         outcomes = [await soon(future) for future in futures]

@@ -188,6 +188,7 @@ async def asked_so_often(bank: Bank, count: int) -> None:
 async def test_what_a_check_finds_becomes_the_result_of_the_call(
     bank: Bank, clock: SimulatedClock, place: Place
 ) -> None:
+    """T15."""
     async with Runtime([bank.agent()], store=place.store(), clock=clock) as runtime:
         ref, outcome = await waiting(runtime)
         assert await seconds_to_check(ref, clock) == 60.0
@@ -303,6 +304,7 @@ async def test_what_was_found_and_cannot_be_kept_ran_all_the_same(
 async def test_that_it_did_not_happen_is_told_and_the_call_does_not_run_by_itself(
     bank: Bank, clock: SimulatedClock, place: Place
 ) -> None:
+    """T15."""
     bank.takes = False
     async with Runtime([bank.agent()], store=place.store(), clock=clock) as runtime:
         _, outcome = await waiting(runtime)
@@ -438,7 +440,7 @@ async def test_where_each_answer_came_too_early_a_person_is_asked(
 async def test_that_nothing_happened_does_not_count_while_the_body_goes_on(
     clock: SimulatedClock,
 ) -> None:
-    """A thread that was given up after its limit may pay yet."""
+    """T15: a thread that was given up after its limit may pay yet."""
     entered, goes_on, paid = threading.Event(), threading.Event(), list[str]()
 
     def find(_ctx: ToolContext, _arguments: dict[str, Any]) -> Happened | DidNotHappen:
@@ -857,6 +859,7 @@ async def test_a_person_may_settle_it_before(
 async def test_who_settles_the_doubt_while_its_check_is_asked_has_decided(
     bank: Bank, clock: SimulatedClock
 ) -> None:
+    """T15."""
     held = Held()
 
     async def find(_ctx: ToolContext, _arguments: dict[str, Any]) -> DidNotHappen:

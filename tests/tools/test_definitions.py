@@ -30,6 +30,7 @@ def refund(order_id: str, amount: float, note: str = "") -> str:
 
 @pytest.mark.parametrize("definition", [CHAT, RESPONSES, ANTHROPIC])
 def test_each_form_of_a_definition_makes_the_same_tool(definition: dict[str, Any]) -> None:
+    """M12."""
     made = tool.from_definition(definition, refund, idempotent=True, ask=True)
     told = (made.name, made.description, made.parameters, made.effect)
     assert told == ("refund", "Pay money back.", PARAMETERS, "idempotent")
@@ -100,6 +101,7 @@ TEXT = {"type": "string"}
 def test_a_definition_that_lies_or_says_more_than_is_carried_over_is_named(
     definition: Any, function: Callable[..., Any], error: str
 ) -> None:
+    """M12."""
     with pytest.raises(UsageError, match=error):
         tool.from_definition(definition, function)
 

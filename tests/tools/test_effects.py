@@ -276,6 +276,7 @@ WITH_METHOD = [by_httpx, by_httpx_async, by_httpx2, by_requests, by_wrapping]
 
 @pytest.mark.parametrize("send", CLIENTS)
 def test_nothing_happened_where_the_connection_was_refused(send: Request) -> None:
+    """T16."""
     with refusing() as port:
         error = raised(lambda: send("POST", f"http://127.0.0.1:{port}/", 30))
     assert what_is_known(error) is NOTHING
@@ -286,6 +287,7 @@ def test_nothing_happened_where_the_connection_was_refused(send: Request) -> Non
 def test_nobody_knows_what_happened_where_the_connection_was_lost(
     send: Request, fault: Callable[[socket.socket], None]
 ) -> None:
+    """T16."""
     with serving(fault) as port:
         error = raised(lambda: send("POST", f"http://127.0.0.1:{port}/", 30))
     assert what_is_known(error) is UNKNOWN
@@ -303,6 +305,7 @@ def test_nobody_knows_what_happened_where_the_answer_did_not_come_in_time(send: 
 def test_the_status_of_the_answer_says_whether_something_happened(
     send: Request, status: int, known: Known
 ) -> None:
+    """T16."""
     with serving(answer(status)) as port:
         error = raised(lambda: send("POST", f"http://127.0.0.1:{port}/", 30))
     assert what_is_known(error) is known
@@ -1018,6 +1021,7 @@ STRIPE = type(of_library("stripe._error.CardError", "stripe._error.StripeError")
 
 
 def test_the_tables_of_a_tool_count_before_what_is_known_of_the_class() -> None:
+    """T16."""
     assert what_is_known(Declined(), nothing_happened=(Declined,)) is NOTHING
     assert what_is_known(Declined(), unknown_after=(Declined,)) is UNKNOWN
     assert what_is_known(TimeoutError(), nothing_happened=(TimeoutError,)) is NOTHING

@@ -83,6 +83,7 @@ def test_the_model_is_told_the_schema_and_the_call_gets_the_arguments() -> None:
 def test_arguments_that_do_not_fit_name_the_place_and_nobody_is_asked(
     arguments: Any, told: str
 ) -> None:
+    """M1."""
     did: list[Any] = []
     model = ScriptedModel([call("order", arguments), "done"])
     agent = Agent("a", model, tools=[ordering(did, ask=True)])
@@ -94,6 +95,7 @@ def test_arguments_that_do_not_fit_name_the_place_and_nobody_is_asked(
 
 
 def test_a_person_edits_the_arguments_by_the_same_schema(stage: Stage) -> None:
+    """M1."""
     did: list[Any] = []
     stage.cast(call("order", {"item": "kettle"}), tools=[ordering(did, ask=True)])
     outcome = interrupted(stage.start())

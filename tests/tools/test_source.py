@@ -68,6 +68,7 @@ async def test_all_calls_of_an_execution_share_it_and_its_end_closes_it() -> Non
 
 
 async def test_all_agents_of_a_runtime_share_it_until_the_runtime_stops() -> None:
+    """M5."""
     line = Line()
     async with Runtime([calling(line)]) as runtime:
         for name in ("a", "b"):

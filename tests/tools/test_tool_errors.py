@@ -55,6 +55,8 @@ def entries(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> l
 def test_the_log_has_the_first_line_of_an_error_and_names_the_tool(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """T18."""
+
     @tool
     def pay() -> str:
         """Pay."""
@@ -137,6 +139,7 @@ def test_an_error_that_a_middleware_handles_is_no_entry(caplog: pytest.LogCaptur
 def test_a_tool_that_fails_again_and_again_is_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """T18."""
     clock = FakeClock()
 
     @tool
@@ -205,6 +208,7 @@ def strict_outcome(where: str) -> Outcome:
 
 @pytest.mark.parametrize("where", ["agent", "runtime"])
 def test_in_a_strict_agent_or_runtime_the_run_fails_with_the_error_of_a_tool(where: str) -> None:
+    """T18."""
     outcome = strict_outcome(where)
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, ToolRaised)

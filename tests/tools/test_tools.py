@@ -1,4 +1,7 @@
-"""Tools: how they run, what they are given and what they may bring (T1-T8) (T17)."""
+"""Tools: how they run, what they are given and what they may bring.
+
+Rules: T1, T2, T3, T4, T6, T7, T8, T17.
+"""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ def desk(*tools: Any) -> Agent:
 
 
 def test_functions_of_a_toolset_are_tools_with_its_prefix_and_filter() -> None:
+    """M8."""
     toolset: Any = FunctionToolset([add, drop])
     filtered = toolset.filtered(lambda _, tool: tool.name != "drop").prefixed("math")
     agent = desk(CombinedToolset([filtered]))
@@ -42,6 +43,7 @@ def test_functions_of_a_toolset_are_tools_with_its_prefix_and_filter() -> None:
 
 
 def test_one_that_needs_approval_asks() -> None:
+    """M8."""
     toolset: Any = FunctionToolset()
     toolset.add_function(drop, requires_approval=True)
     (tool,) = desk(toolset).definition.tools.values()
@@ -156,6 +158,7 @@ def with_context(ctx: RunContext[None], a: int) -> int:
     ],
 )
 def test_one_that_needs_an_agent_of_pydantic_ai_is_refused(toolset: Any, error: str) -> None:
+    """M8."""
     with pytest.raises(UsageError, match=error):
         desk(toolset)
 

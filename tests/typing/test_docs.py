@@ -21,6 +21,8 @@ from tests.support.docs import PAGES, blocks_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ON_PURPOSE = "# types refuse it"
+WRONG = f"from understudy import Runtime\n\nRuntime(store=17)  {ON_PURPOSE}\n"
+"""Must be found, so that a checker which finds nothing is noticed."""
 MYPY = [
     "--config-file=",
     "--check-untyped-defs",
@@ -46,8 +48,9 @@ PYRIGHT = {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a file for each page."""
+    """A folder with a file for each page, and one that is wrong on purpose."""
     folder = tmp_path_factory.mktemp("pages")
+    (folder / "wrong.py").write_text(WRONG, encoding="utf-8")
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         code = ""
@@ -92,7 +95,6 @@ def test_the_blocks_of_the_docs_have_no_other_error_than_those_on_purpose(
         for line, text in enumerate(file.read_text(encoding="utf-8").split("\n"), 1)
         if ON_PURPOSE in text
     }
-    assert expected
     found = checker(pages)
     wrong = sorted(f"{f}:{line}: {said}" for f, line, said in found if (f, line) not in expected)
     assert not wrong, "\n".join(wrong)

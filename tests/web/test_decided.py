@@ -197,6 +197,7 @@ async def test_what_needs_a_person_is_on_one_page_with_its_next_action() -> None
 
 
 async def test_each_kind_shows_the_first_rows_and_how_many_there_are() -> None:
+    """J38."""
     gate = {"expires_after": 60.0}
     agent = desk(Done(), [refund(order_id=str(n)) for n in range(25)], "Done.", gate=gate)
     async with Runtime([agent]) as runtime, site_of(runtime) as client:
@@ -292,6 +293,7 @@ async def test_requests_are_counted_by_day_definition_and_model(store: str) -> N
 
 
 async def test_nothing_is_counted_unless_a_runtime_is_asked_to(store: str) -> None:
+    """J37."""
     async with Runtime([speaking()], store=store) as runtime, site_of(runtime) as client:
         await soon(runtime.spawn("desk", "a").run("go"))
         assert await soon(runtime.usage()) == []

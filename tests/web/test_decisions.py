@@ -165,6 +165,7 @@ async def test_nobody_is_said_to_have_rejected_what_nobody_decided(origin: Any, 
 
 
 async def test_a_decision_on_something_else_than_was_shown_is_refused() -> None:
+    """I16."""
     done = Done()
     async with Runtime([desk(done, refund())]) as runtime:
         ref = await asked(runtime)

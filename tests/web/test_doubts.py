@@ -513,6 +513,7 @@ async def test_the_list_shows_what_was_sent_and_when_and_what_came_of_equal_call
 
 
 async def test_a_doubt_is_answered_in_its_row_and_the_list_comes_again() -> None:
+    """I29."""
     async with Runtime([payer("gated", gated=True)]) as runtime, site_of(runtime) as client:
         request_id = await asked(runtime, "c")
         text = (await client.get("/doubts")).text
@@ -589,6 +590,7 @@ async def test_an_approval_beside_an_equal_call_in_doubt_is_asked_once_more() ->
 
 
 async def test_an_approval_beside_a_doubt_about_another_call_is_not_asked_twice() -> None:
+    """I29."""
     turns = [call("pay", {"amount": 5}), "I do not know.", call("pay", {"amount": 6}), "Done."]
     gate = HumanInTheLoop({"pay": {"when": lambda arguments, context: arguments["amount"] == 6}})
     agent = Agent("sender", by_turn(*turns), tools=[pay], middleware=[gate])

@@ -71,6 +71,7 @@ async def events_until(stream: Stream, kind: str) -> list[dict[str, str]]:
 
 
 async def test_rows_come_as_updates_and_go_on_behind_what_a_browser_has() -> None:
+    """U11."""
     async with Runtime([desk()]) as runtime:
         ref = runtime.spawn("desk", "ann")
         await soon(ref.run("go"))

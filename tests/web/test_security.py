@@ -69,6 +69,7 @@ def test_pages_without_a_login_are_refused_when_they_are_made() -> None:
 
 
 async def test_nobody_sees_anything_and_changes_nothing() -> None:
+    """I17."""
     done = Done()
     async with Runtime([desk(done, refund())]) as runtime:
         ref = await asked(runtime)
@@ -130,6 +131,7 @@ async def test_read_only_pages_change_nothing_whoever_asks() -> None:
 
 
 async def test_a_decision_is_of_who_is_logged_in_whatever_the_form_says() -> None:
+    """I17."""
     done = Done()
     async with Runtime([desk(done, refund())]) as runtime:
         ref = await asked(runtime)
@@ -239,6 +241,7 @@ async def test_the_api_takes_json_alone(kind: str) -> None:
 
 
 async def test_looking_changes_nothing() -> None:
+    """I17."""
     done = Done()
     two = [refund(), refund("18")]
     async with Runtime([desk(done, two)], search=True) as runtime:
@@ -806,7 +809,7 @@ async def test_two_mounts_in_one_process_know_nothing_of_each_other() -> None:
 
 
 async def test_an_import_over_http_brings_no_decision_that_holds() -> None:
-    """I17: who may not decide put a decision of somebody else into an export, and the call ran."""
+    """I17, V24: who may not decide put another's decision into an export, and the call ran."""
     done = Done()
     turns = [refund("17"), "ok", refund("18"), "ok"]
     async with Runtime([desk(done, *turns)]) as runtime:

@@ -140,6 +140,7 @@ async def test_what_is_said_before_a_vote_is_what_becomes_of_it(
 
 
 async def test_who_votes_for_another_one_is_told_for_whom_and_until_when() -> None:
+    """V39."""
     async with waiting(THREE) as site:
         dee, bob = await site.client(by_login("dee")), await site.client(by_login("bob"))
         row = await only_request(dee)
@@ -191,6 +192,7 @@ async def test_where_no_people_are_known_the_list_says_why_nobody_votes() -> Non
 
 
 async def test_many_at_once_say_for_whom_each_vote_is_and_leave_out_what_the_user_may_not() -> None:
+    """V39."""
     alone = approval({"finance": 1}, never=["requester"], assurance="login")
     async with waiting(alone) as site:
         dee, cy = await site.client(by_login("dee")), await site.client(by_login("cy"))

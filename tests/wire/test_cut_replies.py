@@ -124,6 +124,7 @@ async def test_a_fallback_answers_where_nobody_has_seen_the_reply_that_ended_ear
 async def test_a_call_without_a_finish_reason_is_not_run_where_there_is_always_one(
     provider: Provider, way: Way
 ) -> None:
+    """R6."""
     desk = Desk()
     with WireServer([Reply(calls=(PAY,), finish_reason=None)]) as server:
         told = await run(way, provider.model(server), tools=[desk.pay])

@@ -242,7 +242,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[str]:
         """Queue a message; the future resolves to its id once it is recorded.
 
-        When the current run has ended, one run begins with all messages of the queue.
+        When the current run has ended, one run begins with all messages of the queue. After a run
+        that failed or was cancelled, they wait for the next message or `run`. A tool may send to
+        its own agent; at most 10 runs in a row begin that way (`SelfRunsBounded`).
 
         Args:
             input: the user's message.

@@ -54,6 +54,9 @@ Ending = Literal[".jsonl", ".jsonl.gz", ".jsonl.zst"]
 class Retire:
     """A runtime retires agents by itself: `Runtime(retire=Retire(...))`.
 
+    It is refused where `Runtime(protect=...)` asks persons for what it does: nobody could vote.
+    Half of the time between two deletions is left for the agents that run.
+
     Raises:
         UsageError: if an argument is wrong; it names the argument.
 

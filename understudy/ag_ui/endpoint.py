@@ -69,6 +69,15 @@ def ag_ui(
     answers continue the run, also after a restart. The history is the server's. A connection that
     is lost stops nothing: the client says nothing new, and gets the conversation and what follows.
 
+    A request that is refused is a `RUN_ERROR`, and changes nothing. Its `code` is `PartialResume`
+    (an answer is missing), `InterruptsPending` (a new message, but a request waits),
+    `UnknownInterrupt` (the agent does not ask this), `AnsweredTwice` (two answers to one request),
+    `AnsweredElsewhere` (another person has answered differently), `BadAnswer` or `DecisionError`
+    (the answer does not fit the schema or the arguments of the tool), `RequestChanged` (the request
+    is not the one that was shown), `InterruptExpired` (too late), `UnknownTools` (the client has a
+    tool that the endpoint does not know), `Paused` or `Waiting` (a new message, but the run is
+    paused, or sleeps). `ServerStops` ends a stream whose run is not over: connect again.
+
     Args:
         runtime: a `Runtime` or a `Cluster`, or a function that gives it.
         agent: the name of the definition that clients talk to.

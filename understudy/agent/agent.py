@@ -282,6 +282,9 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         cannot be carried over is an error that names it. An exception of a tool ends the run, as
         it does there: `tool_errors="log"` tells the model of it.
 
+        A run takes a message history as `state=AgentState(messages=...)`. A model, toolsets, an
+        output type or instructions for one run need an agent of their own.
+
         Args:
             agent: an `Agent` of `pydantic_ai`. It is read when it is needed and not changed.
             name: under which runs are stored; by default the agent's own.
@@ -360,6 +363,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             until_tool: end the run as soon as this tool has a result.
             until_tool_success: the same, but only for a result that is not an error.
             force: make the model call the until tool, and no other one, in each of its replies.
+                Some models cannot be forced, such as those of Anthropic while they think with a
+                budget. A model whose profile says so is a `UsageError`.
             max_runs: instead of the agent's own.
             deadline: seconds that the run may take, over all its resumes, without the waits for
                 people. Then it stops at once, also in the middle of a call.

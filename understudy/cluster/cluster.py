@@ -98,6 +98,11 @@ class Cluster(_RuntimeCalls):
     `with Cluster(...)` and `async with Cluster(...)` both work; its futures can be awaited on any
     loop, and `get` works in any thread.
 
+    What a runtime raises at once, for a wrong argument, may be raised by the future: only a host
+    knows the definition. An outcome comes without its state. `outcome.state` asks a host when it is
+    first read, and raises `UsageError` where the agent was deleted meanwhile, or compacted after it
+    went on.
+
     Args:
         hosts: of one pool: `"module:attribute"`, a function that returns the agents; see `Hosts`.
             Of several: a list of `Hosts`.

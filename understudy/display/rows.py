@@ -58,7 +58,15 @@ class Row:
     seq: int | None
     """The number of the record that changed it last; None while it is not recorded."""
     detail: dict[str, Any] = field(default_factory=dict)
-    """The rest of it, by `kind`; JSON-able."""
+    """The rest of it, by `kind`; JSON-able. A key is missing where there is nothing to say.
+
+    `user`: `by`, `due`, `steer`, `schedule_id`, `cancelled_by`. `call`: `tool_name`, `arguments`,
+    `edited`, `call_key`, `started_at`, `ended_at`, `result`, `result_display`, `metadata`,
+    `in_doubt` (then `settled`, or `doubt_ended`), `waits_for`, and of a live call `emitted` and
+    `progress`. `request`: `request`, `decision`, `by`, `decided_at`, `reminders`, `escalated_to`,
+    and of votes `votes`, `missing`, `approved_at`. `notice`, `cancelled`, `error`: `error`,
+    `signals`, `by`. A `by` of a login of an identity provider has `logins` beside it.
+    """
 
     @property
     def depth(self) -> int:

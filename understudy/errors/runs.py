@@ -41,7 +41,12 @@ class ModelRefused(ModelFailed):
 
 
 class StreamBroken(RunError):
-    """A stream broke in the middle of a reply; the part received is kept in the state."""
+    """A stream broke in the middle of a reply; the part received is kept in the state.
+
+    A reply without a finish reason counts as broken where the provider always gives one. A server
+    that speaks OpenAI's format and leaves it out needs a model with
+    `profile=OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=False)`.
+    """
 
     model: str
     cause: str

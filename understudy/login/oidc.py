@@ -102,6 +102,18 @@ def oidc(
     A request without a token, or with a token that does not fit, is answered by 401. While the keys
     of the provider are not known it is answered by 503, and nobody is let in.
 
+    Keys are fetched again after five minutes, and for an unknown `kid`, at most every ten seconds.
+    A token signed by a new key may have to wait for that long. Known keys are valid for an hour
+    while the provider does not answer. A token may have 16 KB at most.
+
+    Behind a proxy that has the login: oauth2-proxy with `--pass-authorization-header` takes the
+    issuer of the provider and `access_token_header="X-Forwarded-Access-Token"`. Envoy, Istio and
+    Traefik take the issuer of the provider. Cloudflare Access takes the issuer
+    `https://TEAM.cloudflareaccess.com`, `header="Cf-Access-Jwt-Assertion"` and the keys at
+    `https://TEAM.cloudflareaccess.com/cdn-cgi/access/certs`. Google IAP takes the issuer
+    `https://cloud.google.com/iap`, `header="X-Goog-IAP-JWT-Assertion"`, `algorithms=["ES256"]` and
+    the keys at `https://www.gstatic.com/iap/verify/public_key-jwk`.
+
     Args:
         issuer: as the tokens name it in `iss`, character by character.
         audience: the audience of a token (`aud`); any of several is enough.

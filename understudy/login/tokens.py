@@ -49,6 +49,9 @@ class TokenAuth:
     form: it works once in each process, within a day. A session is a cookie. It ends after
     `session` seconds, by logging out, or by `revoke`. Programs send `Authorization: Bearer`.
 
+    Processes share no sessions. A log-out, `revoke` and a used link are known only to the process
+    that they reached. A new token for all processes ends all sessions.
+
     After 10 different wrong tokens, links or cookies of an address within a minute, all that comes
     from there without a session is answered by 429, the right token too. The address is the one
     that the server says: let it believe `X-Forwarded-For` of your own proxy alone.

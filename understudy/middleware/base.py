@@ -125,6 +125,9 @@ class Middleware(Generic[DepsT_contra]):
     async def on_start(self, actor: Any) -> None:
         """The agent was activated, for the first time or again. Only under a `Runtime`.
 
+        It is also called after a crash and in another process: start nothing here that must happen
+        once. If it raises, the agent is not activated, and its callers get the error.
+
         Args:
             actor: an `AgentRef` (not the actor itself), to `send` or `notify` later.
 
@@ -187,12 +190,21 @@ class Middleware(Generic[DepsT_contra]):
         """
 
     async def before_model(self, run: Run[DepsT_contra], request: ModelInput) -> ModelInput | None:
-        """Called before a request to the model; return another `ModelInput` to send it instead."""
+        """Called before a request to the model; return another `ModelInput` to send it instead.
+
+        What it returns is sent this time, and not kept. `await run.replace_history(messages)`
+        changes the conversation for good.
+        """
 
     async def after_model(
         self, run: Run[DepsT_contra], reply: ModelResponse
     ) -> ModelResponse | None:
-        """Called after a reply of the model; return another reply to record it instead."""
+        """Called after a reply of the model; return another reply to record it instead.
+
+        It is not called for a stream that broke. When a hook asks by `Interrupt`, the reply is
+        held: it is neither shown nor in the conversation. After the decision all of these hooks
+        are called again, with the reply as it came.
+        """
 
     async def wrap_model_call(
         self, run: Run[DepsT_contra], request: ModelInput, next: NextModelCall
@@ -225,7 +237,9 @@ class Middleware(Generic[DepsT_contra]):
             run: the run.
             call: the call; `call.arguments` may be changed before `next`.
             next: runs the rest of the call. It returns what the tool returned, raises what it
-                raised, and may be left out, so that the tool does not run.
+                raised, and may be left out, so that the tool does not run. It may be called again
+                for a read-only or idempotent tool. For any other tool the second `next` does not
+                enter the tool, and the call is in doubt.
 
         Returns:
             The result of the call: that of `await next(call)`, or another one.
@@ -240,7 +254,8 @@ class Middleware(Generic[DepsT_contra]):
         """The run has ended, with whatever outcome. Not called if it is interrupted or paused.
 
         Also called for a run that ended before `on_run_start`; one that a new message withdraws,
-        or that ends with the run around it, is `Stopped`.
+        or that ends with the run around it, is `Stopped`. An exception here makes a completed or
+        stopped run `Failed`; of any other run it is logged.
         """
 
     def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:

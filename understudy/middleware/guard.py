@@ -68,8 +68,10 @@ class Guard(Middleware):
         name: in requests and errors, and what it asks is kept under it, so each guard of an agent
             needs its own. "Guard" by default, "InputGuard" or "OutputGuard" with one check alone.
 
-    A check is a function of the text and the run, or an `Agent` without tools: its instructions and
-    its model, or else that of the agent that is guarded, judge the text by `run.ask_model`.
+    A check may be called again with the same text, after a crash for instance. Results of tools are
+    not checked. A check is a function of the text and the run, or an `Agent` without tools: its
+    instructions and its model, or else that of the agent that is guarded, judge the text by
+    `run.ask_model`.
 
     Raises:
         UsageError: for anything else, or without a check.

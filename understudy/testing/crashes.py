@@ -128,16 +128,25 @@ def crash_points(
 
     The parameter `story` of the test is the `Story`, or the first one where none has that name. The
     others are fixtures of pytest, which are made once for all plays. The test is a plain function
-    or method, or an async one.
+    or method, or an async one. `--understudy-crash-at "after desk#9"` (without pytest the
+    environment variable `UNDERSTUDY_CRASH_AT`) plays one point alone; two points are
+    `"before desk#3 then after desk#9"`.
+
+    The kit does not see an effect that is counted elsewhere than in `story.effects`, two effects
+    whose texts differ, what a thread does that a tool started by itself, and the loss of unsynced
+    writes in a power cut. A tool that swallows `BaseException` in an endless loop hangs where its
+    host is cut off in-process: `kill="process"` ends it.
 
     Args:
         store: `"memory"`, `"sqlite"`, `"postgresql"` (the URL of a server in the environment, as
-            `UNDERSTUDY_POSTGRESQL`), or several: each is a test of its own under pytest.
+            `UNDERSTUDY_POSTGRESQL`, or in `--understudy-postgresql`), or several: each is a test
+            of its own under pytest.
         kill: `"in-process"`: the host is cut off, which takes milliseconds. `"process"`: it is a
             process, and gets `SIGKILL`. By default the former; with `two_hosts` the latter.
         two_hosts: another host is there, and takes over where the first one is killed. That needs
             `store="postgresql"`.
-        twice: the next host is killed, too, at each point that comes after the first one.
+        twice: the next host is killed, too, at each point that comes after the first one. Of more
+            than 200 such pairs behind a point some are drawn, by `--understudy-seed`.
         control: whether the control is played.
         runtime: options of the runtimes, such as `rules` or `people`.
 

@@ -93,7 +93,14 @@ def replay(
 
     A tool's body, its `check`, a notifier and a directory of people are never called. Code that
     does run is stopped where it opens a connection, starts a program or writes a file. What is not
-    in the record ends the replay of its run, and the report says why.
+    in the record ends the replay of its run, and the report says why. Not stopped are threads that
+    the code starts itself before Python 3.14, connections that were open before, and C libraries
+    that connect past Python, such as libpq.
+
+    Records do not have the instructions and tool schemas that the model saw. Without `ask_model` a
+    changed prompt makes no difference, unless code reads it. Budgets of a runtime, changes of files
+    by calls, messages to agents inside, and agents that a tool runs by `ctx.run_agent` are not
+    replayed. `max_runs` is that of the definition.
 
     Args:
         exports: of agents, as `runtime.export` and `observer.export` make them. They may come one

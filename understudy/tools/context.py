@@ -160,7 +160,10 @@ class ToolContext(Generic[DepsT_co]):
 
         If it waits for a person, so does this call. After the decision the tool runs again from
         its start, and the agent continues where it stopped. Its requests, usage and events are
-        part of this run.
+        part of this run. The tool finds its agents by the order of the `run_agent` calls, so run
+        the same agents in the same order, and put other effects after them. An error of the tool
+        after finished calls with effects of its agents leaves the call in doubt, unless it is a
+        `Retry` or a `ToolFailed`.
 
         Args:
             agent: an `Agent`, which gets the same `deps`, or the name of one that a `SubAgent` of
@@ -233,7 +236,9 @@ class ToolContext(Generic[DepsT_co]):
     def wait_for(self, name: str, *, timeout: Seconds | None = None) -> Coroutine[Any, Any, Any]:
         """Wait until an outside caller answers by a token of this name; the value of the answer.
 
-        As `sleep`, the call is suspended here. An answer that came before counts.
+        As `sleep`, the call is suspended here. An answer that came before counts. Do not race
+        points by `asyncio.wait(return_when=FIRST_COMPLETED)`: give a `timeout`, or give several
+        people tokens of one wait.
 
         Args:
             name: of the wait; `ctx.token(name)` comes before it.
@@ -263,7 +268,7 @@ class ToolContext(Generic[DepsT_co]):
         Args:
             name: of this point.
             function: plain or async, without arguments; its value must be JSON-able. It has no
-                points itself.
+                points itself. A plain one is called on the event loop, so it must not block.
 
         Raises:
             UsageError: as `sleep` does, and for a value that cannot be stored.

@@ -212,8 +212,9 @@ class Tool(Generic[FunctionT_co]):
             async or plain, with the arguments of the call as a dict. It returns
             `Happened(result)`, whose result becomes that of the call; `DidNotHappen()`, which the
             model is told; or `Unknown()`. What it raises is `Unknown`. It only looks, and may be
-            asked any number of times. Of such a tool only `Retry`, `ToolFailed` and
-            `nothing_happened` prove that a call did nothing.
+            asked any number of times. A check that takes more than 60 seconds counts as `Unknown`.
+            When the run ends first, the call stays in doubt. Of such a tool only `Retry`,
+            `ToolFailed` and `nothing_happened` prove that a call did nothing.
         check_after: seconds or timedeltas from the call's last sign of life to each question: by
             default 60, 120, 600, 1800 and 3600. After the last one a person is asked, or with
             `on_unknown="tell"` the model is told. `DidNotHappen` does not count before 60 seconds.
@@ -221,7 +222,9 @@ class Tool(Generic[FunctionT_co]):
             `lambda a: f"refund:{a['order_id']}"`: a plain function of the arguments that returns
             text. Of equal calls one runs at a time, over all agents of the store; what becomes of
             the others, a person decides, and `on_repeat`. Of such a tool only `Retry`, `ToolFailed`
-            and `nothing_happened` prove that a call did nothing.
+            and `nothing_happened` prove that a call did nothing. If the function raises or returns
+            no text, the call is an error and does not run. The answer to a request about two equal
+            calls holds for these two only.
         on_repeat: what becomes of a call where an equal one is done. `"ask"`: a person decides,
             which is the default. `"refuse"`: it does not run, and the model is told why. `"allow"`:
             it runs.
@@ -239,7 +242,9 @@ class Tool(Generic[FunctionT_co]):
         retry: a Tenacity policy, by which a call that raises runs again before the model hears of
             it. For an idempotent or a read-only tool. It replaces the two repeats of an
             idempotent call of which nobody knows what it did. A wait of more than 5 seconds
-            suspends the call: it costs nothing, and survives the end of the process.
+            suspends the call: it costs nothing, and survives the end of the process. The
+            `deadline` of a run does not count these long waits; its `ends_at` does. The policy is
+            asked at most 1,000 times. `wrap_tool_call` of a middleware sees the last attempt only.
         display_text: what a person reads of a call, such as `"Searching the archive…"`; or a plain
             function of the arguments that the model wrote, which are not validated yet. It must
             not block. The model does not see it.

@@ -68,6 +68,11 @@ class ToolResult(Generic[ValueT_co]):
     A middleware puts one around what a tool returned, whatever that is. Around another one, what
     both say counts: deltas are merged, the inner first; the value is the outer's, if it has one.
 
+    A result is kept as JSON. NaN, an infinity, an integer of more than 4,300 digits, more than 100
+    levels and invalid Unicode are refused: the model gets an error which says that the tool ran.
+    Of an until tool the value must be JSON, too. Of any other tool a value that is not JSON is
+    missing in another process.
+
     Args:
         content: for the model.
         value: for the program, as `outcome.tool_result.value`; the content by default.

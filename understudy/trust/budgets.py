@@ -403,6 +403,9 @@ class Spender:
 class Budget:
     """How much may be spent: `Budget("models", usd(50), window=day("Europe/Berlin"))`.
 
+    A call counts once, in the window in which it began, however long it sleeps or waits. Another
+    limit keeps what was counted. Another measure, window, `per` or `agent` begins another counter.
+
     Args:
         name: names it to people; no two budgets of a runtime have one name.
         measure: what is counted, and how much there is: `usd(50)`, `tokens(1_000_000)`,

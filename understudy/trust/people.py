@@ -34,7 +34,8 @@ class Person:
 
     Args:
         id: identifies the person, byte for byte. It does not change.
-        name: for display; None for the id.
+        name: for display; None for the id. A name of the library (`system`, `expiry`, `check`,
+            `nobody`) is refused, and so is a name with invisible or mixed look-alike characters.
         roles: what the person may vote for.
         kind: `"person"`, `"service"` or `"model"`.
 

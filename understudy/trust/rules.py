@@ -277,6 +277,9 @@ class Verdict:
 class Rules:
     """Rules for the calls of all agents of a runtime: `Runtime(rules=Rules(deny("drop_*")))`.
 
+    Rules do not see native tools, which a provider runs, the tool of the final answer, and names
+    that no tool has.
+
     Args:
         rules: made by `deny`, `ask` and `allow`; in any order.
         default: what becomes of a call that no rule matches.

@@ -44,7 +44,8 @@ def ui(
     """An ASGI application in which people answer requests, and look into agents.
 
     `app.mount("/agents", ui(lambda: app.state.runtime, auth=who))`. It has no lifespan of its own,
-    and finds its links wherever it is mounted, also twice in one process.
+    and finds its links wherever it is mounted, also twice in one process. A request may have 8 MB
+    at most. A user may have 100 streams of events open.
 
     Args:
         runtime: a runtime that is entered, or a function that gives it. A mounted application is

@@ -32,7 +32,7 @@ def owner(hosts: Hosts, name: str) -> tuple[PostgresBackend, Owned]:
 
 @pytest.mark.quick
 def test_of_two_hosts_that_take_a_key_at_once_one_gets_it(hosts: Hosts) -> None:
-    """The second one hears at once that it is to try again, and then who has it."""
+    """J85: the second one hears at once that it is to try again, and then who has it."""
     (first, a), (second, b) = owner(hosts, "a"), owner(hosts, "b")
     first.begin()
     assert first.take_key(a, taking("one")) == []
@@ -55,7 +55,7 @@ def test_a_key_that_another_host_rolls_back_is_free(hosts: Hosts) -> None:
 
 
 def test_a_host_that_stands_still_while_it_takes_a_key_stops_no_other(hosts: Hosts) -> None:
-    """Others take other keys, look at this one, and record what they do, at once."""
+    """J85: others take other keys, look at this one, and record what they do, at once."""
     (first, a), (second, b) = owner(hosts, "a"), owner(hosts, "b")
     first.begin()
     assert first.take_key(a, taking("one")) == []

@@ -59,6 +59,7 @@ async def test_a_folder_that_is_mounted_is_listed_read_and_searched(docs: Path) 
 
 
 async def test_a_link_that_leaves_a_mount_is_refused(docs: Path) -> None:
+    """J82."""
     texts = await told(
         docs,
         ("read_file", {"path": "docs/out.md"}),

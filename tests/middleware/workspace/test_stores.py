@@ -103,6 +103,7 @@ async def test_the_application_reads_and_writes_beside_the_agent(new_store: NewS
 
 
 async def test_an_edit_that_rests_on_a_file_as_it_was_is_refused(new_store: NewStore) -> None:
+    """J80."""
     held = Held("x")
     calls = [WRITE, [READ, call("slow_edit")], READ]
 
@@ -160,6 +161,7 @@ async def kept(runtime: Runtime, id: str = "a") -> dict[str, str]:
 
 
 async def test_a_compaction_keeps_what_is_in_use_and_takes_the_rest(new_store: NewStore) -> None:
+    """J81."""
     large = text_of(60_000)
     async with Runtime([writer()], store=new_store()) as runtime:
         ref = runtime.spawn("writer", id="a")
@@ -188,6 +190,7 @@ async def test_a_compaction_keeps_what_is_in_use_and_takes_the_rest(new_store: N
 async def test_who_reads_while_files_change_and_are_compacted_gets_one_version(
     new_store: NewStore,
 ) -> None:
+    """J81."""
     versions = [text_of(40_000).replace("line 7:", f"version {n}:") for n in range(5)]
     async with Runtime([writer()], store=new_store()) as runtime:
         ref = runtime.spawn("writer", id="a")
@@ -227,6 +230,7 @@ async def test_an_export_beside_a_compaction_has_the_bytes_of_its_files(
 
 
 async def test_a_deletion_takes_the_bytes(new_store: NewStore) -> None:
+    """J81."""
     async with Runtime([writer()], store=new_store()) as runtime:
         ref = runtime.spawn("writer", id="a")
         files = Workspace.of(ref)

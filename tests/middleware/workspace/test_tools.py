@@ -94,6 +94,7 @@ async def test_writes_of_one_reply_see_each_other_in_their_order() -> None:
     ],
 )
 async def test_a_path_that_leaves_or_is_none_is_refused_with_a_reason(path: str, why: str) -> None:
+    """J82."""
     state = await ran(
         call("write_file", {"path": path, "text": "x"}),
         call("read_file", {"path": path}),
@@ -108,6 +109,7 @@ async def test_a_path_that_leaves_or_is_none_is_refused_with_a_reason(path: str,
 
 
 async def test_names_that_are_one_on_some_systems_are_one_here() -> None:
+    """J82."""
     state = await ran(
         call("write_file", {"path": "Notes/caf\u00e9.md", "text": "x"}),
         call("read_file", {"path": "Notes/cafe\u0301.md"}),

@@ -156,6 +156,7 @@ async def test_a_stop_in_a_group_under_a_runtime_restarts_no_actor(group: Any) -
 
 
 async def test_several_questions_of_one_group_are_all_asked_and_answered_in_order() -> None:
+    """I8."""
     answers: list[Any] = []
 
     @tool
@@ -192,6 +193,7 @@ async def test_several_questions_of_one_group_are_all_asked_and_answered_in_orde
 async def test_of_several_signals_a_halt_comes_before_a_question_before_a_stop_before_an_error(
     raised: list[BaseException], expected: str
 ) -> None:
+    """P6."""
     bodies = [raising(error) for error in raised]
     agent = agent_of(exception_group, *bodies, middleware=[Haltable()])
     outcome = await soon(agent.execute("go"))
@@ -228,6 +230,8 @@ def release() -> Iterator[threading.Event]:
 
 @pytest.mark.parametrize("number", [2, 5])
 async def test_agents_side_by_side_are_all_asked_about_at_once(number: int) -> None:
+    """S5."""
+
     @tool
     def pay(to: int) -> str:
         return f"paid {to}"
@@ -370,6 +374,7 @@ async def test_a_model_that_is_cancelled_from_within_fails_the_call_and_its_fall
 
 
 async def test_a_model_that_is_cancelled_from_within_fails_the_run_with_a_typed_error() -> None:
+    """J13."""
     outcome = await soon(Agent("a", ScriptedModel([cancelled_inside])).execute("go"))
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, ModelFailed)

@@ -99,6 +99,7 @@ async def test_a_short_wait_is_made_in_memory() -> None:
 
 
 async def test_a_long_wait_costs_nothing_and_survives_a_restart(tmp_path: Path) -> None:
+    """J28."""
     store, clock, payments = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock(), None
     payments = Payments(2, HOURLY)
     async with Runtime([payments.agent()], store=store, clock=clock) as runtime:

@@ -92,6 +92,7 @@ def calls_of(function: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("contents", ["default", "none"])
 def test_a_branch_takes_as_many_calls_however_many_there_are(contents: str) -> None:
+    """W6."""
     few, many = (Branches(count, include_contents=contents) for count in (10, 80))
     one = calls_of(few.run) / 10
     assert calls_of(many.run) / 80 < 1.1 * one
@@ -100,6 +101,7 @@ def test_a_branch_takes_as_many_calls_however_many_there_are(contents: str) -> N
 
 
 def test_branches_are_sent_the_very_same_messages_but_for_their_own() -> None:
+    """W6."""
     branches = Branches(40)
     branches.run()
     sent = [message for messages in branches.sent for message in messages]
@@ -183,6 +185,8 @@ def branches_with_a_tool(count: int, **options: Any) -> tuple[Agent, Asking]:
 
 
 def test_a_branch_that_calls_a_tool_takes_as_many_calls_however_many_there_are() -> None:
+    """W6."""
+
     def second_run(count: int) -> float:
         flow, _ = branches_with_a_tool(count)
         state = completed(flow.execute_sync("Go.")).state
@@ -192,6 +196,8 @@ def test_a_branch_that_calls_a_tool_takes_as_many_calls_however_many_there_are()
 
 
 def test_a_call_in_doubt_makes_the_calls_of_other_branches_no_dearer_by_their_number() -> None:
+    """W6."""
+
     @tool(timeout=0.001)
     async def lose(what: int) -> str:
         """Do something, and be cut off."""
@@ -241,6 +247,8 @@ def waiting_branches(count: int) -> tuple[Agent, Interrupted]:
 
 
 def test_the_stored_state_of_a_branch_that_waits_has_what_it_has_said_itself() -> None:
+    """W6."""
+
     def size(count: int) -> float:
         _, outcome = waiting_branches(count)
         return len(json.dumps(outcome.state.to_dict())) / count
@@ -249,6 +257,7 @@ def test_the_stored_state_of_a_branch_that_waits_has_what_it_has_said_itself() -
 
 
 def test_a_branch_whose_state_was_stored_goes_on_with_the_conversation_that_it_was_told() -> None:
+    """W6."""
     flow, outcome = waiting_branches(3)
     stored = json.loads(json.dumps(outcome.state.to_dict()))
     read = AgentState.from_dict(stored)

@@ -1,4 +1,7 @@
-"""Builds in which a login, a delegation or administration decides more than it may (V40 to V45)."""
+"""Builds in which a login, a delegation or administration decides more than it may.
+
+Rules: V40, V41, V42, V43, V44, V45.
+"""
 
 from __future__ import annotations
 

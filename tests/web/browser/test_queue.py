@@ -86,6 +86,7 @@ def test_a_hundred_mixed_requests_take_a_load_each_and_a_key_or_two(desk: Desk, 
 def test_approve_is_off_until_all_was_on_the_screen_and_the_record_says_how(
     desk: Desk, page: Page
 ) -> None:
+    """I17."""
     desk.fill(4)
     first(page, desk, "send_letter")
     approve = page.locator('.decision [data-key="a"]')
@@ -222,6 +223,7 @@ def test_a_row_shows_its_title_and_nothing_lies_over_the_heading_of_a_request(
 def test_without_script_nothing_is_folded_and_the_bar_stands_below_all_that_is_shown(
     desk: Desk, browser: Browser
 ) -> None:
+    """I17."""
     desk.fill(4)
     context = browser.new_context(java_script_enabled=False, viewport=PHONE)
     plain = context.new_page()
@@ -261,6 +263,8 @@ def test_many_are_decided_as_a_table_where_what_stands_out_is_not_chosen(
 
 
 def test_a_table_that_is_wider_than_the_screen_is_seen_to_its_last_column(browser: Browser) -> None:
+    """I17."""
+
     @tool(ask=True)
     def transfer(
         creditor: str, iban: str, bank: str, reference: str, purpose: str, currency: str, cents: int

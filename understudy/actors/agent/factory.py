@@ -20,7 +20,9 @@ AgentFactory: TypeAlias = Callable[
 ]
 """Called with the name of an agent, its id and its values; returns its definition.
 
-None if it knows none of this name. A plain function, which must not block, or an async one.
+None if it knows none of this name. A plain function, which must not block, or an async one. It is
+called at each activation: of a new agent, after a passivation or a crash, and at another host.
+It should make the same definition of the same values: a run that continues needs its tools.
 """
 
 

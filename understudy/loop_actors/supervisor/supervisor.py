@@ -3,7 +3,7 @@
     root = Supervisor.start([ChildSpec("counter", Counter.start)], strategy="one_for_one")
     counter = await root.child("counter")       # .get() in a thread
 
-`docs/supervisor.md` lists the differences from OTP.
+The docstring of the class lists the differences from OTP.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class Supervisor(LoopActor):
     4. When it stops or fails it stops its children in reverse start order, each within its
        `shutdown`. When it ends in any other way (`stop_now`, the end of its loop) its children are
        cancelled before the watchers of the supervisor get its `Down`.
+
+    It differs from OTP: a child handles messages that it was sent before it stops; a supervisor
+    that gives up ends abnormally; a group is stopped at once, then `wait` passes; a child that is
+    terminated while its group waits is left out, and the others come back; `max_restarts` is 3;
+    there are no significant children, no `ignore` and no change of specs at run time.
 
     Args of `start`:
         children: the specs, in start order.
