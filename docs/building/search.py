@@ -50,7 +50,7 @@ LOOKED_FOR: Mapping[str, str] = {
     "evaluate": "howto.html#test",
     "mysql": "howto.html#survive-crashes-and-deploys",
     "postgresql": "postgresql.html",
-    "fastapi": "examples/fastapi_app.html",
+    "fastapi": "web.html",
     "tools of langchain": "other_tools.html",
     "wait for a webhook": "howto.html#wait-and-begin-at-a-time",
     "extras": "install.html#extras",
