@@ -1,4 +1,4 @@
-"""The pictures that explain: the life of a run, a crash, supervision, many hosts, effects.
+"""The pictures that explain: the life of a run and of a call, crashes, supervision, many hosts.
 
 Each is drawn by a function of its own, from the shapes below; `docs.pictures.draw` writes them.
 """
@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from docs.pictures.shapes import LINE, path, picture, rect, straight, text
+from docs.pictures.shapes import LINE, WIDTH, path, picture, rect, straight, text
 
 GREY, BLUE, GREEN, ORANGE, PURPLE = range(5)
 """The colours of lanes, as `shapes.COLOURS` has them."""
@@ -56,12 +56,19 @@ def heads(*colours: int) -> list[str]:
     ]
 
 
+def badge(x: float, y: float, number: int) -> list[str]:
+    """Where in a picture a line of its legend is about."""
+    return [
+        rect("hole thick s1", x - 9, y - 9, 18, 18, 9),
+        text(x, y + 4, str(number), "text number", "middle"),
+    ]
+
+
 def legend(y: float, lines: Iterable[str]) -> tuple[list[str], float]:
     """Numbered lines below a picture, and where they end."""
     drawn = []
     for number, words in enumerate(lines, 1):
-        drawn.append(rect("hole thick s1", 16, y - 12, 18, 18, 9))
-        drawn.append(text(25, y + 1, str(number), "text number", "middle"))
+        drawn += badge(25, y - 3, number)
         for row in textwrap.wrap(words, 56):
             drawn.append(text(44, y + 1, row, "note"))
             y += LINE
@@ -193,17 +200,20 @@ def supervision() -> str:
         *pill(16, 146, 106, "ticket-41", BLUE),
         *pill(147, 146, 106, "ticket-42", GREY, ended=True),
         cross(253, 146, ORANGE),
+        *badge(253, 124, 1),
         *pill(278, 146, 106, "ticket-43", BLUE),
         path("rail", "M331 174V208"),
         *pill(278, 208, 106, "researcher", PURPLE),
         text(331, 252, "nested in its run", "note", "middle"),
         arrow(ORANGE, "M200 178V236"),
         text(192, 204, "restarted", "note", "end"),
+        *badge(220, 200, 2),
         *pill(147, 240, 106, "ticket-42", GREEN),
         rect("band", 16, 230, 84, 48, 6),
         text(58, 250, "records of", "note", "middle"),
         text(58, 266, "ticket-42", "note", "middle"),
         arrow(GREEN, "M104 254H142"),
+        *badge(122, 232, 3),
     ]
     drawn, y = legend(
         312,
@@ -238,6 +248,9 @@ def hosts() -> str:
         body.append(text(x + 14, top + 22, name, "head note" if lost else "head text"))
         if lost:
             body.append(cross(x + width - 18, top + 18, ORANGE))
+            body.append(path("s0 gone thin", f"M{middle:g} {bottom:g}V{store:g}"))
+            body.append(cross(middle, (bottom + store) / 2, ORANGE))
+            body += badge(middle + 24, (bottom + store) / 2, 3)
         else:
             body.append(arrow(GREY, f"M{middle:g} 90V{top - 5:g}"))
             body.append(path("rail", f"M{middle:g} {bottom:g}V{store:g}"))
@@ -250,6 +263,8 @@ def hosts() -> str:
         *pill(284, 204, 88, "ticket-43", BLUE),
         arrow(ORANGE, "M248 172H279"),
         arrow(ORANGE, "M152 218H121"),
+        *badge(96, 106, 1),
+        *badge(214, top + 18, 2),
         rect("band", 16, store, 368, 56, 6),
         text(200, store + 24, "one PostgreSQL database", "text head", "middle"),
         text(200, store + 42, "records, owners, leases", "note", "middle"),
@@ -265,6 +280,119 @@ def hosts() -> str:
     )
     said = "Three hosts share one database; when one is lost, another one continues its agents."
     return picture("Many hosts", said, y + 2, [*body, *drawn])
+
+
+# ------------------------------------------------------------------------ a takeover
+
+HOST_1, HOST_2, HOST_CARD, BETWEEN = 16.0, 230.0, 154.0, 200.0
+
+
+def takeover() -> str:
+    """A host that is lost in a payment, the one that takes over, and the return of the first."""
+    acts: list[tuple[float, int, str, list[str], str]] = [
+        (HOST_1, BLUE, "Owns ticket-42", ["in epoch 3."], "writes"),
+        (
+            HOST_1,
+            BLUE,
+            "Starts a payment",
+            ["Its start is recorded.", "Then web-1 is lost."],
+            "ends",
+        ),
+        (0, GREY, "No heartbeat for 10 seconds: the lease of web-1 ends.", [], ""),
+        (HOST_2, GREEN, "Takes ticket-42", ["in epoch 4."], "writes"),
+        (HOST_2, GREEN, "Reads the records", ["The payment has", "no result."], "reads"),
+        (HOST_2, GREEN, "Idempotent?", ["It is repeated under", "its key: paid once."], "writes"),
+        (HOST_2, ORANGE, "Any other tool?", ["It is not repeated:", "it is in doubt."], ""),
+        (0, GREY, "Was web-1 only suspended? Then it comes back late.", [], ""),
+        (HOST_1, BLUE, "Wants to go on", ["Epoch 3 is old:", "nothing is written."], "refused"),
+    ]
+    drawn, y = list[str](), 64.0
+    for x, colour, head, notes, does in acts:
+        if not x:
+            drawn.append(rect("band", 8, y, WIDTH - 16, 28, 6))
+            drawn.append(text(WIDTH / 2, y + 18, head, "note", "middle"))
+            y += 38
+            continue
+        height = 32.0 + LINE * len(notes)
+        drawn += box(x, y, HOST_CARD, height, colour, head, notes)
+        drawn += _to_store(x, y + height / 2, colour, does)
+        if does == "ends":
+            drawn.append(cross(x + HOST_CARD - 16, y + height - 16, ORANGE))
+        y += height + 10
+    body = [
+        *heads(GREEN),
+        text(HOST_1 + 16, 52, "web-1", "head f1"),
+        text(BETWEEN, 52, "the store", "head note", "middle"),
+        text(HOST_2 + 16, 52, "web-2", "head f2"),
+        straight("rail", BETWEEN, 60, y - 2),
+        *drawn,
+    ]
+    said = "; ".join(f"{head} {' '.join(notes)}".rstrip(" .") for _, _, head, notes, _ in acts)
+    return picture("A crash and a takeover", f"{said}.", y + 8, body)
+
+
+def _to_store(x: float, y: float, colour: int, does: str) -> list[str]:
+    """What goes from the card of a host to the store, comes from there, or is refused."""
+    way = 1 if x == HOST_1 else -1
+    edge = x + HOST_CARD if way > 0 else x
+    if does == "reads":
+        return [arrow(colour, f"M{BETWEEN:g} {y:g}H{edge + 4 * way:g}")]
+    if does == "refused":
+        line = path(f"s{colour}", f"M{edge + 5:g} {y:g}H{BETWEEN - 20:g}")
+        return [line, cross(BETWEEN - 11, y, ORANGE)]
+    if not does:
+        return []
+    line = path(f"s{colour}", f"M{edge + 5 * way:g} {y:g}H{BETWEEN:g}")
+    return [line, f'<circle class="f{colour}" cx="{BETWEEN:g}" cy="{y:g}" r="5.5"/>']
+
+
+# ---------------------------------------------------------------------------- a call
+
+
+def life_of_a_call() -> str:
+    """The life of a call, and what becomes of it if its process ends on the way."""
+    left, width, right, beside = 16.0, 172.0, 224.0, 160.0
+    stages = [
+        (GREY, "The model asks for it", ["The reply is recorded."]),
+        (BLUE, "A person approves it", ["if a rule or a gate asks.", "The decision is recorded."]),
+        (ORANGE, "It is about to run", ["Its start is recorded first."]),
+        (ORANGE, "Your function runs", ["It pays, it books, or it", "only looks something up."]),
+        (PURPLE, "It returns", ["Its result is recorded:", "the call is finished."]),
+    ]
+    then = [
+        ((0, 1), GREEN, "It may run", ["Nothing has happened.", "A decision stays."]),
+        (
+            (2, 3),
+            ORANGE,
+            "It depends",
+            ["read-only: runs again", "idempotent: runs again", "under the same key",
+             "any other: in doubt,", "not repeated"],
+        ),
+        ((4, 4), PURPLE, "It never runs again", ["Its result is read."]),
+    ]  # fmt: skip
+    body, y = heads(GREY, GREEN, ORANGE, PURPLE), 66.0
+    places = list[tuple[float, float]]()
+    for colour, head, notes in stages:
+        height = 34.0 + LINE * len(notes)
+        body += box(left, y, width, height, colour, head, notes)
+        places.append((y, y + height))
+        y += height + 24
+    for (_, end), (begin, _) in pairwise(places):
+        body.append(arrow(GREY, f"M{left + 60:g} {end + 3:g}V{begin - 4:g}"))
+    for (first, last), colour, head, notes in then:
+        (top, top_end), (low, end) = places[first], places[last]
+        middle, height = (top + end) / 2, 34.0 + LINE * len(notes)
+        body += box(right, middle - height / 2, beside, height, colour, head, notes)
+        edge, turn, begin, stop = left + width + 5, left + width + 14, top_end - 20, low + 20
+        if first != last:
+            body.append(path(f"s{colour}", f"M{edge:g} {begin:g}H{turn:g}V{stop:g}H{edge:g}"))
+        start = turn if first != last else edge
+        body.append(arrow(colour, f"M{start:g} {middle:g}H{right - 4:g}"))
+    body.append(text(right, 54, "if its process ends here", "head note"))
+    said = " ".join(f"{head}: {' '.join(notes)}." for _, head, notes in stages)
+    after = " ".join(f"{head}: {' '.join(notes)}." for _, _, head, notes in then)
+    told = f"{said} If its process ends on the way: {after}".replace("..", ".")
+    return picture("The life of a call", told, y - 8, body)
 
 
 # -------------------------------------------------------------------------- an effect
@@ -318,6 +446,8 @@ DIAGRAMS = {
     "crash": crash,
     "supervision": supervision,
     "hosts": hosts,
+    "takeover": takeover,
+    "call": life_of_a_call,
     "effects": effects,
 }
 """How each is drawn, by the name of its file."""

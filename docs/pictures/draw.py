@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from docs.pictures.approval import approval
 from docs.pictures.diagrams import DIAGRAMS
@@ -55,9 +56,8 @@ def short(name: str) -> str:
 # ------------------------------------------------------------------------- a walk
 
 
-def walk(source: Path) -> str:
+def walk(toml: dict[str, Any]) -> str:
     """The picture of a walk: a lane for each place, a dot for each function."""
-    toml = tomllib.loads(source.read_text(encoding="utf-8"))
     lanes = [
         Lane(name, COLOURS.index(colour), _x(n)) for n, (name, colour) in enumerate(toml["lanes"])
     ]
@@ -167,9 +167,8 @@ STORE_AT = 290
 STEP = 20
 
 
-def story(source: Path) -> str:
+def story(toml: dict[str, Any]) -> str:
     """The picture of a story: who does what, a card each, and what the store has of it."""
-    toml = tomllib.loads(source.read_text(encoding="utf-8"))
     y, cards, marks, told = 60.0, list[str](), list[str](), list[str]()
     for act in toml["acts"]:
         colour, lines = COLOURS.index(act["colour"]), act["lines"]
@@ -310,7 +309,8 @@ def pictures() -> dict[Path, str]:
 
 
 def _drawn_from(source: Path) -> str:
-    return story(source) if source.stem == "story" else walk(source)
+    toml = tomllib.loads(source.read_text(encoding="utf-8"))
+    return story(toml) if "acts" in toml else walk(toml)
 
 
 if __name__ == "__main__":
