@@ -22,6 +22,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.pq import TransactionStatus
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import (
@@ -1160,6 +1161,33 @@ def test_a_store_that_closes_while_a_reader_reconnects_leaves_no_connection(
         with pytest.raises(StoreBroken, match="not open"):
             read.result(60)
     cutter.wait_until_all_have_left()
+
+
+def test_a_store_that_closes_ends_the_read_that_nobody_waits_for_before_its_connection(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else libpq frees what the thread of the read uses, and the process dies of it."""
+    used: list[bool] = []
+
+    def close(connection: psycopg.Connection[Any]) -> None:
+        used.append(connection.pgconn.transaction_status == TransactionStatus.ACTIVE)
+        close_it(connection)
+
+    close_it = psycopg.Connection.close
+    a = hosts.open("a")
+    append(a, claim(a, "x"), "one")
+    with hosts.connection() as other, ThreadPoolExecutor(1) as reader:
+        with other.transaction():
+            other.execute("LOCK TABLE records")
+            read = reader.submit(a.load, "agent", 0)
+            hosts.wait_for_a_lock()
+            monkeypatch.setattr(psycopg.Connection, "close", close)
+            a.close()
+        monkeypatch.undo()
+        with pytest.raises(StoreBroken, match="not open"):
+            read.result(60)
+    assert len(used) > 2
+    assert not any(used)
 
 
 @pytest.mark.parametrize("statement", ["EXECUTE nothing", "SELECT * FROM no_table"])

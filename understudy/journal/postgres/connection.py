@@ -83,6 +83,8 @@ class PostgresConnection:
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
         """Held to change which connection, and which socket, this is."""
+        self._in_use = threading.RLock()
+        """Held by the thread that makes a call."""
         self._is_open = False
         self._left: list[float] | None = None
         """The seconds that the present call may still take; None between calls."""
@@ -158,14 +160,23 @@ class PostgresConnection:
         self._disconnect()
 
     def _disconnect(self) -> None:
-        with self._lock:
-            connection, self._connection = self._connection, None
-            handle, self._socket = self._socket, None
-            if handle is not None:
-                handle.close()
-        if connection is not None:
-            with suppress(psycopg.Error):
-                connection.close()
+        # Race: this at the end of a store against a read whose caller has stopped waiting. libpq
+        # frees what the read uses, and the process dies of it
+        # (test_a_store_that_closes_ends_the_read_that_nobody_waits_for_before_its_connection).
+        if not self._in_use.acquire(blocking=False):
+            self.interrupt()
+            self._in_use.acquire()
+        try:
+            with self._lock:
+                connection, self._connection = self._connection, None
+                handle, self._socket = self._socket, None
+                if handle is not None:
+                    handle.close()
+            if connection is not None:
+                with suppress(psycopg.Error):
+                    connection.close()
+        finally:
+            self._in_use.release()
 
     def add_wait(self, seconds: float) -> None:
         """Count this time to the present call. Shut the connection down if it is over its limit.
@@ -203,31 +214,34 @@ class PostgresConnection:
     def use(self, *, is_first: bool = False) -> Iterator[PsycopgConnection]:
         """The connection, for one call. Errors of psycopg inside are raised as the store's.
 
+        A call of another thread waits until this call ends.
+
         Args:
             is_first: whether it is a call by which it is set up.
 
         """
-        connection = self._connection
-        if connection is None:
-            raise StoreUnavailable(cause="there is no connection")
-        limit = _FIRST_ANSWER if is_first else self._limit
-        self._left = left = [limit]
-        try:
-            yield connection
-        except OSError as error:
-            # What waits for the socket could not be opened: no answer can come any more.
-            self._disconnect()
-            raise store_error(error, lost=True) from error
-        except psycopg.Error as error:
-            raised = store_error(error, lost=connection.closed)
-            if left[0] < 0:
-                why = f": {NO_SESSION}" if is_first else ""
-                raised = StoreUnavailable(cause=f"no answer came for {limit:g} s{why}")
-            if self.is_pooled and error.sqlstate in OF_ANOTHER_SESSION:
-                self._disconnect()  # the next call gets one of its own
-            raise raised from error
-        finally:
-            self._left = None
+        with self._in_use:
+            connection = self._connection
+            if connection is None:
+                raise StoreUnavailable(cause="there is no connection")
+            limit = _FIRST_ANSWER if is_first else self._limit
+            self._left = left = [limit]
+            try:
+                yield connection
+            except OSError as error:
+                # What waits for the socket could not be opened: no answer can come any more.
+                self._disconnect()
+                raise store_error(error, lost=True) from error
+            except psycopg.Error as error:
+                raised = store_error(error, lost=connection.closed)
+                if left[0] < 0:
+                    why = f": {NO_SESSION}" if is_first else ""
+                    raised = StoreUnavailable(cause=f"no answer came for {limit:g} s{why}")
+                if self.is_pooled and error.sqlstate in OF_ANOTHER_SESSION:
+                    self._disconnect()  # the next call gets one of its own
+                raise raised from error
+            finally:
+                self._left = None
 
     def ask_session(self, connection: PsycopgConnection) -> Answer | None:
         """Ask the server how the present session is named; None without a pooler in between."""
