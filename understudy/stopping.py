@@ -42,7 +42,7 @@ class StopReason(str, Enum):
 
     @property
     def was_force_stopped(self) -> bool:
-        """Whether the run was stopped from outside. False for `COMPLETED` and `FINISH_REASON`."""
+        """Whether the run was forced to stop. False for `COMPLETED` and `FINISH_REASON`."""
         return self not in (StopReason.COMPLETED, StopReason.FINISH_REASON)
 
     @classmethod
@@ -263,9 +263,10 @@ class StopSignals:
 
     @property
     def highest(self) -> StopSignal | None:
-        """The strongest signal: the one with the lowest priority; of equal ones the earliest.
+        """The strongest signal; None if there is no signal.
 
-        None if there is no signal.
+        It has the lowest `priority`. Of equal priorities `USER_REQUESTED` wins, then the earliest
+        signal.
         """
         return min(self.signals, key=_rank, default=None)
 
