@@ -62,11 +62,10 @@ class Started(Timed):
     None if its tool has no key, and if the key was recorded before.
     """
     gates_asked_by: str = ""
-    """The process and the definition whose gates have just let all calls of the turn pass without a
-    request.
+    """The process and the definition of the gates that have just let all calls of the turn pass.
 
-    The form is the same as in `InterruptsChecked.asked_by`. None if gates did not let all calls
-    pass just now.
+    The form is the same as in `InterruptsChecked.asked_by`. Empty if the gates made a request, or
+    were not asked just now.
     """
     kind: Literal["started"] = "started"
 
@@ -206,8 +205,9 @@ class PointAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Timed):
-    """The record that a call is no longer in doubt: its outcome is known, or the doubt has ended by
-    itself.
+    """The record that a call is no longer in doubt.
+
+    Its outcome is known, or the doubt has ended by itself.
     """
 
     call_key: str

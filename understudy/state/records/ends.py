@@ -52,8 +52,9 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubRunEnded:
-    """The record that an agent of this workflow has ended. Its messages and changes are now the
-    workflow's.
+    """The record that an agent of this workflow has ended.
+
+    Its messages and changes are the workflow's from now on.
     """
 
     child: str

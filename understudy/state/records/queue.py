@@ -50,8 +50,9 @@ class MessageQueued(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundStarted:
-    """The record that a call continues in the background. A message with the id `result_id` brings
-    its result.
+    """The record that a call continues in the background.
+
+    A message with the id `result_id` brings its result.
     """
 
     call: BackgroundCall
@@ -95,8 +96,9 @@ class MessageRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesArchived(Timed):
-    """The record that the ids of old messages leave the state. From now on the index of the store
-    has them.
+    """The record that the ids of old messages leave the state.
+
+    From now on the index of the store has them.
     """
 
     runs: dict[str, str]

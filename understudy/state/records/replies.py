@@ -54,10 +54,10 @@ class ModelAsked(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelGaveNoAnswer(Timed):
-    """The record that a model was asked by `run.ask_model`, and no reply was an answer. They cost
-    nevertheless.
+    """The record that a model was asked by `run.ask_model`, and no reply was an answer.
 
-    It does not count as progress. A run that only repeats it is quarantined in the end.
+    The replies cost nevertheless. It does not count as progress: a run that only repeats it is
+    quarantined in the end.
     """
 
     key: str
@@ -98,8 +98,9 @@ class Unpaused(Timed):
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propagated:
-    """The record that all results of this turn are there. They become one message, and their deltas
-    merge.
+    """The record that all results of this turn are there.
+
+    They become one message, and their deltas merge.
     """
 
     turn: int
