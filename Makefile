@@ -67,9 +67,10 @@ test-lowest: $(VENV)/.ready  ## the unmarked tests with Python 3.12, and the low
 test-node: $(VENV)/.node  ## the tests marked node: clients that are not ours, under Node
 	$(BIN)/python -m pytest -m node tests/node
 
-pictures: $(VENV)/.browser  ## the pictures of the docs: those that are drawn, and those of the pages
+pictures: $(VENV)/.browser  ## the pictures of the docs: those that are drawn, those of the pages, and those that move
 	$(BIN)/python -m docs.pictures.draw
 	$(BIN)/python -m tests.support.web_pictures docs/pictures
+	$(BIN)/python -m tests.support.web_animation docs/pictures
 
 docs: $(VENV)/.docs  ## the site of the documentation, in site/; each warning is an error
 	$(BIN)/python -m docs.building

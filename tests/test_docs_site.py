@@ -155,6 +155,23 @@ def test_a_picture_by_width_and_scheme_is_there_for_both_schemes_of_the_switch()
     ]
 
 
+def test_a_picture_that_moves_stands_still_for_who_prefers_that_and_is_loaded_when_shown() -> None:
+    still, dark = "(prefers-reduced-motion: reduce)", "(prefers-color-scheme: dark)"
+    text = f"""<picture>
+  <source media="{still} and {dark}" srcset="pictures/a-still-dark.png">
+  <source media="{still}" srcset="pictures/a-still-light.png">
+  <source media="{dark}" srcset="pictures/a-dark.webp">
+  <img alt="An a" src="pictures/a-light.webp">
+</picture>
+"""
+    shown, _ = rewritten(text, "docs/index.md")
+    assert shown.splitlines() == [
+        f'<picture><source media="{still}" srcset="pictures/a-still-{scheme}.png">'
+        f'<img alt="An a" src="pictures/a-{scheme}.webp#only-{scheme}" loading="lazy"></picture>'
+        for scheme in ("light", "dark")
+    ]
+
+
 def test_each_picture_of_a_page_is_there_in_both_schemes() -> None:
     drawn = {path.name for path in (ROOT / "docs" / "pictures").iterdir()}
     found = 0

@@ -52,13 +52,13 @@ __all__ = [
 ]
 
 ToolOutcome = Literal["success", "failed", "denied", "interrupted"]
-"""How a call ended: with its result, by an error, by a person, or not executed or in doubt."""
+"""How a call ended: with its result, by an error, by a person, not executed, or in doubt."""
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyStarted:
-    """A model call begins."""
+    """The event that a model call begins."""
 
     agent_path: tuple[str, ...]
     turn: int
@@ -70,12 +70,12 @@ class ReplyStarted:
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """The model sent a piece of its answer's text."""
+    """The event that the model sent a piece of its answer's text."""
 
     agent_path: tuple[str, ...]
     turn: int
     attempt: int
-    """The number of the run's attempt, from 1: each resume, and each restart, begins one."""
+    """The number of the run's attempt, from 1. Each resume and each restart begins an attempt."""
     n: int
     """The number of this delta in this turn and attempt, from 0."""
     text: str
@@ -87,7 +87,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
-    """The model sent a piece of its thinking."""
+    """The event that the model sent a piece of its thinking."""
 
     agent_path: tuple[str, ...]
     turn: int
@@ -101,7 +101,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallAnnounced:
-    """The model begins to write a tool call: its arguments are not complete yet."""
+    """The event that the model begins to write a tool call. Its arguments are not complete yet."""
 
     agent_path: tuple[str, ...]
     turn: int
@@ -110,7 +110,7 @@ class ToolCallAnnounced:
     """The index of the part of the reply that will be the call."""
     tool_name: str
     display_text: str | None = None
-    """The tool's text for people, where it does not depend on the arguments."""
+    """The tool's text for people, if it does not depend on the arguments."""
     run_id: str = ""
     kind: Literal["tool_call_announced"] = "tool_call_announced"
 
@@ -118,32 +118,34 @@ class ToolCallAnnounced:
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEnded:
-    """The model's reply is accepted and recorded."""
+    """The event that the model's reply is accepted and recorded."""
 
     agent_path: tuple[str, ...]
     turn: int
     response: ModelResponse
     run_id: str = ""
-    """The run of an agent that the root agent runs; empty for that of the root agent."""
+    """The id of the run, if an inner agent has it; empty for the run of the root agent."""
     kind: Literal["reply_ended"] = "reply_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeToolCalled:
-    """The accepted reply has a call of a native tool, which the provider has run already."""
+    """The event that an accepted reply has a call of a native tool, which the provider has already
+    run.
+    """
 
     agent_path: tuple[str, ...]
     turn: int
     tool_name: str
     tool_call_id: str
     arguments: Any
-    """As the provider gives them: a text, a mapping, or None."""
+    """The arguments as the provider gives them: a text, a mapping, or None."""
     kind: Literal["native_tool_called"] = "native_tool_called"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeToolReturned:
-    """The accepted reply has the result of a native tool."""
+    """The event that an accepted reply has the result of a native tool."""
 
     agent_path: tuple[str, ...]
     turn: int
@@ -151,13 +153,13 @@ class NativeToolReturned:
     tool_call_id: str
     outcome: str
     content: Any
-    """As the provider gives it."""
+    """The result as the provider gives it."""
     kind: Literal["native_tool_returned"] = "native_tool_returned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMade:
-    """A person is asked: the run needs a decision on `request`."""
+    """The event that a person is asked: the run needs a decision on `request`."""
 
     agent_path: tuple[str, ...]
     request: Request
@@ -166,35 +168,36 @@ class RequestMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantUsed:
-    """A grant has decided a request about a call: no person is asked."""
+    """The event that a grant has decided a request about a call. No person is asked."""
 
     agent_path: tuple[str, ...]
     request_id: str
     request: Request | None = None
-    """None where its `RequestMade` came right before."""
+    """The request; None if its `RequestMade` came directly before."""
     grant_id: str
     decision: DecisionType
     by: str | None
-    """Who gave the grant."""
+    """The person who gave the grant."""
     at: datetime
     kind: Literal["grant_used"] = "grant_used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReminder:
-    """A request is not answered yet: its person is reminded."""
+    """The event that the person is reminded of a request that has no answer yet."""
 
     agent_path: tuple[str, ...]
     request_id: str
     number: int
-    """The number of the reminder, from 1. Numbers that were due together are left out but one."""
+    """The number of the reminder, from 1. If several are due at once, only the last has an
+    event."""
     at: datetime
     kind: Literal["request_reminder"] = "request_reminder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEscalated:
-    """A request is not answered yet: the next audience is told."""
+    """The event that other people are told of a request that has no answer yet."""
 
     agent_path: tuple[str, ...]
     request_id: str
@@ -205,23 +208,24 @@ class RequestEscalated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voted:
-    """A person has voted on a request that asks several."""
+    """The event that a person has voted on a request that asks several persons."""
 
     agent_path: tuple[str, ...]
     request_id: str
     vote: Vote
     missing: str
-    """The votes that are missing now, such as "1 more of finance"; empty where enough agreed."""
+    """The votes that are missing now, such as "1 more of finance"; empty if enough persons
+    agreed."""
     approved_at: datetime | None
-    """When the call is approved to which enough have agreed, unless somebody objects."""
+    """The time at which the call is approved unless somebody objects, once enough have agreed."""
     kind: Literal["voted"] = "voted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlassBroken:
-    """A person alone has let a call run to which several had to agree: tell all of these.
+    """The event that a person alone approved a call to which several persons had to agree.
 
-    `review.roles` are the roles of those who would have been asked.
+    Tell all these persons: `review.roles` are the roles that would have been asked.
     """
 
     agent_path: tuple[str, ...]
@@ -231,7 +235,7 @@ class GlassBroken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewClosed:
-    """A person has reviewed why another had broken the glass."""
+    """The event that a person has reviewed why another person had broken the glass."""
 
     agent_path: tuple[str, ...]
     review_id: str
@@ -242,35 +246,38 @@ class ReviewClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleOccurred:
-    """A time of a schedule has come. It waits for its run, or is skipped."""
+    """The event that a time of a schedule has come. The occurrence waits for its run, or is
+    skipped.
+    """
 
     agent_path: tuple[str, ...]
     schedule_id: str
     due: datetime
     triggered: bool
-    """A person asked for it."""
+    """Whether a person asked for the occurrence."""
     skipped: Literal["missed", "overlap", "full"] | None
-    """Why it gets no run; None if it does."""
+    """The reason why it gets no run; None if it gets one."""
     kind: Literal["schedule_occurred"] = "schedule_occurred"
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """A tool's body is about to be entered."""
+    """The event that a tool's body is about to be entered."""
 
     agent_path: tuple[str, ...]
     call_key: str
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any] | None = None
-    """Those that the call runs with, where the model did not write them so: defaults, say."""
+    """The arguments with which the call runs, if they differ from what the model wrote: defaults,
+    say."""
     kind: Literal["tool_started"] = "tool_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEmitted:
-    """A tool called `ctx.emit(data)`."""
+    """The event that a tool emitted with `ctx.emit(data)`."""
 
     agent_path: tuple[str, ...]
     call_key: str
@@ -283,7 +290,7 @@ class ToolEmitted:
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnded:
-    """A call has its result."""
+    """The event that a call has its result."""
 
     agent_path: tuple[str, ...]
     call_key: str
@@ -291,19 +298,21 @@ class ToolEnded:
     tool_name: str
     outcome: ToolOutcome
     content: Any
-    """The content for the model."""
+    """The content of the result, for the model."""
     metadata: Any = None
-    """What the tool gives the program beside it, as JSON: the `metadata` of a `ToolReturn`."""
+    """The `metadata` of the `ToolReturn` that the tool returned, as JSON. It is for the program."""
     user_content: str | Sequence[UserContent] | None = None
-    """What the tool gives the model beside it: the `content` of a `ToolReturn`."""
+    """The `content` of the `ToolReturn` that the tool returned. The model gets it beside the
+    result."""
     kind: Literal["tool_ended"] = "tool_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitStarted:
-    """A tool sleeps or waits at a named point; again each time that it comes back to it.
+    """The event that a tool sleeps or waits at a named point.
 
-    Or a call is in doubt, and waits until its check is asked.
+    It comes each time the tool reaches the point. It also comes for a call in doubt that waits
+    until its check is asked.
     """
 
     agent_path: tuple[str, ...]
@@ -311,67 +320,72 @@ class WaitStarted:
     name: str
     """The tool's name for the point."""
     what: r.PointKind
-    """`sleep`, `wait` or `check`."""
+    """The kind of the point: `sleep`, `wait` or `check`."""
     expires_at: datetime | None
-    """When it is over by itself."""
+    """The time at which it is over by itself; None = never."""
     kind: Literal["wait_started"] = "wait_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitOver:
-    """A tool need not sleep or wait at a point any longer: it can go on."""
+    """The event that a tool need not sleep or wait at a point any longer. It can continue."""
 
     agent_path: tuple[str, ...]
     call_key: str
     name: str
     what: r.PointKind
     how: r.PointEnd
-    """`over` for a sleep or a check; `value`, `rejected` or `expired` for a wait."""
+    """How the point ended: `over` for a sleep or a check; `value`, `rejected` or `expired` for a
+    wait."""
     kind: Literal["wait_over"] = "wait_over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesUpdated:
-    """Files of the agent have changed."""
+    """The event that files of the agent have changed."""
 
     agent_path: tuple[str, ...]
     files: tuple[FileChange, ...]
-    """Each path, with what it is from now on."""
+    """Each path that changed, with the file that it has from now on."""
     call_key: str | None
-    """The call that has changed them; None: the application has."""
+    """The key of the call that changed them; None if the application changed them."""
     kind: Literal["files_updated"] = "files_updated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDiscarded:
-    """A run continues after a crash: deltas of `attempt` without a `ReplyEnded` are void."""
+    """The event that a run continues after a crash. Deltas of `attempt` without a `ReplyEnded` are
+    void.
+    """
 
     agent_path: tuple[str, ...]
     attempt: int
-    """The attempt that is over."""
+    """The number of the attempt that is over."""
     kind: Literal["attempt_discarded"] = "attempt_discarded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """A run is over. An interrupted or paused run is not: it continues later."""
+    """The event that a run is over. An interrupted or paused run is not over: it continues
+    later.
+    """
 
     agent_path: tuple[str, ...]
     outcome: Literal["completed", "failed", "stopped", "withdrawn"]
     text: str
-    """The final text of a completed run, otherwise empty."""
+    """The final text of a completed run; empty for any other run."""
     error: dict[str, Any] | None
-    """The `to_dict()` of a failed run's error."""
+    """The `to_dict()` of a failed run's error; None for any other run."""
     signals: dict[str, Any] | None
-    """The `StopSignals.to_dict()` of a stopped run."""
+    """The `StopSignals.to_dict()` of a stopped run; None for any other run."""
     run_id: str = ""
-    """The run of an agent that the root agent runs; empty for that of the root agent."""
+    """The id of the run, if an inner agent has it; empty for the run of the root agent."""
     kind: Literal["run_finished"] = "run_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEnded:
-    """An agent of a workflow has ended its run."""
+    """The event that an agent of a workflow has ended its run."""
 
     agent_path: tuple[str, ...]
     round: int
@@ -380,7 +394,7 @@ class AgentEnded:
     """The agent's index among the workflow's agents, from 0."""
     outcome: Literal["completed", "failed", "stopped"]
     escalated: bool
-    """It ends the nearest loop around it."""
+    """Whether it ends the nearest loop around it."""
     kind: Literal["agent_ended"] = "agent_ended"
 
 
@@ -451,12 +465,13 @@ def _grant_used(
 
 
 def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -> Iterator[Event]:
-    """The events of a record. Live events and those of a replayed journal both come from here.
+    """Return the events of a record. Live events and events of a replayed journal both come from
+    it.
 
     Args:
-        record: of the agent, or of one that it runs.
-        agent_path: of the agent that has recorded it.
-        run_id: of its run, where another agent runs it.
+        record: the record of the agent, or of an agent that it runs.
+        agent_path: the path of the agent that has recorded it.
+        run_id: the id of its run, if another agent runs it.
 
     """
     match record:

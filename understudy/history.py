@@ -79,7 +79,7 @@ What = Literal[
     "released",
     "run_ended",
 ]
-"""What kind of thing happened."""
+"""The kind of a history entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,45 +87,47 @@ class HistoryEntry:
     """One thing that happened to an agent, or to an agent that it runs."""
 
     seq: int
-    """The number of its record. The entries of one record share it."""
+    """The number of its record. All entries of one record have the same number."""
     what: What
     at: datetime | None
-    """When it was recorded. None where the record has no time."""
+    """The time of the record; None if the record has no time."""
     agent_path: tuple[str, ...]
-    """The names of the agents from the outermost one to the one that it happened to."""
+    """The names of the agents, from the outermost agent to the agent to which it happened."""
     run_id: str | None = None
     call_key: str | None = None
-    """Of the tool call that it is about."""
+    """The key of the tool call that the entry is about; None if it is about no call."""
     tool_name: str | None = None
     who: str | None = None
-    """The person who decided or wrote, the model that replied, or what asked to stop."""
+    """The person who decided or wrote, the model that replied, or the source of a stop signal."""
     seconds: float | None = None
-    """How long it took.
+    """The duration, in seconds; None if it is unknown.
 
-    Of a tool and of a run: since it was started. Of a decision: since the request. Of a reply:
-    since what was recorded before it. None where one of the two times is unknown, or the clock was
-    set back between them.
+    For a tool and for a run it counts from the start. For a decision it counts from the request.
+    For a reply it counts from the record before it. It is unknown if one of the two times is
+    unknown, or if the clock was set back between them.
     """
     detail: dict[str, Any] = field(default_factory=dict)
-    """The rest of it, by `what`; JSON-able."""
+    """The other facts of the entry, JSON-able. The keys depend on `what`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as JSON-able data."""
+        """Return the entry as JSON-able data."""
         data = {name: getattr(self, name) for name in HistoryEntry.__dataclass_fields__}
         return {**data, "at": time_text(self.at), "agent_path": list(self.agent_path)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPage:
-    """Some entries, oldest first; a `for` goes over them.
+    """A page of history entries, oldest first. A `for` loop goes over them.
 
-    `ref.history(after=page.next)` brings those that follow.
+    `ref.history(after=page.next)` returns the next page.
     """
 
     entries: tuple[HistoryEntry, ...]
     next: int | None
-    """The `after` of the next page, or the `before` of the page of earlier ones; None if there is
-    nothing more now."""
+    """The value of `after` for the next page, or of `before` for the page of earlier entries.
+
+    None if there are no more entries now.
+    """
 
     def __iter__(self) -> Iterator[HistoryEntry]:
         return iter(self.entries)
@@ -144,11 +146,11 @@ def check_page(after: object, limit: object, before: object = None) -> None:
 def history_of(
     records: Iterable[r.Record], agent: str, *, first_seq: int = 1
 ) -> Iterator[HistoryEntry]:
-    """The entries of an agent's records, oldest first.
+    """Return the history entries of an agent's records, oldest first.
 
     Args:
-        records: all of them, in order; or those from a snapshot on.
-        agent: the name of its definition.
+        records: all records of the agent, in order, or all from a snapshot on.
+        agent: the name of the agent's definition.
         first_seq: the number of the first of `records`.
 
     """

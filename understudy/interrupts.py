@@ -65,15 +65,23 @@ __all__ = [
 ]
 
 DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
-"""Which of the decisions one is."""
+"""The type of a decision."""
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 """All but `dismiss`, which is the one decision on a halt."""
 Seen = Literal["at_once", "unfolded", "scrolled"]
-"""How a page has shown a request: all of it in the window at once; what was folded was opened; or
-it was scrolled to its end."""
+"""How a page has shown a request.
+
+- `at_once`: all of it was in the window at once.
+- `unfolded`: the folded part was opened.
+- `scrolled`: it was scrolled to its end.
+"""
 DecisionOrigin = Literal["person", "expiry", "executor"]
-"""What a decision comes from: a person, or code that speaks for a person; the end of the time for
-an answer; or the program that executes a call elsewhere, and says that the call failed."""
+"""The source of a decision.
+
+- `person`: a person, or code that speaks for a person.
+- `expiry`: the time for an answer is over.
+- `executor`: the program that executes the call elsewhere reports that the call failed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,39 +93,49 @@ class Decision:
 
     type: DecisionType
     arguments: dict[str, Any] | None = None
-    """For `edit`: the arguments that the tool is called with."""
+    """For `edit`: the arguments with which the tool is called. None for any other decision."""
     message: str | None = None
-    """For `reject`: a text for the model."""
+    """For `reject`: a text for the model. None = no text."""
     value: Any = None
     """For `respond`: the result of the call, or the answer to a tool's own question."""
     grant: GrantTerms | None = None
-    """How far it holds for later calls; None for this call alone. Only for approve and reject."""
+    """The terms on which the decision also holds for later calls. None = for this call alone.
+
+    Only `approve` and `reject` can have a grant.
+    """
     by_grant: str | None = None
-    """The id of the grant by which it was decided; None where somebody decided. The library says
-    so, and nobody else."""
+    """The id of the grant that made this decision; None if a person or other code made it.
+
+    Only the library sets it.
+    """
     by: str | None = None
-    """Who decided, for the audit."""
+    """The name of the person who decided, for the audit; None if nobody was named."""
     note: str | None = None
-    """Why, for the audit; the model does not see it."""
+    """The reason for the decision, for the audit. The model does not see it."""
     completed: dict[str, Any] | None = None
-    """For `edit`, once it is recorded: all arguments of the call, with the values of defaults that
-    the edit left out. None where it left out nothing."""
+    """For a recorded `edit`: all arguments of the call, with the defaults that the edit left out.
+
+    None if the edit left out nothing.
+    """
     origin: DecisionOrigin = "person"
-    """What the decision comes from. Only the library says that it is no person. Both others go with
-    `reject`: `expiry` counts as a rejection, and `executor` gives the model an error of the tool,
-    with `message`."""
+    """The source of the decision: `person`, `expiry` or `executor`.
+
+    Only the library sets `expiry` and `executor`. Both belong to a `reject`. `expiry` counts as a
+    rejection. `executor` gives the model an error of the tool, with the text of `message`.
+    """
     break_glass: bool = False
-    """For `approve`: one person alone lets the call run at once, for the reason of `note`."""
+    """For `approve`: whether one person alone lets the call run at once, for the reason in
+    `note`."""
     seen: Seen | None = None
-    """How a page has shown the request before it was decided; None where that is not known."""
+    """How the page had shown the request when the person decided; None if that is not known."""
 
     @property
     def edited(self) -> dict[str, Any] | None:
-        """For `edit`: all arguments that the call runs with."""
+        """For `edit`: all arguments with which the call runs. None for any other decision."""
         return self.arguments if self.completed is None else self.completed
 
     def same_as(self, other: Decision) -> bool:
-        """Whether both have the same effect; `by` and `note` do not count."""
+        """Return whether both decisions have the same effect. `by` and `note` are not compared."""
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
@@ -127,7 +145,7 @@ class Decision:
         return digest(told)
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as plain data; `resume` takes this form as well."""
+        """Return the decision as plain data. `resume` takes this form too."""
         data = _decision_adapter().dump_python(self, mode="json", exclude_defaults=True)
         if self.type == "respond":
             data.setdefault("value", None)
@@ -135,10 +153,12 @@ class Decision:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Decision:
-        """Read `{"type": "approve"}` and the like. `always` stands for a grant without an end.
+        """Read a decision from plain data, such as `{"type": "approve"}`.
+
+        `"always": True` means a grant without an end.
 
         Raises:
-            DecisionError: if it is not a decision; the message names the field.
+            DecisionError: if the data is not a decision; the message names the field.
 
         """
         known = {"always", *Decision.__dataclass_fields__}
@@ -192,16 +212,17 @@ def approve(
     """Run the call exactly as it was shown.
 
     Args:
-        always: and so all later calls of this tool by this agent, until that is revoked. Short for
-            a grant without an end, for all arguments.
-        grant: and so later calls, as far as these terms say: see `understudy.grant`.
-        by: who decides.
-        note: why, for the audit.
-        break_glass: in an emergency, approve alone what several must agree to, where the approval
-            of the request says who may. A `note` is needed, and somebody else reviews it.
+        always: also approve all later calls of this tool by this agent, until the grant is
+            revoked. Short for a grant without an end, for all arguments.
+        grant: also approve later calls, within these terms: see `understudy.grant`.
+        by: the name of the person who decides.
+        note: the reason, for the audit.
+        break_glass: in an emergency, approve alone what several persons must agree to. The
+            approval of the request says who may. A `note` is needed, and another person reviews
+            it later.
 
     Raises:
-        DecisionError: if `always` and `grant` are given, or not what they must be.
+        DecisionError: if both `always` and `grant` are given, or if one of them is invalid.
 
     """
     terms = _terms(always, grant)
@@ -211,7 +232,7 @@ def approve(
 def edit(
     arguments: Mapping[str, Any], *, by: str | None = None, note: str | None = None
 ) -> Decision:
-    """Run the call with these arguments instead; they replace all of the shown ones.
+    """Run the call with these arguments instead. They replace all arguments that were shown.
 
     Raises:
         DecisionError: if `arguments` is not a mapping.
@@ -230,25 +251,27 @@ def reject(
     by: str | None = None,
     note: str | None = None,
 ) -> Decision:
-    """Do not run the call; the model gets a result that says so, with `message`.
+    """Do not run the call. The model gets a result that says so, with `message`.
 
-    `always` and `grant` are as of `approve`: later calls are rejected.
+    `always` and `grant` are the same as for `approve`: later calls are rejected too.
     """
     return Decision(type="reject", message=message, grant=_terms(always, grant), by=by, note=note)
 
 
 def respond(value: Any, *, by: str | None = None, note: str | None = None) -> Decision:
-    """Do not run the call: `value` is its result, or the answer to a tool's own question."""
+    """Do not run the call. `value` is its result, or the answer to a tool's own question."""
     return Decision(type="respond", value=value, by=by, note=note)
 
 
 def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
-    """Acknowledge a halt. It is the only decision on one, and the run does not continue."""
+    """Acknowledge a halt. No other decision on a halt is possible, and the run does not
+    continue.
+    """
     return Decision(type="dismiss", by=by, note=note)
 
 
 CallStatus = Literal["in_doubt", "open", "done"]
-"""What is known of a call that another one equals. `open`: it is under way."""
+"""The state of a call that equals another call: its outcome, or `open` while it is under way."""
 DOUBT_ENDS = 7 * 24 * 3600.0
 """Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
 
@@ -257,7 +280,7 @@ DOUBT_ENDS = 7 * 24 * 3600.0
 class DoubtfulCall:
     """A call that was started and whose outcome is unknown.
 
-    In `Request.doubts` also one that has the same key (`@tool(key=)`), whatever its `status`.
+    In `Request.doubts` it may also be a call with the same key (`@tool(key=)`), of any `status`.
     """
 
     call_key: str
@@ -268,50 +291,69 @@ class DoubtfulCall:
     agent: str
     """The name of the agent that made the call."""
     since: datetime
-    """When it came to be in doubt."""
+    """The time at which the outcome of the call became unknown."""
     token_hashes: tuple[str, ...] = ()
-    """Of the tokens for its waits that have no answer: one by them settles the doubt."""
+    """The hashes of the tokens of its unanswered waits. An answer by one of these settles the
+    doubt."""
     agent_id: str = ""
-    """Of another agent whose call has the same key (`@tool(key=)`); empty for the agent's own."""
+    """The id of the other agent that made the call, if both calls have the same key
+    (`@tool(key=)`).
+
+    Empty for a call of the agent itself.
+    """
     status: CallStatus = "in_doubt"
     checks_at: datetime | None = None
-    """When its check is asked next what it did; None where none is waited for."""
+    """The next time at which the check of the tool is asked what the call did; None = no check is
+    due."""
     ends_at: datetime | None = None
-    """When the doubt ends by itself, unsettled; None for never, and while a person or a check is
-    asked."""
+    """The time at which the doubt ends by itself, unsettled.
+
+    None = never. It is None also while a person or a check is asked.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierCall:
-    """A call of the same tool with the same arguments that was made before.
+    """An earlier call of the same tool with the same arguments.
 
-    Or a `task` of the same agent that was not finished, whatever it was told.
+    It may also be a `task` of the same agent that was not finished, with any arguments.
     """
 
     tool_call_id: str
-    """Empty where it is not known any more: of an agent inside whose run is over."""
+    """The id that the model gave the call.
+
+    Empty if it is not known any more: the call is of an inner agent whose run is over.
+    """
     outcome: str
-    """As of `ToolEnded`; `open` where it has no result yet: another call of the same reply."""
+    """How the call ended, as in `ToolEnded.outcome`; `open` if it has no result yet.
+
+    An open call belongs to the same reply.
+    """
     content: str
-    """The beginning of its result, as text: of a `task`, also what its agent has done."""
+    """The beginning of the result, as text. For a `task` also the work that its agent has done."""
     at: datetime | None
-    """When it had its result."""
+    """The time of its result."""
     agent: str = ""
-    """The agent that made it; empty where it is the one that asks."""
+    """The name of the agent that made it; empty if it is the agent that asks now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a person is asked about one tool call, or by a middleware.
+    """A question to a person about one tool call, or a question of a middleware.
 
-    `resume` takes the decision by its `id`, or by the request itself: `{request: approve()}`.
+    `resume` takes the decision by the request's `id`, or by the request itself: `{request:
+    approve()}`.
     """
 
     id: str
-    """Opaque and used once. A decision on it holds for exactly what is shown here."""
+    """The id of the request: opaque, and used once. A decision holds for exactly what is shown
+    here."""
     kind: str
-    """`approval`, `interrupt` (a question of a tool or a middleware), `doubt`, `halt`, or a
-    middleware's own."""
+    """The kind of the request: `approval`, `interrupt`, `doubt`, `halt`, or a middleware's own
+    kind.
+
+    `interrupt` is a question of a tool or of a middleware.
+    """
     agent_id: str
     run_id: str
     agent_path: tuple[str, ...]
@@ -319,93 +361,113 @@ class Request:
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any]
-    """Canonical: validated, with defaults filled in. An approval holds for exactly these."""
+    """The canonical arguments of the call: validated, with defaults filled in.
+
+    An approval holds for exactly these arguments.
+    """
     display: str | dict[str, Any] | None = None
-    """What the gate's `display` returned, to be shown in addition to the arguments."""
+    """The return value of the gate's `display`, to be shown in addition to the arguments."""
     title_format: str = ""
-    """Its title, such as `Refund {amount} to {customer}`, in which a name stands for a value of the
-    question or an argument; empty where the application gives none. `title` has the values."""
+    """The format of the title, such as `Refund {amount} to {customer}`.
+
+    Each name stands for a value of the question or for an argument. Empty if the application gives
+    no title. The property `title` has the values filled in.
+    """
     payload: Any = None
     """For a question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     created_at: datetime
     expires_at: datetime | None = None
-    """From then on a decision is refused, and the request counts as `on_expiry` says."""
+    """The time from which a decision is refused. The request then counts as `on_expiry` says."""
     remind_at: tuple[datetime, ...] = ()
-    """When the person is reminded, as long as no decision is recorded; in order."""
+    """The times at which the person is reminded, in order, while no decision is recorded."""
     escalations: tuple[Escalation, ...] = ()
-    """Who else is told, and when, as long as no decision is recorded; in order."""
+    """The other people who are told, and when, in order, while no decision is recorded."""
     on_expiry: OnExpiry = "reject"
     fingerprint: str
-    """Of the tool's name, schema and version at the time of the request."""
+    """The fingerprint of the tool's name, schema and version at the time of the request."""
     digest: str
-    """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
-    shown besides: `kind`, `display`, `title_format`, `payload`, `allowed`, `schema`, `approval` and
-    `offer`. Also of `salt`."""
+    """The digest of everything for which a decision holds, and of `salt`.
+
+    It covers agent, run, call, tool and arguments. It also covers what is shown: `kind`, `display`,
+    `title_format`, `payload`, `allowed`, `schema`, `approval` and `offer`.
+    """
     source: str = ""
-    """The middleware that made the request."""
+    """The name of the middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
-    """Earlier calls of this tool whose outcome is unknown, and calls with the same key: check them
-    before you approve. An approval holds for this call beside these."""
+    """Earlier calls of this tool whose outcome is unknown, and calls with the same key.
+
+    Check them before you approve. An approval holds for this call in addition to these calls.
+    """
     earlier: tuple[EarlierCall, ...] = ()
-    """Equal calls that were made before, newest first: look whether this one repeats them. Of a
-    `task` also those that its agent did not finish, with what it has done."""
+    """Earlier calls that equal this call, newest first. Look whether this call repeats them.
+
+    For a `task` it also has the tasks that its agent did not finish, with the work done in them.
+    """
     asked_again: str = ""
-    """Why a person is asked once more about a call; empty where that is not so."""
+    """The reason why a person is asked again about the call; empty if this is the first request."""
     schema: dict[str, Any] | None = None
-    """The JSON schema that the value of `respond(value)` must fit; None where it may be any."""
+    """The JSON schema that the value of `respond(value)` must fit; None = any value."""
     question_key: str = ""
-    """Of a middleware's own question: the key of `run.answer(key)`."""
+    """For a middleware's question: the key for `run.answer(key)`."""
     context: StoredContext = field(default_factory=dict)
-    """That of the run which asks."""
+    """The context of the run that asks, by the names of the codecs."""
     approval: Approval | None = None
-    """Who must agree; None where a decision of anybody with the right to decide is enough."""
+    """The approval that says who must agree; None if anybody with the right to decide is enough."""
     requesters: tuple[str, ...] | None = None
-    """The ids of the persons who must not vote: by `never` of the approval those who have asked for
-    the call; or, where it asks more than one, those who have edited the arguments. None where one
-    of them is not known, and where the approval excludes nobody."""
+    """The ids of the persons who must not vote.
+
+    With `never` in the approval, they are the persons who have asked for the call. If the approval
+    asks more than one person, they are also the persons who have edited the arguments. None if a
+    person is not known, or if the approval excludes nobody.
+    """
     offer: GrantOffer | None = None
-    """How far a decision may hold for later calls; None where it holds for this call alone."""
+    """The largest grant that a decision may give; None if it holds for this call alone."""
     salt: str = field(default="", repr=False)
-    """Random, and kept with the request alone: no form that is shown has it. Without it the digest
-    would tell a hidden argument to whoever guesses: they would compute the digest of each guess."""
+    """Random text that makes the digest unguessable. It is kept with the request alone.
+
+    No form that is shown has it. Without it, a guess at a hidden argument could be checked by its
+    digest.
+    """
 
     def __hash__(self) -> int:
         """By its id: it can be a key of decisions, though it holds data."""
         return hash(self.id)
 
     def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
-        """The decision on this request, as the mapping that `resume` takes.
+        """Return the mapping that `resume` takes, with this decision on this request.
 
         Raises:
-            DecisionError: if it does not fit.
+            DecisionError: if the decision does not fit the request.
 
         """
         return {self.id: checked_decision(self, decision)}
 
     @property
     def rule(self) -> str:
-        """The name of the rule of the application that asks; empty where none does."""
+        """The name of the application's rule that asks; empty if no rule asks."""
         return self.source.removeprefix(RULE) if self.source.startswith(RULE) else ""
 
     @property
     def budget(self) -> str:
-        """The name of the budget that has no room for it; empty where none asks."""
+        """The name of the budget that has no room for the call; empty if no budget asks."""
         return self.source.removeprefix(BUDGET) if self.source.startswith(BUDGET) else ""
 
     @property
     def title(self) -> str:
-        """What the application calls it, in a line; empty where it says nothing."""
+        """The title of the request, in one line; empty if the application gives none."""
         return filled_title(self.title_format, self.payload, self.arguments)
 
     @property
     def about(self) -> str:
-        """What it is about, in a word: the tool, or the middleware whose own question it is."""
+        """The subject of the request in a word: the tool, or the middleware that asks its own
+        question.
+        """
         return self.tool_name or self.source
 
     @property
     def timing(self) -> RequestTiming:
-        """How long it waits, for a request that takes its place."""
+        """The reminders, escalations and expiry of this request, for a request that replaces it."""
 
         def after(at: datetime) -> float:
             return (at - self.created_at).total_seconds()
@@ -418,7 +480,7 @@ class Request:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The request as plain data, to be shown: without its `salt`."""
+        """Return the request as plain data that may be shown: without its `salt`."""
         data = _request_adapter().dump_python(self, mode="json", exclude={"salt"})
         return cast("dict[str, Any]", data)
 
@@ -443,34 +505,36 @@ class Request:
 
 
 class Interrupt(Exception):
-    """Raised by a tool, or a middleware, that needs an answer from outside before it can continue.
+    """Raise it in a tool or a middleware that needs an answer from outside before it can continue.
 
-    Its siblings finish and are recorded. After `resume` this tool alone runs again from its start,
-    with the answer in `ctx.resume_value`: the value of `respond(value)`, or True for `approve()`.
-    Several raised at once, in an exception group, are answered by a list in the same order.
-    So a side effect that must not happen twice comes after the question, not before it.
+    The other calls of the reply finish and are recorded. After `resume` this tool alone runs again
+    from its start. `ctx.resume_value` is then the answer: the value of `respond(value)`, or True
+    for `approve()`. If several are raised at once, in an exception group, the answer is a list in
+    the same order. Put a side effect that must not happen twice after the question, not before it.
 
-    A middleware asks by a `key`, in `before_model`, in `after_model`, or in `wrap_tool_call` before
-    `next`. Its hook is called again, and `run.answer(key)` is the decision.
+    A middleware asks with a `key`, in `before_model`, in `after_model`, or in `wrap_tool_call`
+    before `next`. Its hook is then called again, and `run.answer(key)` returns the decision.
 
     Args:
-        payload: what is asked: JSON-able, for `request.payload`.
-        title: what lists of requests call it, such as `"Which seat for {passenger}?"`. It is no
-            f-string: a name stands for a value of the payload, or for an argument of the call.
+        payload: the content of the question, JSON-able, for `request.payload`.
+        title: the title in lists of requests, such as `"Which seat for {passenger}?"`. It is no
+            f-string: each name stands for a value of the payload or for an argument of the
+            call.
         schema: what the value of `respond(value)` must be: a JSON schema as a dict, a Pydantic
             model, or any other type. A value that does not fit is a `DecisionError`.
-        key: of a middleware's question, by which its answer is read; one question of the run has
-            it. A tool's question has none.
+        key: the key of a middleware's question, by which its answer is read. Each question of a
+            run needs its own key. A tool's question has none.
         allowed: the decisions that a person may take; `edit` is not possible.
-        remind_after: seconds after which the person is reminded, or timedeltas; one or several.
-        escalate_after: who else is told, by the seconds after which.
-        expires_after: seconds, or a timedelta, after which an unanswered question expires; None =
-            never.
-        on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
+        remind_after: seconds or timedeltas, one or several, after which the person is reminded.
+        escalate_after: the other people who are told, by the seconds after which they are told.
+        expires_after: seconds, or a timedelta, after which an unanswered question expires; None
+            = never.
+        on_expiry: the effect of an expired question: `"reject"`, or `"stop"`, which stops the
+            whole run.
 
     Raises:
-        UsageError: if `allowed` is empty or holds an unknown decision, a time is not possible, or
-            `schema` is none or can have no answer.
+        UsageError: if `allowed` is empty or holds an unknown decision, if a time is not
+            possible, or if `schema` is not a schema or no answer can fit it.
 
     """
 
@@ -517,20 +581,21 @@ class Interrupt(Exception):
 
 
 class Defer(Exception):
-    """Raised in `wrap_model_call` to put the model call off until a later time.
+    """Raise it in `wrap_model_call` to put the model call off until a later time.
 
-    The run waits, and its agent may be passive, or its process end, meanwhile. Then the call begins
-    again: instructions, `before_model`, `wrap_model_call`. It must be raised before there is a
-    reply; where models failed before, it may be. It passes the middleware around it. A call by
-    `run.ask_model` cannot be put off.
+    The run waits. Meanwhile its agent may be passive, and its process may end. Then the call begins
+    again, with the instructions, `before_model` and `wrap_model_call`. `Defer` passes through the
+    middleware around it. Raise it before there is a reply; failures of models before it do no harm.
+    A call by `run.ask_model` cannot be put off.
 
     Args:
         until: seconds or a timedelta from now, or a point in time with a time zone.
-        key: its name in lists of waits; by default the middleware's name with a number.
-        reason: why, for people.
+        key: the name of the wait in lists of waits; by default the middleware's name with a
+            number.
+        reason: the reason, for people.
 
     Raises:
-        UsageError: for what is no time, or no text.
+        UsageError: if `until` is not a time, or `key` or `reason` is not text.
 
     """
 
@@ -549,17 +614,17 @@ class Defer(Exception):
         )
 
     def due(self, now: datetime) -> datetime:
-        """The time until which it waits, for one that is raised now."""
+        """Return the time until which the call waits if this `Defer` is raised now."""
         return self._until if isinstance(self._until, datetime) else now + self._until
 
 
 class Halt(Exception):
-    """Raised by a tool to stop the whole run for good.
+    """Raise it in a tool to stop the whole run for good.
 
-    It halts the run of the root agent, however deep the tool's agent is nested: running calls
-    finish, no other starts, and the run is `Interrupted` by one request of kind `halt` until a
-    person dismisses it. It never continues. The tool's agent, or one above it, needs the
-    `Haltable` middleware; otherwise the run ends as `Failed` by `NotHaltable`.
+    It halts the run of the root agent, at whatever depth the tool's agent is nested. Running calls
+    finish, and no other call starts. The run is then `Interrupted` by one request of kind `halt`,
+    until a person dismisses the request. The run never continues. The tool's agent, or an agent
+    above it, needs the `Haltable` middleware. Without it the run ends as `Failed` by `NotHaltable`.
 
     Raises:
         UsageError: if `message` is empty or not text.
@@ -603,77 +668,79 @@ def checked_allowed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """One entry of the audit: a request, the decision on it, and when it was taken."""
+    """One entry of the audit: a request, the decision on it, and the time of the decision."""
 
     request: Request
     decision: Decision
     at: datetime
     context: StoredContext = field(default_factory=dict)
-    """That of who decided."""
+    """The context of the person who decided, by the names of the codecs."""
     votes: tuple[Vote, ...] = ()
-    """All votes on the request, in the order in which they were cast; empty where nobody votes."""
+    """All votes on the request, in the order in which they were cast. Empty if nobody votes
+    on it."""
     login: Login | None = None
-    """The login of who decided, where more is known of it than the name in the decision."""
+    """The login of the person who decided; None if nothing is known but the name in the
+    decision."""
 
 
 GrantType = Literal["approve", "reject"]
-"""What a grant decides: the call runs, or it does not."""
+"""What a grant decides: `approve` lets the call run, `reject` does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A decision that holds for later calls of a tool, as far as its terms say."""
+    """A decision that also holds for later calls of a tool, within its terms."""
 
     id: str
-    """That of the request by whose decision it was given."""
+    """The id of the grant: the id of the request whose decision gave it."""
     type: GrantType
     tool_name: str
     fingerprint: str
-    """Of the tool: a grant ends where the tool is another one."""
+    """The fingerprint of the tool. The grant ends when the tool changes."""
     agent_id: str
-    """Of the outermost agent."""
+    """The id of the outermost agent."""
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost to the agent that makes the calls."""
     source: str
-    """The gate or rule that asked."""
+    """The name of the gate or rule that asked."""
     approval: Approval | None = None
-    """Who had to agree. A grant ends where it is another approval today."""
+    """The approval that says who had to agree. The grant ends when the approval changes."""
     offer: GrantOffer | None = None
-    """What was offered. A grant ends where it is another offer today."""
+    """The largest grant that was offered. The grant ends when the offer changes."""
     scope: GrantScope
     run_id: str
-    """The run that it is for, where its scope is a run."""
+    """The id of the run for which the grant holds, if its scope is a run."""
     arguments: dict[str, Any]
-    """The arguments that a call must have to be let through."""
+    """The arguments that a call must have, by name, each with this value."""
     free: tuple[str, ...] | None = None
-    """The names of the other arguments that a call may have; None for any."""
+    """The names of the other arguments that a call may have; None = any names."""
     until: datetime | None = None
-    """When it ends; None for never."""
+    """The time at which the grant ends; None = never."""
     uses: int | None = None
-    """The number of calls that it lets through; None for any number."""
+    """The number of calls that the grant lets through; None = any number."""
     used: int = 0
-    """The number of calls that it has let through, without those that did nothing."""
+    """The number of calls that the grant has let through. Calls that did nothing do not count."""
     open: tuple[str, ...] = ()
-    """The keys of calls among these that may still turn out to have done nothing."""
+    """The keys of counted calls that may still turn out to have done nothing."""
     by: str | None = None
-    """Who gave it."""
+    """The name of the person who gave the grant."""
     message: str | None = None
-    """Of a rejection: a text for the model."""
+    """For a rejection: a text for the model."""
     at: datetime
     votes: tuple[Vote, ...] = ()
-    """The votes by which it was given, where several persons had to agree."""
+    """The votes by which the grant was given, if several persons had to agree."""
 
     @property
     def left(self) -> int | None:
-        """The number of uses that are left; None for any number."""
+        """The number of uses that are left; None = any number."""
         return None if self.uses is None else max(0, self.uses - self.used)
 
     def is_over(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether the grant has ended by its time."""
         return self.until is not None and self.until <= now
 
     def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments is one that it was given for."""
+        """Return whether the grant holds for a call with these arguments."""
         others = arguments.keys() - self.arguments.keys()
         if self.free is not None and not others <= set(self.free):
             return False
@@ -681,7 +748,7 @@ class Grant:
         return digest(given) == digest(self.arguments)
 
     def to_dict(self) -> dict[str, Any]:
-        """The grant as plain data, with its `left`."""
+        """Return the grant as plain data, with the number of uses that are `left`."""
         data = _grant_adapter().dump_python(self, mode="json")
         return {**data, "left": self.left, "votes": [vote.to_dict() for vote in self.votes]}
 
@@ -691,8 +758,11 @@ GivenDecisions = (
     | Mapping[str, Decision | Mapping[str, Any]]
     | Mapping[Request, Decision | Mapping[str, Any]]
 )
-"""What is decided: by request id, or by request, each also in its plain form such as `{"type":
-"approve"}`; or one decision alone, where one request is pending."""
+"""The decisions that `resume` takes.
+
+A mapping has a decision by each request or its id. A decision may be plain data, such as `{"type":
+"approve"}`. One decision alone is enough if exactly one request is pending.
+"""
 
 
 @cache

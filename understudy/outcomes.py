@@ -54,17 +54,20 @@ class ToolCallResult:
     call_key: str
     tool_call_id: str
     arguments: dict[str, Any]
-    """Those that the tool ran with."""
+    """The arguments with which the tool ran."""
     content: Any
-    """The content for the model."""
+    """The content of the result, for the model."""
     value: Any
-    """The tool's own return value; after a recovery rebuilt through its return annotation.
+    """The return value of the tool; None if the result is an error.
 
-    None where the result is an error.
+    After a recovery it is rebuilt through the tool's return annotation.
     """
     is_error: bool
     value_lost: bool = False
-    """The tool's own value is lost: it could not be stored, or the annotation changed since."""
+    """Whether the tool's return value is lost.
+
+    It is lost if it could not be stored, or if the return annotation has changed since.
+    """
     metadata: Any = None
     """The `metadata` of the `ToolReturn` that the tool returned, as JSON."""
 
@@ -128,32 +131,32 @@ class _OneOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed(_OneOutcome, Generic[OutputT_co]):
-    """The run came to its end."""
+    """The outcome of a run that came to its own end."""
 
     text: str
-    """The model's final text; may be empty when an until tool ended the run."""
+    """The model's final text. It may be empty if an until tool ended the run."""
     tool_result: ToolCallResult | None = None
-    """Of the until tool, where its result ended the run."""
+    """The result of the until tool, if it ended the run; None otherwise."""
     output: OutputT_co | None = field(default=None, repr=False)
-    """The final text as a value of the agent's `output_type`; without such a type the text.
+    """The final text as a value of the agent's `output_type`; without such a type the text itself.
 
-    None where the agent has an `output_type` and its run ended without a text that fits it: by an
+    None if the agent has an `output_type` and the run ended without a text that fits it: by an
     until tool, by another tool, or early.
     """
     results: tuple[AgentResult, ...] = field(default=(), repr=False)
-    """Of a workflow: how each of its agents ended, in declared order; of a loop in the last
+    """For a workflow: the outcome of each of its agents, in declared order. For a loop: of the last
     round."""
     early_stopped: bool = False
-    """The run reached a limit, and the model answered with what it had."""
+    """Whether the run reached a limit, and the model then answered with what it had."""
     run_id: str = ""
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why the last reply ended, by its provider; None where that does not say.
+        """The reason why the last reply ended, as its provider gives it; None if it gives none.
 
-        `stop` for a whole one, `length` for one that is cut by its length limit.
+        `stop` for a complete reply, `length` for a reply that was cut by its length limit.
         """
         for message in reversed(self.state.messages):
             if isinstance(message, ModelResponse):
@@ -161,7 +164,7 @@ class Completed(_OneOutcome, Generic[OutputT_co]):
         return None
 
     def explain(self) -> str:
-        """In one sentence, why the run ended."""
+        """Return one sentence that says why the run ended."""
         run = _run(self.state)
         if self.early_stopped:
             why = f"{_limit(run)}, so the model answered{self._cut}"
@@ -186,7 +189,10 @@ class Completed(_OneOutcome, Generic[OutputT_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted(_OneOutcome):
-    """The run waits for a person. Answer with `agent.resume(outcome.state, {request.id: ...})`."""
+    """The outcome of a run that waits for a person.
+
+    Answer with `agent.resume(outcome.state, {request.id: ...})`.
+    """
 
     requests: tuple[Request, ...]
     run_id: str = ""
@@ -194,7 +200,7 @@ class Interrupted(_OneOutcome):
     usage: RunUsage = field(repr=False)
 
     def explain(self) -> str:
-        """In one sentence, what the run waits for."""
+        """Return one sentence that says what the run waits for."""
         asked = Counter(
             f"{request.kind} of {request.about!r}{_beside(request)}" for request in self.requests
         )
@@ -204,10 +210,11 @@ class Interrupted(_OneOutcome):
         return _sentence(self.state, "Waits for a person", f"{pending}: {requests}")
 
     def decide(self, *decisions: Decision | Mapping[str, Any]) -> dict[str, Decision]:
-        """One decision for each request, in order, as the mapping that `resume` takes.
+        """Return the mapping that `resume` takes, with one decision for each request, in order.
 
         Raises:
-            DecisionError: if their number differs, or one does not fit its request.
+            DecisionError: if there are more or fewer decisions than requests, or if a decision
+                does not fit its request.
 
         """
         if len(decisions) != len(self.requests):
@@ -226,7 +233,7 @@ class Interrupted(_OneOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(_OneOutcome):
-    """The run is paused until `agent.resume(outcome.state)` continues it."""
+    """The outcome of a run that is paused until `agent.resume(outcome.state)` continues it."""
 
     reason: str
     run_id: str = ""
@@ -234,37 +241,40 @@ class Paused(_OneOutcome):
     usage: RunUsage = field(repr=False)
 
     def explain(self) -> str:
-        """In one sentence, why the run is paused."""
+        """Return one sentence that says why the run is paused."""
         return _sentence(self.state, "Paused", self.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(_OneOutcome):
-    """Tools of the run sleep, or wait for the outside: `agent.resume(outcome.state)` goes on.
+    """The outcome of a run whose tools sleep, or wait for an answer from outside.
 
-    It goes on where a sleep is over, a wait has timed out, or an answer is given; else the outcome
-    is the same again. Under a `Runtime` that happens by itself, and nobody gets this outcome.
+    `agent.resume(outcome.state)` continues the run if a sleep is over, a wait has timed out, or an
+    answer is given. Otherwise the outcome is the same again. A `Runtime` continues the run by
+    itself, so its callers never get this outcome.
     """
 
     waits: tuple[Wait, ...]
-    """What the run waits for, oldest first."""
+    """The sleeps and waits of the run, oldest first."""
     run_id: str = ""
     state: AgentState = field(repr=False)
     usage: RunUsage = field(repr=False)
 
     @property
     def due(self) -> datetime | None:
-        """When the next of them is over by itself; None for never."""
+        """The time at which the next wait or sleep is over by itself; None = never."""
         return min((w.expires_at for w in self.waits if w.expires_at is not None), default=None)
 
     def explain(self) -> str:
-        """In one sentence, what the run waits for."""
+        """Return one sentence that says what the run waits for."""
         return _sentence(self.state, "Waits", ", ".join(_wait(wait) for wait in self.waits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(_OneOutcome):
-    """The run was stopped; the state holds everything that was finished before."""
+    """The outcome of a run that was stopped. The state holds everything that was finished
+    before.
+    """
 
     signals: StopSignals
     run_id: str = ""
@@ -272,7 +282,7 @@ class Stopped(_OneOutcome):
     usage: RunUsage = field(repr=False)
 
     def explain(self) -> str:
-        """In one sentence, what stopped the run."""
+        """Return one sentence that says what stopped the run."""
         highest = self.signals.highest
         why = str(highest)
         others = [signal for signal in self.signals if signal is not highest]
@@ -293,7 +303,9 @@ class Stopped(_OneOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(_OneOutcome):
-    """The run ended by an error; the state holds everything that was finished before."""
+    """The outcome of a run that ended by an error. The state holds everything that was finished
+    before.
+    """
 
     error: UnderstudyError
     run_id: str = ""
@@ -301,15 +313,18 @@ class Failed(_OneOutcome):
     usage: RunUsage = field(repr=False)
 
     def explain(self) -> str:
-        """In one sentence, why the run failed."""
+        """Return one sentence that says why the run failed."""
         return _sentence(self.state, "Failed", f"{type(self.error).__name__}: {self.error}")
 
 
 Outcome = Completed | Interrupted | Paused | Waiting | Stopped | Failed
-"""How a run ended, or why it waits; `isinstance(value, Outcome)` tells it from an event."""
+"""The outcome of a run: how it ended, or why it waits.
+
+`isinstance(value, Outcome)` tells an outcome from an event.
+"""
 
 OutcomeOf = Completed[OutputT] | Interrupted | Paused | Waiting | Stopped | Failed
-"""`OutcomeOf[Invoice]`: the outcome of an agent whose `output_type` is `Invoice`."""
+"""The outcome of an agent with a given output type: `OutcomeOf[Invoice]` for `Invoice`."""
 
 
 def _sentence(state: AgentState, how: str, why: str) -> str:

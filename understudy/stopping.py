@@ -17,7 +17,7 @@ __all__ = ["ExecutionContinuation", "StopAgent", "StopReason", "StopSignal", "St
 
 
 class StopReason(str, Enum):
-    """What made a run stop. Of several reasons the one with the lowest `priority` wins.
+    """The reason why a run stops. Of several reasons the one with the lowest `priority` wins.
 
     A reason is equal to its text: `StopReason.ERROR == "error"`.
     """
@@ -37,20 +37,20 @@ class StopReason(str, Enum):
 
     @property
     def priority(self) -> int:
-        """From 0, the strongest, to 9."""
+        """The priority, from 0 (the strongest) to 9."""
         return _PRIORITIES[self]
 
     @property
     def was_force_stopped(self) -> bool:
-        """False for `COMPLETED` and `FINISH_REASON`: the run came to its own end."""
+        """Whether the run was forced to stop. False for `COMPLETED` and `FINISH_REASON`."""
         return self not in (StopReason.COMPLETED, StopReason.FINISH_REASON)
 
     @classmethod
     def of(cls, name: str) -> StopReason:
-        """The reason with this value.
+        """Return the reason with this value.
 
         Raises:
-            UsageError: if there is none; the message lists all.
+            UsageError: if there is no such reason; the message lists all of them.
 
         """
         try:
@@ -80,12 +80,12 @@ _PRIORITIES = {
 class StopSignal:
     """A request to stop the run, for one reason and from one source.
 
-    Each reason has a factory, such as `StopSignal.token_limit("900 of 800 used", used=900)`: its
-    keywords are the context. A message or source that is not valid Unicode is stored with a `?` for
-    each character that is not.
+    Each reason has a factory, such as `StopSignal.token_limit("900 of 800 used", used=900)`. The
+    keywords of a factory are the context. If a message or source is not valid Unicode, each invalid
+    character is stored as `?`.
 
     Raises:
-        UsageError: for an unknown reason, or a context that is not JSON-able.
+        UsageError: if the reason is unknown, or the context is not JSON-able.
 
     """
 
@@ -93,7 +93,7 @@ class StopSignal:
     message: str = ""
     context: Mapping[str, Any] = field(default_factory=dict, hash=False)
     source: str | None = None
-    """What emitted it. Overrides are counted by source."""
+    """The name of the guard that emitted the signal. Overrides are counted for each source."""
 
     def __post_init__(self) -> None:
         reason = self.reason if isinstance(self.reason, StopReason) else StopReason.of(self.reason)
@@ -111,75 +111,77 @@ class StopSignal:
 
     @classmethod
     def error(cls, message: str = "", *, source: str | None = None, **context: Any) -> StopSignal:
-        """An error after which the run must not continue."""
+        """Return a signal for an error after which the run must not continue."""
         return cls(StopReason.ERROR, message, context, source)
 
     @classmethod
     def stop_requested(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """A tool or a hook stops the run."""
+        """Return a signal by which a tool or a hook stops the run."""
         return cls(StopReason.STOP_REQUESTED, message, context, source)
 
     @classmethod
     def steps_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The run made as many steps as it may."""
+        """Return a signal for a run that has made as many steps as it may."""
         return cls(StopReason.STEPS_LIMIT, message, context, source)
 
     @classmethod
     def user_requested(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """A person stops the run."""
+        """Return a signal by which a person stops the run."""
         return cls(StopReason.USER_REQUESTED, message, context, source)
 
     @classmethod
     def token_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The run used as many tokens as it may."""
+        """Return a signal for a run that has used as many tokens as it may."""
         return cls(StopReason.TOKEN_LIMIT, message, context, source)
 
     @classmethod
     def cost_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The run has cost as much as it may."""
+        """Return a signal for a run that has cost as much as it may."""
         return cls(StopReason.COST_LIMIT, message, context, source)
 
     @classmethod
     def budget(cls, message: str = "", *, source: str | None = None, **context: Any) -> StopSignal:
-        """A budget of the runtime has no room for what the run was about to do."""
+        """Return a signal for a run whose next action has no room in a budget of the runtime."""
         return cls(StopReason.BUDGET, message, context, source)
 
     @classmethod
     def time_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The run took as long as it may."""
+        """Return a signal for a run that has taken as long as it may."""
         return cls(StopReason.TIME_LIMIT, message, context, source)
 
     @classmethod
     def retry_limit(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The same operation failed too often."""
+        """Return a signal for an operation that has failed too often."""
         return cls(StopReason.RETRY_LIMIT, message, context, source)
 
     @classmethod
     def finish_reason(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The model's finish reason ends the run. It is not a forced stop."""
+        """Return a signal for a run that the model's finish reason ends. It is not a forced
+        stop.
+        """
         return cls(StopReason.FINISH_REASON, message, context, source)
 
     @classmethod
     def completed(
         cls, message: str = "", *, source: str | None = None, **context: Any
     ) -> StopSignal:
-        """The work is done. It is not a forced stop."""
+        """Return a signal for a run whose work is done. It is not a forced stop."""
         return cls(StopReason.COMPLETED, message, context, source)
 
     def __str__(self) -> str:
@@ -187,7 +189,7 @@ class StopSignal:
         return text + (f" (from {self.source!r})" if self.source else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """The signal as plain data."""
+        """Return the signal as plain data."""
         return {
             "reason": self.reason.value,
             "message": self.message,
@@ -197,10 +199,10 @@ class StopSignal:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StopSignal:
-        """The signal from its `to_dict`.
+        """Return the signal from its `to_dict`.
 
         Raises:
-            UsageError: if `data` is not a signal, or its reason is unknown.
+            UsageError: if `data` is not a stored signal, or its reason is unknown.
 
         """
         if not isinstance(data, Mapping) or "reason" not in data:
@@ -214,13 +216,13 @@ class StopSignal:
 
 
 class StopAgent(Exception):
-    """Raised by a tool to stop the run.
+    """Raise it in a tool to stop the run.
 
-    Calls that were started finish, the others get a result that says that they did not run, and
-    the run stops by this very signal. A middleware cannot swallow it.
+    Calls that were started finish. The other calls get a result that says that they did not run.
+    Then the run stops by exactly this signal. No middleware can swallow it.
 
     Raises:
-        UsageError: for anything but a `StopSignal`.
+        UsageError: if `signal` is not a `StopSignal`.
 
     """
 
@@ -239,7 +241,7 @@ class StopAgent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StopSignals:
-    """Signals in the order in which they were added."""
+    """The stop signals of a run, in the order in which they were added."""
 
     signals: tuple[StopSignal, ...] = ()
 
@@ -251,17 +253,21 @@ class StopSignals:
         object.__setattr__(self, "signals", signals)
 
     def with_signal(self, signal: StopSignal) -> StopSignals:
-        """A copy with one more signal at its end."""
+        """Return a copy with one more signal at its end."""
         return StopSignals((*self.signals, signal))
 
     @property
     def first(self) -> StopSignal | None:
-        """The earliest signal."""
+        """The earliest signal; None if there is none."""
         return self.signals[0] if self.signals else None
 
     @property
     def highest(self) -> StopSignal | None:
-        """The strongest: by priority, user_requested before steps_limit, then the earliest."""
+        """The strongest signal; None if there is no signal.
+
+        It has the lowest `priority`. Of equal priorities `USER_REQUESTED` wins, then the earliest
+        signal.
+        """
         return min(self.signals, key=_rank, default=None)
 
     def __len__(self) -> int:
@@ -271,12 +277,12 @@ class StopSignals:
         return iter(self.signals)
 
     def to_dict(self) -> dict[str, Any]:
-        """The signals as plain data."""
+        """Return the signals as plain data."""
         return {"signals": [signal.to_dict() for signal in self.signals]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StopSignals:
-        """The signals from their `to_dict`.
+        """Return the signals from their `to_dict`.
 
         Raises:
             UsageError: if `data` is not stored signals.
@@ -293,26 +299,28 @@ def _rank(signal: StopSignal) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContinuation:
-    """Whether a run continues: signals stop it unless a continuation was requested."""
+    """The decision whether a run continues: signals stop it unless a continuation was requested."""
 
     signals: StopSignals = field(default_factory=StopSignals)
     continuation_requested: bool = False
 
     @property
     def should_stop(self) -> bool:
-        """True where there is a signal and no continuation was requested."""
+        """Whether the run stops: there is a signal, and no continuation was requested."""
         return bool(self.signals.signals) and not self.continuation_requested
 
     def with_signal(self, signal: StopSignal) -> ExecutionContinuation:
-        """A copy with one more signal."""
+        """Return a copy with one more signal."""
         return replace(self, signals=self.signals.with_signal(signal))
 
     def with_continuation(self, *, requested: bool = True) -> ExecutionContinuation:
-        """A copy in which the signals are overridden, or with `requested=False` are not."""
+        """Return a copy in which the signals are overridden. With `requested=False` they are
+        not.
+        """
         return replace(self, continuation_requested=requested)
 
     def explain(self) -> str:
-        """In one sentence, whether the run continues and why."""
+        """Return one sentence that says whether the run continues, and why."""
         highest = self.signals.highest
         if highest is None:
             return "Goes on: nothing asks to stop."
@@ -323,12 +331,12 @@ class ExecutionContinuation:
         return f"Stops: {why}."
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as plain data."""
+        """Return the decision as plain data."""
         return {**self.signals.to_dict(), "continuation_requested": self.continuation_requested}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ExecutionContinuation:
-        """The decision from its `to_dict`.
+        """Return the decision from its `to_dict`.
 
         Raises:
             UsageError: if `data` is not a stored decision.

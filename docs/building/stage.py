@@ -125,7 +125,10 @@ def _pictures(sources: list[tuple[str, str]], alt: str, source: str, here: str) 
             themed = f"{re.sub(r'-(light|dark)$', '', stem)}-{scheme}{dot}{suffix}"
             path = site_path(relpath(str(PurePosixPath(source).parent / themed), ".")) or ""
             kept.setdefault(width, relpath(path, here))
-        shown = f'<img alt="{alt}" src="{kept.pop("")}#only-{scheme}">'
+        src = kept.pop("")
+        # What moves is large: that of the other scheme, which is not shown, is not loaded.
+        lazy = ' loading="lazy"' if src.endswith(".webp") else ""
+        shown = f'<img alt="{alt}" src="{src}#only-{scheme}"{lazy}>'
         narrow = [f'<source media="{media}" srcset="{src}">' for media, src in kept.items()]
         yield f"<picture>{''.join(narrow)}{shown}</picture>"
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import sync_playwright
 
@@ -19,6 +19,9 @@ from tests.support.web_server import served
 from tests.support.web_site import Done, logged_in
 from understudy import Runtime, approve
 from understudy.web import ui
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Playwright
 
 SIZES = {"": (1280, 860), "-phone": (390, 780)}
 
@@ -66,12 +69,17 @@ def in_thread(work: Coroutine[Any, Any, None]) -> None:
         pool.submit(asyncio.run, work).result(60)
 
 
+def launched(playwright: Playwright) -> Browser:
+    """The Chromium of this machine."""
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    return playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+
+
 def draw(folder: Path, runtime: Runtime, pages: dict[str, str], who: str, title: str) -> None:
     """Draw these pages as this person sees them."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     site = ui(runtime, auth=logged_in(who), title=title)
     with served(site) as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = launched(playwright)
         for size, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
                 page = browser.new_page(

@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 
 class UnderstudyError(Exception):
-    """The root of the tree.
+    """The base class of all errors of this library.
 
-    The facts of an error are its attributes. They are JSON-able, so an error can be pickled,
-    stored with a run's outcome and rebuilt in another process.
+    The facts of an error are its attributes. They are JSON-able, so an error can be pickled, stored
+    with a run's outcome and rebuilt in another process.
     """
 
     ends_with_runtime: ClassVar[bool] = False
-    """Whether it only says that a runtime has stopped: the next runtime may have another answer."""
+    """Whether the error only says that a runtime has stopped. The next runtime may have another
+    answer."""
     message: str
     facts: dict[str, Any]
 
@@ -29,7 +30,7 @@ class UnderstudyError(Exception):
         return _rebuild, (type(self), self.message, self.facts), notes or None
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as plain data: its type's name, its message and its facts."""
+        """Return the error as plain data: the name of its type, its message and its facts."""
         return {"type": type(self).__name__, "message": self.message, "facts": self.facts}
 
 

@@ -6,9 +6,9 @@ from understudy.errors.base import UnderstudyError
 
 
 class WaitEnded(UnderstudyError):
-    """A wait of a tool ended without a value: `ctx.wait_for` raises it, in every run of the tool.
+    """A wait of a tool ended without a value. `ctx.wait_for` raises it in every run of the tool.
 
-    Where the tool does not catch it, it is the error that the model sees as the call's result.
+    If the tool does not catch it, it is the error that the model sees as the result of the call.
     """
 
     name: str
@@ -23,7 +23,7 @@ class WaitExpired(WaitEnded):
 
 
 class WaitRejected(WaitEnded):
-    """The wait was answered by `reject`: it will have no value."""
+    """The wait was answered by `reject`, so it will never have a value."""
 
     reason: str
 
@@ -32,7 +32,7 @@ class WaitRejected(WaitEnded):
 
 
 class NotExtracted(UnderstudyError):
-    """`extract` ended without a value: `outcome` says how the run ended instead."""
+    """`extract` ended without a value. `outcome` says how the run ended instead."""
 
     outcome: str
 
@@ -43,18 +43,19 @@ class NotExtracted(UnderstudyError):
 
 
 class PeopleUnavailable(UnderstudyError):
-    """`Runtime(people=)` could not say who somebody is: nobody's vote is taken meanwhile."""
+    """`Runtime(people=)` could not say who somebody is. Nobody's vote is taken until it can."""
 
 
 class AgentNotMade(UnderstudyError):
-    """`Runtime(factory=)` raised: the agent is not activated. The next call asks the factory again.
+    """`Runtime(factory=)` raised, so the agent is not activated. The next call asks the factory
+    again.
 
-    What the factory raised is the `__cause__`, in this process.
+    In this process, `__cause__` is the exception of the factory.
     """
 
     agent_id: str
     agent: str
-    """The name of the definition that was asked for."""
+    """The name of the definition that the factory should make."""
     cause: str
 
     def __init__(self, *, agent_id: str, agent: str, cause: str) -> None:
@@ -68,9 +69,9 @@ class AgentNotMade(UnderstudyError):
 
 
 class CallLost(UnderstudyError):
-    """The host of a cluster ended before it answered: whether the call was made is not known.
+    """The host of a cluster ended before it answered, so nobody knows whether the call was made.
 
-    Only of calls that must not be made twice. Look at the agent before you call again.
+    Only a call that must not be made twice raises it. Look at the agent before you call again.
     """
 
     call: str
@@ -93,7 +94,7 @@ MORE_DESCRIPTORS = (
 
 
 class OutOfDescriptors(UnderstudyError):
-    """This process, or its machine, has no file descriptor left for what was to be opened."""
+    """The process, or the machine, has no file descriptor left to open something with."""
 
     what: str
 

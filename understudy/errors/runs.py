@@ -11,20 +11,21 @@ if TYPE_CHECKING:
 
 
 class RunError(UnderstudyError):
-    """Why a run ended as `Failed`: the `error` of the outcome. A run never raises it."""
+    """The reason why a run ended as `Failed`: the `error` of the outcome. A run never raises it."""
 
 
 class ModelFailed(RunError):
     """No model answered: each raised, refused, or gave an empty reply.
 
-    `__cause__` is the last of what they raised.
+    `__cause__` is the last exception that a model raised.
     """
 
     failures: list[dict[str, str]]
-    """One for each model: its name as `model`, and the `type` and `message` of what it raised.
+    """The failure of each model: its name as `model`, and the `type` and `message` of what it
+    raised.
 
-    The type is `RefusedReply` or `EmptyReply` where it raised nothing. A long message, such as a
-    page of HTML, is here by its first lines; `__cause__` has it all.
+    The type is `RefusedReply` or `EmptyReply` if the model raised nothing. A long message, such as
+    a page of HTML, is cut to its first lines; `__cause__` has all of it.
     """
 
     def __init__(self, *, failures: Sequence[Mapping[str, str]]) -> None:
@@ -35,16 +36,16 @@ class ModelFailed(RunError):
 
 
 class ModelRefused(ModelFailed):
-    """The model refused to answer, or a content filter stopped it; and so with every fallback."""
+    """The model and every fallback refused to answer, or were stopped by a content filter."""
 
     _what = "The model refused to answer"
 
 
 class StreamBroken(RunError):
-    """A stream broke in the middle of a reply; the part received is kept in the state.
+    """The stream of a reply broke in the middle. The part that was received is kept in the state.
 
-    A reply without a finish reason counts as broken where the provider always gives one. A server
-    that speaks OpenAI's format and leaves it out needs a model with
+    A reply without a finish reason counts as broken if the provider always gives one. For a server
+    that speaks OpenAI's format and leaves out the finish reason, make the model with
     `profile=OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=False)`.
     """
 
@@ -60,15 +61,15 @@ class StreamBroken(RunError):
 
 
 class ReplyCut(RunError):
-    """A reply was cut by its length limit, and so was the one before it, at the same length.
+    """Two replies in a row were cut by their length limit, at the same length.
 
-    Asking for it again would cost the same once more.
+    Another request would cost the same again, and end in the same way.
     """
 
     max_tokens: int | None
-    """Of the agent's `model_settings`; None where the model's own limit holds."""
+    """The limit in the agent's `model_settings`, in tokens; None if the model's own limit holds."""
     output_tokens: int
-    """The tokens of the reply, as the provider counts them; 0 where it does not."""
+    """The tokens of the reply, as the provider counts them; 0 if it does not count them."""
 
     def __init__(self, *, max_tokens: int | None, output_tokens: int) -> None:
         limit = "the model's own" if max_tokens is None else f"max_tokens={max_tokens}"
@@ -95,7 +96,7 @@ class RunLimitExceeded(RunError):
 
 
 class UntilToolNotCalled(RunError):
-    """The model stopped without a result of the until tool, or without a successful one."""
+    """The model stopped without a result of the until tool, or without a successful result."""
 
     tools: list[str]
     success_required: bool
@@ -111,7 +112,10 @@ class UntilToolNotCalled(RunError):
 
 
 class MiddlewareError(RunError):
-    """A hook raised. The error names the middleware and the hook; `__cause__` is what it raised."""
+    """A hook raised an exception.
+
+    The error names the middleware and the hook. `__cause__` is the exception.
+    """
 
     middleware: str
     hook: str
@@ -126,7 +130,7 @@ class MiddlewareError(RunError):
 
 
 class CostUnknown(MiddlewareError):
-    """A limit needs to know what the run has cost, and a model that was asked has no price."""
+    """A limit needs the cost of the run, and a model that was asked has no price."""
 
     models: list[str]
     requests: int
@@ -149,7 +153,7 @@ class CostUnknown(MiddlewareError):
 
 
 class BudgetUsedUp(RunError):
-    """A budget has no room for what was asked of a model. Nothing was sent."""
+    """A budget has no room for a request to a model. Nothing was sent."""
 
     budgets: list[str]
 
@@ -158,7 +162,7 @@ class BudgetUsedUp(RunError):
 
 
 class BudgetUnknown(RunError):
-    """A budget cannot be kept, as nobody knows what a request may cost. Nothing was sent."""
+    """A budget cannot be kept, because nobody knows what a request may cost. Nothing was sent."""
 
     budget: str
 
@@ -169,7 +173,7 @@ class BudgetUnknown(RunError):
 
 
 class StepFailed(RunError):
-    """A step of the pipeline raised; `__cause__` is what it raised."""
+    """A step of the pipeline raised. `__cause__` is the exception."""
 
     step: str
 
@@ -178,9 +182,9 @@ class StepFailed(RunError):
 
 
 class ToolRaised(RunError):
-    """A tool raised, and the agent or its runtime has `tool_errors="raise"`.
+    """A tool raised an exception, and the agent or its runtime has `tool_errors="raise"`.
 
-    `__cause__` is what it raised. All calls of the reply are recorded with their results.
+    `__cause__` is the exception. All calls of the reply are recorded with their results.
     """
 
     tool: str
@@ -193,8 +197,8 @@ class ToolRaised(RunError):
 class EffectUnknown(RunError):
     """Nobody knows what a call did, so the run must not go on to call the tool again.
 
-    Of a run that ends by this tool, or of a loop. The doubt stays in the state: see
-    `AgentState.doubts`. `ResultNotKept` is for a call that is known to have run.
+    A run that ends by this tool fails with it, and so does a loop. The doubt stays in the state:
+    see `AgentState.doubts`. If the call is known to have run, the error is `ResultNotKept`.
     """
 
     tool: str
@@ -211,7 +215,7 @@ class EffectUnknown(RunError):
 
 
 class ResultNotKept(RunError):
-    """The tool that ends the run has run, and what it returned cannot be kept."""
+    """The tool that ends the run has run, and its return value cannot be kept."""
 
     tool: str
     call_key: str
@@ -221,15 +225,15 @@ class ResultNotKept(RunError):
 
 
 class AgentFailed(RunError):
-    """An agent of a workflow failed, and so did the workflow.
+    """An agent of a workflow failed, and so the workflow failed.
 
-    `error` is the agent's own error as data: `error_from_dict(failed.error)` rebuilds it.
+    `error` is the agent's own error as plain data: `error_from_dict(failed.error)` rebuilds it.
     """
 
     agent: str
     error: dict[str, Any]
     did: str
-    """What the workflow has done, and what it may have done, as text; empty if nothing."""
+    """What the workflow has done and may have done, as text; empty if nothing."""
 
     def __init__(self, *, agent: str, error: Mapping[str, Any], did: str = "") -> None:
         inside = (error.get("facts") or {}).get("did") if error["type"] == "AgentFailed" else None
@@ -245,7 +249,7 @@ class AgentFailed(RunError):
 
 
 class DefinitionChanged(RunError):
-    """The agents of a workflow are not those with which its run started."""
+    """The agents of a workflow are not the agents with which its run started."""
 
     agent: str
     was: str
@@ -282,7 +286,7 @@ class NotHaltable(RunError):
 class Quarantined(RunError):
     """The run was cut off several times in a row without progress.
 
-    It keeps its state, and only `ref.retry()` continues it.
+    It keeps its state. Only `ref.retry()` continues it.
     """
 
     attempts: int

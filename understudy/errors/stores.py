@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class JournalFailed(UnderstudyError):
     """The journal refused a record, so the run stopped at once. Earlier records are kept.
 
-    The caller gets it as an exception, as after a crash: continue from the journal.
+    The caller gets it as an exception, as after a crash. Continue from the journal.
     """
 
 
@@ -22,9 +22,9 @@ class StoreError(JournalFailed):
 
 
 class StoreInUse(StoreError):
-    """The database serves one runtime, and another one has it open.
+    """The database serves one runtime, and another runtime has it open.
 
-    Where another runtime owns a single agent, it is `OwnedElsewhere` instead.
+    If another runtime owns a single agent, the error is `OwnedElsewhere`.
     """
 
     path: str
@@ -40,7 +40,7 @@ class StoreInUse(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached or is locked; the operation is retried for some time."""
+    """The database cannot be reached, or is locked. The operation is retried for some time."""
 
     cause: str
 
@@ -53,11 +53,11 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The store cannot be used until it is repaired; the message says how."""
+    """The store cannot be used until it is repaired. The message says how."""
 
     cause: str
     is_final: bool
-    """This process does not retry: after an I/O error it is unknown what is on disk."""
+    """Whether this process does not retry. After an I/O error it is unknown what is on disk."""
 
     def __init__(self, *, cause: str, remedy: str, is_final: bool = False) -> None:
         super().__init__(
@@ -85,15 +85,15 @@ class StoreDamaged(StoreBroken):
 
 
 class OwnedElsewhere(StoreError):
-    """Another live runtime owns this agent, and cannot be asked: send to it there.
+    """Another live runtime owns this agent, and cannot be asked. Send to the agent there.
 
-    It or this one has `any_host=False`.
+    It cannot be asked because that runtime or this one has `any_host=False`.
     """
 
     agent_id: str
     host: str
     must_post: bool = False
-    """This runtime must not run the agent. Of this process: it is no fact of the error."""
+    """Whether this runtime must not run the agent. Only this process knows it: it is not stored."""
 
     def __init__(self, *, agent_id: str, host: str) -> None:
         super().__init__(
@@ -105,24 +105,28 @@ class OwnedElsewhere(StoreError):
 
 
 class UnfitHost(StoreError):
-    """This runtime must not run this agent, and no other one that could lives now.
+    """This runtime must not run this agent, and no live runtime can run it.
 
-    It lacks a label that the agent needs, or has an older definition than the one that began its
-    run, or is being drained, or starts no calls because it does not have the rules of the store.
-    The agent is as it was: a host that fits goes on with it.
+    This runtime lacks a label that the agent needs, has an older definition than the open run, is
+    being drained, or starts no calls because it does not have the rules of the store. The agent is
+    unchanged. A host that fits continues it.
     """
 
     agent_id: str
     agent: str
-    """The name of its definition."""
+    """The name of the agent's definition."""
     missing: list[str]
-    """The labels that it needs and this runtime lacks."""
+    """The labels that the agent needs and this runtime lacks."""
     version: str | None
-    """The fingerprint of the definition that began its run, where that is why."""
+    """The fingerprint of the definition that began the open run, if that is the reason; None
+    otherwise."""
     draining: bool
     held: str
-    """Why no call may start at this runtime, where that is why: its rules are older than those of
-    the store, say. Empty otherwise."""
+    """The reason why no call may start at this runtime, such as rules that are older than the
+    store's.
+
+    Empty if that is not the reason.
+    """
 
     def __init__(
         self,
@@ -179,11 +183,11 @@ def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool, held
 
 
 class Fenced(StoreError):
-    """The agent has a later epoch, so what runs under this one may not write to it any more.
+    """The agent has a later epoch, so code with the earlier epoch may not write to it any more.
 
-    Another runtime has taken it over. That is an orderly end: the agent continues there, and the
-    next call to it here tries to claim it again. Or this runtime has abandoned the code that gets
-    this error, because it went on after its cancellation.
+    Usually another runtime has taken the agent over. That is an orderly end: the agent continues
+    there, and the next call to it here tries to claim it again. Or this runtime has abandoned the
+    code that gets this error, because the code ignored its cancellation.
     """
 
     agent_id: str
@@ -197,7 +201,7 @@ class Fenced(StoreError):
 
 
 class StoreConflict(StoreError):
-    """A record's number is not the next one: two writers use one epoch, a defect."""
+    """A record's number is not the next number: two writers use one epoch. That is a defect."""
 
     agent_id: str
 
@@ -211,7 +215,7 @@ class StoreConflict(StoreError):
 
 
 class RecordRefused(StoreError):
-    """No store accepts this record; other records are not affected."""
+    """No store accepts this record. Other records are not affected."""
 
     kind: str
 

@@ -17,9 +17,9 @@ class UsageError(UnderstudyError):
 class DecisionError(UsageError):
     """A decision does not fit: its request is not pending, or does not allow this decision.
 
-    Not pending is what is unknown, stale or withdrawn, also where nothing is pending at all.
-    Nothing ran, the requests are still pending, and a valid decision is still accepted. Where the
-    request has another decision already, it is `NotInterrupted` instead.
+    A request that is unknown, stale or withdrawn is not pending. Nothing ran, the requests are
+    still pending, and a valid decision is still accepted. If the request already has another
+    decision, the error is `NotInterrupted`.
     """
 
     request_id: str | None
@@ -29,30 +29,31 @@ class DecisionError(UsageError):
 
 
 class VoteRefused(DecisionError):
-    """This person may not vote on the request. Nothing is recorded, and the request is pending.
+    """This person may not vote on the request. Nothing is recorded, and the request stays pending.
 
-    They lack its roles, have asked for the call, or are not known to `Runtime(people=)`.
+    The person lacks the roles, has asked for the call, or is not known to `Runtime(people=)`.
     """
 
     request_id: str
     person: str
-    """The name under which the decision came; empty where it had none."""
+    """The name that the decision had; empty if it had no name."""
 
     def __init__(self, message: str, *, request_id: str, person: str) -> None:
         UsageError.__init__(self, message, request_id=request_id, person=person)
 
 
 class ApprovalNeeded(UsageError):
-    """Persons must agree before this is done: `Runtime(protect=)` says so. Nothing was done.
+    """Persons must agree before this is done, because `Runtime(protect=)` says so. Nothing was
+    done.
 
-    They vote by `runtime.vote(request_id, approve(by=...))`. Then the same is asked for again, by
-    the same person and with the same arguments: that does it, once.
+    They vote with `runtime.vote(request_id, approve(by=...))`. Then make the same call again, as
+    the same person and with the same arguments. It is then done, once.
     """
 
     request_id: str
     verb: str
     missing: str
-    """What is missing, in words; empty where it was rejected."""
+    """The votes that are missing, in words; empty if it was rejected."""
 
     def __init__(self, *, request_id: str, verb: str, about: str, missing: str) -> None:
         why = f"{missing} is missing" if missing else "it was rejected"
@@ -66,7 +67,7 @@ class ApprovalNeeded(UsageError):
 
 
 class RequestChanged(DecisionError):
-    """The request is another one than the decision was made on: its digest is not the expected one.
+    """The request has changed since the decision was made: its digest is not the expected one.
 
     Nothing ran. Show the request as it is now, and ask again.
     """
@@ -87,11 +88,11 @@ class RequestChanged(DecisionError):
 
 
 class RequestExpired(DecisionError):
-    """The decision comes too late: the time of its request is over. Nothing ran by it."""
+    """The decision comes too late, because the time of its request is over. Nothing ran by it."""
 
     request_id: str
     expires_at: str
-    """In ISO 8601."""
+    """The time at which the request expired, in ISO 8601."""
 
     def __init__(
         self, *, request_id: str, expires_at: str, on_expiry: Literal["reject", "stop"]
@@ -109,17 +110,18 @@ class RequestExpired(DecisionError):
 class NotInterrupted(UsageError):
     """There is nothing to continue or to decide any more.
 
-    No run is open, it goes on now, or the request has another decision already. A decision about a
-    request that is not pending is a `DecisionError`.
+    No run is open, the run already continues, or the request has another decision already. If the
+    request is not pending, the error is `DecisionError`.
     """
 
 
 class AlreadyDecided(NotInterrupted):
-    """The request has another decision already, which cannot be changed."""
+    """The request already has another decision, which cannot be changed."""
 
     request_id: str
     decision: str
-    """The type of that decision; `failed` where no person decided, as the call failed elsewhere."""
+    """The type of the existing decision; `failed` if the call failed elsewhere and no person
+    decided."""
 
     def __init__(self, *, request_id: str, decision: str) -> None:
         super().__init__(
@@ -146,23 +148,23 @@ class MissingValue(UsageError):
 
 
 class SchemaVersionError(UsageError):
-    """Stored data has a format that this version of the library does not read; nothing is changed.
+    """Stored data has a format that this version of the library cannot read. Nothing is changed.
 
-    It is newer or older than those that it reads; or it has the same number, and was written before
-    that format was released, or after something was taken out of it.
+    The format is newer or older than all formats that it reads. Or it has the same number but was
+    written before that format was released, or something was taken out of it.
     """
 
     version: object
-    """Of its format; None where it does not say."""
+    """The version of the data's format; None if the data does not say."""
     known: int
-    """The newest version of that which is read here."""
+    """The newest version of the format that this library reads."""
     what: str
     library: str
-    """The version of the library that wrote it; empty where it does not say."""
+    """The version of the library that wrote the data; empty if the data does not say."""
     format: str
-    """The fingerprint of its format; empty where it does not say."""
+    """The fingerprint of the data's format; empty if the data does not say."""
     differences: list[str]
-    """What is missing, or not known here."""
+    """The parts of the format that are missing here, or not known here."""
 
     def __init__(
         self,
@@ -214,7 +216,8 @@ class UnknownAgent(UsageError):
 
     agent_id: str
     deleted_at: str | None
-    """When it was deleted, in ISO 8601; None where it never was, or the store keeps no trace."""
+    """The time of its deletion, in ISO 8601; None if it was never deleted or the store keeps no
+    trace."""
     deleted_by: str | None
     """The person who deleted it; None where nobody was named."""
 
@@ -232,7 +235,7 @@ class UnknownAgent(UsageError):
 
 
 class SearchOff(UsageError):
-    """The store has no index of requests and conversations, so nothing can be looked for in it."""
+    """The store has no index of requests and conversations, so it cannot be searched."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -241,7 +244,9 @@ class SearchOff(UsageError):
 
 
 class UnknownMessage(UsageError):
-    """The agent was sent no message with this id, or it was cancelled: no run took it."""
+    """The agent has no message with this id: it was never sent, or was cancelled before a run took
+    it.
+    """
 
     agent_id: str
     message_id: str
@@ -261,7 +266,7 @@ class UnknownMessage(UsageError):
 
 
 class OtherRun(UsageError):
-    """A call named a run that is not the open run of the agent, so it did nothing."""
+    """A call named a run that is not the agent's open run, so the call did nothing."""
 
     agent_id: str
     run_id: str
@@ -279,11 +284,11 @@ class OtherRun(UsageError):
 
 
 class NoProgress(UsageError):
-    """The retries of a failed run in a row got no further than the run before them."""
+    """Several retries of a failed run in a row got no further than the run before them."""
 
     agent: str
     run_id: str
-    """The last of these runs."""
+    """The id of the last of these runs."""
     retries: int
 
     def __init__(self, *, agent: str, run_id: str, retries: int) -> None:
@@ -297,7 +302,7 @@ class NoProgress(UsageError):
 
 
 class OtherWorkflow(UsageError):
-    """A failed run cannot be continued: its workflow had other agents, or another order."""
+    """A failed run cannot be continued, because its workflow had other agents or another order."""
 
     agent: str
     was: str
@@ -314,7 +319,7 @@ class OtherWorkflow(UsageError):
 
 
 class OtherAgent(UsageError):
-    """The agent with this id has another definition; it is left unchanged."""
+    """The agent with this id has another definition. It is left unchanged."""
 
     agent_id: str
     agent: str
@@ -331,9 +336,10 @@ class OtherAgent(UsageError):
 
 
 class UnknownToken(UsageError):
-    """No wait has this token: it is malformed, of another store, or of an agent that is gone.
+    """No wait has this token: it is malformed, from another store, or of an agent that is gone.
 
-    These are told alike, and the message has nothing of the token, which is a secret.
+    The error does not tell these cases apart. The token is a secret, so no part of it is in the
+    message.
     """
 
     def __init__(self) -> None:
@@ -341,7 +347,7 @@ class UnknownToken(UsageError):
 
 
 class Expired(UsageError):
-    """The wait of this token is over, so its answer comes too late: nothing is recorded."""
+    """The wait of this token is over, so the answer comes too late. Nothing is recorded."""
 
     agent_id: str
     name: str
@@ -355,9 +361,10 @@ class Expired(UsageError):
 
 
 class ForkedRuntime(UsageError):
-    """The runtime belongs to the parent of this forked process: its event loop is not here.
+    """The runtime belongs to the parent of this forked process. Its event loop is not here.
 
-    So is what its calls have returned: a future that was pending at the fork, a feed, a list.
+    The same error is raised by what its calls have returned: a future that was pending at the fork,
+    a feed, a list.
     """
 
     def __init__(self) -> None:
@@ -370,8 +377,8 @@ class ForkedRuntime(UsageError):
 class LoopNotRunning(UsageError):
     """The event loop that has to answer does not run, so no answer comes.
 
-    `async with Runtime(...)` uses the loop on which it is entered. A loop that has not run for a
-    second while a caller waits for it counts as one that does not run.
+    `async with Runtime(...)` uses the loop on which it is entered. If the loop has not run for a
+    second while a caller waits for it, it counts as not running.
     """
 
     is_closed: bool
@@ -388,10 +395,10 @@ class LoopNotRunning(UsageError):
 
 
 class WouldDeadlock(UsageError):
-    """Waiting here would block the event loop that has to answer: it runs in this thread.
+    """Waiting here would block the event loop that has to answer, because it runs in this thread.
 
-    It is raised at once, before anything is sent. Where another loop runs in this thread, such as
-    a notebook's, one may wait. A wait that times out raises `TimeoutError`.
+    It is raised at once, before anything is sent. A caller on another loop, such as a notebook's,
+    may wait. A wait that times out raises `TimeoutError`.
     """
 
     what: str

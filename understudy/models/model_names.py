@@ -15,10 +15,12 @@ EXTRAS = ("anthropic", "google", "groq", "mistral", "openai")
 
 
 def resolve_model(model: str | Model) -> Model:
-    """The model of this name, with its provider's client loaded; a model object as it is.
+    """Return the model with this name, with its provider's client loaded. A model object is
+    returned as is.
 
     Raises:
-        UsageError: if the name is unknown, its package not installed, or its API key not set.
+        UsageError: if the name is unknown, its package is not installed, or its API key is not
+            set.
 
     """
     if isinstance(model, Model):

@@ -43,7 +43,9 @@ class ScriptedCall:
 def call(
     tool_name: str, arguments: Mapping[str, Any] | str = "{}", *, id: str | None = None
 ) -> ScriptedCall:
-    """A tool call, for `ScriptedModel`. Arguments given as a string are sent as they are."""
+    """Return a tool call, for a `ScriptedModel`. Arguments given as a string are sent as
+    they are.
+    """
     return ScriptedCall(tool_name, arguments, id)
 
 
@@ -54,8 +56,10 @@ class ScriptedRequest:
     messages: tuple[ModelMessage, ...]
     instructions: str
     tools: tuple[str, ...]
-    """The names of the tools that it may call: none where `settings` say so by their `tool_choice`,
-    though all are in `parameters`."""
+    """The names of the tools that the model may call.
+
+    Empty if the `tool_choice` in `settings` forbids calls. `parameters` has all tools even then.
+    """
     settings: ModelSettings | None
     parameters: ModelRequestParameters = field(repr=False)
 
@@ -72,8 +76,8 @@ class ScriptedRequest:
     def results(self) -> tuple[ToolReturnPart, ...]:
         """The results of tools since the last message of the user, oldest first.
 
-        None of them where the user has just said something, so a function of the request can tell
-        the steps of a run apart by them.
+        Empty right after a message of the user. So a function of the request can use it to tell the
+        steps of a run apart.
         """
         found: list[ToolReturnPart] = []
         for message in reversed(self.messages):
@@ -90,7 +94,7 @@ host that is started again continues where the conversation stands."""
 
 
 class ScriptExhausted(Exception):
-    """The model got more requests than its script has replies."""
+    """The error of a `ScriptedModel` that got more requests than its script has replies."""
 
 
 ScriptedPiece = str | ScriptedCall | BaseException
@@ -99,19 +103,19 @@ ScriptedPiece = str | ScriptedCall | BaseException
 ScriptedReply = (
     ScriptedPiece | Sequence[ScriptedPiece] | ModelResponse | Callable[[ScriptedRequest], Any]
 )
-"""One reply of a script; the function, plain or async, returns any of the others."""
+"""One reply of a script. A function, plain or async, returns any of the other forms."""
 
 
 class ScriptedModel(Model):
-    """A fake model that answers from a list, for tests and demos. It streams too.
+    """A fake model that answers from a list, for tests and demos. It can stream too.
 
     Args:
-        replies: one for each request. A reply is text, `call("tool", {...})`, a list of these, a
-            `ModelResponse`, an exception (raised), or a function of the request that returns any
-            of those. A single function instead of a list answers every request. An exception in
-            a list breaks a stream at that place.
+        replies: one reply for each request. A reply is text, `call("tool", {...})`, a list of
+            these, a `ModelResponse`, an exception (which is raised), or a function of the
+            request that returns any of these. A single function instead of a list answers every
+            request. An exception inside the list of one reply breaks the stream at that place.
         name: the model's name.
-        delta_size: the number of characters of each piece of streamed text.
+        delta_size: the number of characters in each piece of streamed text.
 
     Raises:
         UsageError: if `replies` is neither a list nor a function.
@@ -119,7 +123,8 @@ class ScriptedModel(Model):
     """
 
     is_stand_in: ClassVar[bool] = True
-    """It takes the place of a model: `understudy.testing.block_models` lets it answer."""
+    """Whether it replaces a real model, so that `understudy.testing.block_models` lets it
+    answer."""
 
     def __init__(
         self,
@@ -142,10 +147,10 @@ class ScriptedModel(Model):
         """The requests so far, oldest first."""
 
     def assert_complete(self) -> None:
-        """Assert that each reply of the script was asked for. A function has none that are left.
+        """Assert that every reply of the script was asked for. It never fails for a function.
 
         Raises:
-            AssertionError: if some were not; it names them.
+            AssertionError: if replies are left; the message names them.
 
         """
         asked = len(self.requests)

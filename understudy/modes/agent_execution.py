@@ -15,23 +15,25 @@ from understudy.modes.steps.finish import check_until_tool, continue_or_finish
 
 
 class AgentExecution(Mode):
-    """Ask the model, wait for decisions, run tools; again and again until the run is done.
+    """The default mode: it asks the model, waits for decisions and runs tools until the run is
+    done.
 
     Its steps, in order:
 
-    - `check_stop` calls `before_step`, and ends the run at a signal or at `max_runs`.
+    - `check_stop` calls `before_step`. It ends the run at a signal or at `max_runs`.
     - `call_llm` asks the model, if no turn is open.
     - `check_pause` asks `pause_when`, once after each reply and before its tools.
-    - `check_interrupts` stops if a call of the reply needs a person.
+    - `check_interrupts` interrupts the run if a call of the reply needs a person.
     - `execute_tools` runs the calls that have no result yet. A call that was started before is in
       doubt, unless it is idempotent or read-only.
     - `propagate_state` adds the results to the conversation, and merges the changed values.
-    - `check_tool_interrupts` stops if a tool asked a question of its own.
+    - `check_tool_interrupts` interrupts the run if a tool asked a question of its own.
     - `check_until_tool` ends the run if an until tool has a result that counts.
-    - `continue_or_finish` calls `after_step`, and obeys signals. Then it starts the next turn after
-      tool calls, and finishes after a reply without any.
+    - `continue_or_finish` calls `after_step`, and obeys signals. After tool calls it starts the
+      next turn. After a reply without tool calls it finishes the run.
 
-    A step of this list that has nothing to do is not called. A step of yours is called each time.
+    A step of this list is not called if it has nothing to do. A step of your own is called each
+    time.
     """
 
     def __init__(self) -> None:

@@ -38,21 +38,22 @@ from understudy.stopping import StopSignal, StopSignals
 
 OUTCOMES = (Completed, Interrupted, Paused, Waiting, Stopped, Failed)
 Step = Callable[[Run[DepsT]], Awaitable[Outcome | None]]
-"""An async function of the run."""
+"""A step of a mode: an async function of the run."""
 
 
 class Mode(Pipeline, Generic[DepsT_contra]):
-    """Named steps in reading order. `repr(mode)` prints the pipeline.
+    """A mode of your own: named steps in the order in which they run. `repr(mode)` prints the
+    pipeline.
 
-    Its steps never change: `inserting`, `replacing` and `without` return another mode, which prints
-    as "changed".
+    The steps of a mode never change. `inserting`, `replacing` and `without` return another mode,
+    which prints as "changed".
 
     Args:
-        steps: async functions of the run; a step's name is its function's name.
-        name: shown by `repr`; by default the name of the class.
+        steps: async functions of the run. The name of a step is the name of its function.
+        name: the name in `repr`; by default the name of the class.
 
     Raises:
-        UsageError: if there is no step, one is not async, or two have the same name.
+        UsageError: if there is no step, a step is not async, or two steps have the same name.
 
     """
 
@@ -62,7 +63,8 @@ class Mode(Pipeline, Generic[DepsT_contra]):
     def __init__(self, steps: Iterable[Step[DepsT_contra]], *, name: str | None = None) -> None:
         super().__init__(tuple(steps), name or type(self).__name__)
         self.conditions: tuple[Condition | None, ...] = tuple(map(condition_of, self.steps))
-        """When each step may do something; None where only the step knows."""
+        """For each step, the condition under which it has something to do; None if only the step
+        knows."""
         if not self.steps:
             raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
         for step in self.steps:
@@ -81,7 +83,7 @@ class Mode(Pipeline, Generic[DepsT_contra]):
         return f"{changed}{self.name}({' → '.join(self.step_names)})"
 
     def replacing(self: Mode[DepsT], name: str, step: Step[DepsT]) -> Mode[DepsT]:
-        """A mode with `step` in place of the step `name`."""
+        """Return a mode with `step` in place of the step `name`."""
         index = self._index(name)
         return self._with((*self.steps[:index], step, *self.steps[index + 1 :]))
 
@@ -92,14 +94,14 @@ class Mode(Pipeline, Generic[DepsT_contra]):
         after: str | None = None,
         before: str | None = None,
     ) -> Mode[DepsT]:
-        """A mode with `step` directly after, or directly before, the step of that name."""
+        """Return a mode with `step` directly after, or directly before, the step with that name."""
         if (after is None) is (before is None):
             raise UsageError("inserting(step=...) takes exactly one of after= and before=")
         index = self._index(after) + 1 if after is not None else self._index(before or "")
         return self._with((*self.steps[:index], step, *self.steps[index:]))
 
     def without(self, name: str) -> Mode[DepsT_contra]:
-        """A mode without the step `name`."""
+        """Return a mode without the step `name`."""
         index = self._index(name)
         return self._with((*self.steps[:index], *self.steps[index + 1 :]))
 

@@ -16,9 +16,10 @@ UntilTool = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
 def collapse_until_tool(
     until_tool: UntilTool | None, until_tool_success: UntilTool | None
 ) -> tuple[tuple[str, ...] | None, bool]:
-    """The names of the tools that end the run, and whether only a successful result does.
+    """Return the names of the tools that end the run, and whether only a successful result does.
 
-    If both are given, `until_tool_success` wins. Callers reject that case first: see `refuse_both`.
+    If both options are given, `until_tool_success` wins. Callers refuse this case first: see
+    `refuse_both`.
     """
     if until_tool_success is not None:
         return _names(until_tool_success, "until_tool_success"), True

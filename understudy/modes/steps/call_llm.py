@@ -39,7 +39,7 @@ from understudy.tools import Tool
 
 
 async def call_llm(run: Run) -> Outcome | None:
-    """Ask the model, unless a turn is open or the last one decided to end the run."""
+    """Ask the model, unless a turn is open or the last turn decided to end the run."""
     current = run.current
     if current.turn is not None:
         return None

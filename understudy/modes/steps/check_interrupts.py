@@ -104,7 +104,9 @@ def _may_ask(run: Run) -> bool:
 
 @acts_if(_may_ask)
 async def check_interrupts(run: Run) -> Outcome | None:
-    """Interrupt the run before any tool of the reply starts, if a call of it needs a decision."""
+    """Interrupt the run if a call of the reply needs a decision. No tool of the reply has started
+    yet.
+    """
     turn = run.current.turn
     if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
@@ -134,9 +136,9 @@ def _may_have_asked(run: Run) -> bool:
 
 @acts_if(_may_have_asked)
 async def check_tool_interrupts(run: Run) -> Outcome | None:
-    """Interrupt the run if a tool of the reply asked a question; all its siblings are done now.
+    """Interrupt the run if a tool of the reply asked a question.
 
-    Or they wait, as the run does then.
+    All other calls of the reply are done by then, or they wait, and the run waits with them.
     """
     turn = run.current.turn
     if turn is None or turn.has_all_results:

@@ -55,9 +55,9 @@ def _may_stop(run: Run) -> bool:
 
 @acts_if(_may_stop)
 async def check_stop(run: Run) -> Outcome | None:
-    """Call `before_step` before a turn, then stop by an active signal or at `max_runs`.
+    """Call `before_step` before a turn. Then stop the run by an active signal or at `max_runs`.
 
-    Skipped when the model is to give its last answer now, or the end of the run is decided.
+    It does nothing if the model is to give its last answer now, or if the run is to end.
     """
     current = run.current
     if not _may_stop(run):

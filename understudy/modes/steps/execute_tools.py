@@ -476,7 +476,7 @@ def _may_propagate(run: Run) -> bool:
 
 @acts_if(_may_propagate)
 async def propagate_state(run: Run) -> Outcome | None:
-    """Once every call has its result: record the message of the turn, and merge state deltas."""
+    """Record the message of the turn and merge the state deltas, once every call has its result."""
     turn = run.current.turn
     if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
         run.record(Propagated(turn=turn.index, at=turn.last_result_at))

@@ -35,9 +35,9 @@ def _may_end_by_tool(run: Run) -> bool:
 
 @acts_if(_may_end_by_tool)
 async def check_until_tool(run: Run) -> Outcome | None:
-    """End the run by the first result of an until tool, in call order; or by the output tool.
+    """End the run by the first result of an until tool, in call order, or by the output tool.
 
-    A denied call, or one that was not executed, has no result of the tool.
+    A call that was denied or not executed has no result of the tool.
     """
     current = run.current
     turn = current.turn
@@ -95,7 +95,7 @@ def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
 
 
 async def continue_or_finish(run: Run) -> Outcome | None:
-    """Close the turn: stop by a signal, continue by an override or after tool calls, or finish."""
+    """Close the turn. Stop by a signal, continue by an override or after tool calls, or finish."""
     current = run.current
     turn = current.turn
     if turn is None:

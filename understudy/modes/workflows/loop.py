@@ -16,19 +16,20 @@ from understudy.tools.base_agent import BaseAgent
 
 
 class Loop(Workflow[DepsT_contra]):
-    """Runs the agents in order, round after round.
+    """A workflow that runs its agents in order, round after round.
 
-    It ends when an agent escalates (`tools.exit_loop`, or a `ToolResult(escalate=True)`), as soon
-    as that agent is done; later agents of the round do not run. Or it ends after `max_iterations`
-    rounds. It is `Completed` either way, with the last text of an agent in it.
+    The loop ends if an agent escalates (`tools.exit_loop`, or a `ToolResult(escalate=True)`), as
+    soon as this agent is done. Later agents of the round do not run. Otherwise it ends after
+    `max_iterations` rounds. It is `Completed` in both cases. Its text is the last text of an agent
+    in it.
 
     Args:
-        agents: each an `Agent`; all of them, at any depth, have different names.
-        max_iterations: the maximum number of rounds, at least 1; None for no limit.
+        agents: the agents, each an `Agent`. All agents, at any depth, have different names.
+        max_iterations: the maximum number of rounds, at least 1; None = no limit.
 
     Raises:
-        UsageError: for no agents, an item that is not an agent, two agents with one name, or an
-            invalid limit.
+        UsageError: if there is no agent, an item is not an agent, two agents have one name, or
+            the limit is invalid.
 
     """
 

@@ -30,19 +30,24 @@ SUSPENDED = (Interrupted, Paused, Waiting)
 
 
 class Parallel(Workflow[DepsT_contra]):
-    """Runs all agents at the same time. Each sees the conversation before, not its siblings.
+    """A workflow that runs all its agents at the same time.
 
-    When all are done, their messages and changed values are merged into the workflow's in declared
-    order; `outcome.results` has that order too. Its text is theirs, each after its agent's name. If
-    some wait for a person, the others finish first. An agent that fails cancels the others and
-    fails the whole. One that escalates ends the nearest loop around, after its siblings are done.
+    Each agent sees the conversation before, and not the work of the others. When all agents are
+    done, their messages and changed values are merged into the workflow's, in declared order.
+    `outcome.results` has the same order. The text of the workflow is all their texts, each after
+    the name of its agent.
+
+    - If some agents wait for a person, the others finish first.
+    - An agent that fails cancels the others, and the workflow fails.
+    - An agent that escalates ends the nearest loop around the workflow, after the others are done.
 
     Args:
-        agents: each an `Agent`; all of them, at any depth, have different names.
-        return_failures: let the others finish, and report failures in `outcome.results` instead.
+        agents: the agents, each an `Agent`. All agents, at any depth, have different names.
+        return_failures: if an agent fails, let the others finish, and report failures in
+            `outcome.results`.
 
     Raises:
-        UsageError: for no agents, an item that is not an agent, or two agents with one name.
+        UsageError: if there is no agent, an item is not an agent, or two agents have one name.
 
     """
 

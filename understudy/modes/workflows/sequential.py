@@ -19,17 +19,19 @@ from understudy.tools.base_agent import BaseAgent
 
 
 class Sequential(Workflow[DepsT_contra]):
-    """Runs each agent once, in order: `Agent("doc", mode=Sequential([writer, reviewer]))`.
+    """A workflow that runs each of its agents once: `Agent("doc", mode=Sequential([writer,
+    reviewer]))`.
 
-    Its text is the last text of an agent in it. An agent that fails, fails the whole. An agent that
-    is stopped, by a limit of its own say, counts as done. An agent that escalates ends it if it
-    runs inside a `Loop`; otherwise that has no effect.
+    Its text is the last text of an agent in it. If an agent fails, the workflow fails. An agent
+    that is stopped, for instance by a limit of its own, counts as done. If an agent escalates
+    inside a `Loop`, the workflow ends. Outside a loop, escalation has no effect.
 
     Args:
-        agents: each an `Agent`; all of them, at any depth, have different names.
+        agents: the agents, each an `Agent`, in order. All agents, at any depth, have different
+            names.
 
     Raises:
-        UsageError: for no agents, an item that is not an agent, or two agents with one name.
+        UsageError: if there is no agent, an item is not an agent, or two agents have one name.
 
     """
 

@@ -13,7 +13,7 @@ from understudy.state.records.timed import Timed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCreated(Timed):
-    """The first record of an agent that starts with values."""
+    """The record that an agent was created with values. It is the first record of the agent."""
 
     values: dict[str, Any]
     kind: Literal["agent_created"] = "agent_created"
@@ -21,34 +21,39 @@ class AgentCreated(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The agent's records were imported: the original may have continued an open run.
+    """The record that the agent's records were imported from an export.
 
-    Calls that were started are in doubt, and pending requests are made again.
+    The original agent may have continued an open run. So calls that were started are in doubt, and
+    pending requests are made again.
     """
 
     at: datetime
     agent_id: str
-    """The id under which it was exported."""
+    """The id of the agent that was exported."""
     incarnation: int
     by: str | None = None
-    """The person who imported it, over HTTP for instance. Whoever has an export can change it, so
-    no decision of it holds. None for the program itself, and for a store that was restored."""
+    """The person who imported the agent, for instance over HTTP. None for the program itself, and
+    for a store that was restored.
+
+    Anybody who has an export can change it, so no decision in it holds.
+    """
     kind: Literal["imported"] = "imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusNoted(Timed):
-    """The agent's status changed, which is emitted to subscribers."""
+    """The record that the agent's status changed. Subscribers get an event of it."""
 
     status: str
     runs: int | None = None
-    """The number of runs in a row that the agent started by messages to itself, at the limit."""
+    """The number of runs in a row that messages of the agent to itself have started, at the
+    limit."""
     kind: Literal["status_noted"] = "status_noted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesMerged(Timed):
-    """A middleware changed the agent's values when it got a message."""
+    """The record that a middleware changed the agent's values when it got a message."""
 
     delta: dict[str, Any]
     source: str
@@ -57,17 +62,20 @@ class ValuesMerged(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesChanged(Timed):
-    """Files of the agent were changed, by no call of a tool."""
+    """The record that files of the agent were changed by something other than a tool call."""
 
     files: tuple[FileChange, ...]
     own: bool = False
-    """A sub-agent has files of its own from now on: these. Else it shares those above it."""
+    """Whether these are the first files of its own of a sub-agent.
+
+    A sub-agent without files of its own shares the files of the agents above it.
+    """
     kind: Literal["files_changed"] = "files_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryReplaced(Timed):
-    """A middleware replaced the conversation."""
+    """The record that a middleware replaced the conversation."""
 
     messages: tuple[StoredMessage, ...]
     kind: Literal["history_replaced"] = "history_replaced"
@@ -75,21 +83,23 @@ class HistoryReplaced(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Timed):
-    """A whole state, where a journal no longer has the agent's first records."""
+    """The record of a whole state, for a journal that no longer has the agent's first records."""
 
     state: dict[str, Any]
-    """Without the messages that follow in records of their own."""
+    """The state, without the messages that follow in records of their own."""
     by: str | None = None
-    """The person who had the agent compacted; None where nobody was named."""
+    """The person who had the agent compacted; None if nobody was named."""
     following: int = 0
-    """So many messages of its conversation follow, in `SnapshotMessages`: a conversation in one
-    record would be written, and read, in one piece."""
+    """The number of messages of the conversation that follow, in `SnapshotMessages` records.
+
+    In one record a whole conversation would be written, and read, in one piece.
+    """
     kind: Literal["snapshot"] = "snapshot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMessages(Timed):
-    """Some messages of a `Snapshot`, behind those of the record before."""
+    """The record of some messages of a `Snapshot`, after the messages of the record before."""
 
     messages: tuple[StoredMessage, ...]
     kind: Literal["snapshot_messages"] = "snapshot_messages"

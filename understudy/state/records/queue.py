@@ -15,42 +15,45 @@ from understudy.state.records.timed import Timed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage(Timed):
-    """A message from a user is added to the conversation."""
+    """The record that a message from a user is added to the conversation."""
 
     message: StoredRequest
     message_ids: tuple[str, ...] = ()
-    """The queued messages that it was made from; they leave the queue."""
+    """The ids of the queued messages from which it was made. They leave the queue."""
     by: By | None = None
-    """The person who sent it; None where nobody was named."""
+    """The person who sent it; None if nobody was named."""
     kind: Literal["user_message"] = "user_message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueued(Timed):
-    """A message is queued until the run ends, or until the run takes it."""
+    """The record that a message is queued until the run ends, or until the run takes it."""
 
     message_id: str
     message: StoredRequest
     steer: bool = False
-    """The run in progress takes it, before its next model call."""
+    """Whether the current run takes the message, before its next model call."""
     self_sent: bool = False
-    """A tool or hook of the agent itself sent it."""
+    """Whether a tool or a hook of the agent itself sent the message."""
     due: datetime | None = None
-    """It waits until this time; then it is queued."""
+    """The time until which the message waits before it is queued; None = it is queued at once."""
     context: StoredContext = field(default_factory=dict)
-    """That of who sent it."""
+    """The context of the sender, by the names of the codecs."""
     choices: RunChoices | None = None
-    """Of a `run` that waits for its turn; None of a message that was sent."""
+    """The options of a `run` that waits for its turn; None for a message that was sent."""
     by: By | None = None
-    """The person who sent it; None where nobody was named."""
+    """The person who sent the message; None if nobody was named."""
     makes: BackgroundCall | None = None
-    """The background call that its run makes; None of any other message."""
+    """The background call that its run makes; None for any other message."""
     kind: Literal["message_queued"] = "message_queued"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundStarted:
-    """A call goes on in the background: its result comes by a message of the id `result_id`."""
+    """The record that a call continues in the background.
+
+    A message with the id `result_id` brings its result.
+    """
 
     call: BackgroundCall
     at: datetime
@@ -59,7 +62,7 @@ class BackgroundStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDue:
-    """The time of a message has come: it is queued from now on."""
+    """The record that the time of a message has come. It is queued from now on."""
 
     message_id: str
     at: datetime
@@ -68,82 +71,93 @@ class MessageDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCancelled:
-    """A message that no run has taken yet is cancelled. Its id is free again."""
+    """The record that a queued message is cancelled before a run took it. Its id is free again."""
 
     message_id: str
     at: datetime
     by: By | None = None
-    """The person who cancelled it; None where nobody was named."""
+    """The person who cancelled the message; None if nobody was named."""
     kind: Literal["message_cancelled"] = "message_cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRefused:
-    """A `run` that waited for its turn may not begin: its message leaves the queue.
+    """The record that a `run` that waited for its turn cannot begin. Its message leaves the queue.
 
-    Its id is free again. Who asks for its outcome gets the error.
+    The id of the message is free again. A caller that asks for the outcome gets the error.
     """
 
     message_id: str
     error: dict[str, Any]
-    """As `error_to_dict` makes it."""
+    """The error as plain data, as `error_to_dict` makes it."""
     at: datetime
     kind: Literal["message_refused"] = "message_refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesArchived(Timed):
-    """The ids of old messages leave the state: the index of the store has them from now on."""
+    """The record that the ids of old messages leave the state.
+
+    From now on the index of the store has them.
+    """
 
     runs: dict[str, str]
-    """By message id, the id of the run that took the message."""
+    """The id of the run that took each message, by message id."""
     kind: Literal["messages_archived"] = "messages_archived"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
-    """The run, or else the next one, is to be paused after its next model reply."""
+    """The record that a pause was asked for: of the current run, or else of the next run.
+
+    The run pauses after its next model reply.
+    """
 
     reason: str | None
-    """None: it is not to be paused any more."""
+    """The reason for the pause; None = the pause is not wanted any more."""
     at: datetime
     by: By | None = None
-    """The person who asked for it; None where nobody was named."""
+    """The person who asked for it; None if nobody was named."""
     kind: Literal["pause_requested"] = "pause_requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSet:
-    """A schedule of the agent, in place of the one of the same id."""
+    """The record of a schedule of the agent. It replaces the schedule with the same id."""
 
     schedule: Schedule
     at: datetime
     by: By | None = None
-    """The person who set, paused or resumed it, where more than the name is known."""
+    """The person who set, paused or resumed it, if more than the name is known; None otherwise."""
     kind: Literal["schedule_set"] = "schedule_set"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRemoved:
-    """A schedule is removed, with its occurrences that wait for their runs."""
+    """The record that a schedule is removed, together with its occurrences that wait for their
+    runs.
+    """
 
     schedule_id: str
     at: datetime
     by: By | None = None
-    """The person who removed it; None where nobody was named."""
+    """The person who removed it; None if nobody was named."""
     kind: Literal["schedule_removed"] = "schedule_removed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurred:
-    """A time of a schedule has come: it waits for its run, or is skipped."""
+    """The record that a time of a schedule has come. The occurrence waits for its run, or is
+    skipped.
+    """
 
     occurrence: Occurrence
     message_id: str = ""
-    """Of its input in the queue; empty where it is skipped."""
+    """The id of its input in the queue; empty if it is skipped."""
     since: datetime | None = None
-    """Of occurrences that were missed together, which are one record: the first one."""
+    """The time of the first occurrence, if several were missed together. They have one record."""
     next_due: datetime | None = None
-    """The next occurrence that is not recorded yet. Not used of one that was triggered."""
+    """The time of the next occurrence that is not recorded yet. It is not used for a triggered
+    occurrence."""
     at: datetime
     kind: Literal["occurred"] = "occurred"

@@ -26,16 +26,17 @@ def _dump_record(record: Any) -> dict[str, Any]:
 StoredRecord = Annotated[
     Any, pydantic.PlainValidator(_load_record), pydantic.PlainSerializer(_dump_record)
 ]
-"""Any record, for the field of one that holds it: `Record` is defined after that."""
+"""Any record, as the type of a field that holds a record. `Record` itself is defined later."""
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecord(Timed):
-    """A record of an agent that this one runs, by a call or as a workflow."""
+    """A record of a child: an agent that this agent runs, by a call or as a workflow."""
 
     child: str
-    """The child's key. Of a call: the call key, from its second child on with `+` and a number."""
+    """The key of the child. For a call it is the call key; from the call's second child on with `+`
+    and a number."""
     name: str
     """The name of the child's agent."""
     record: StoredRecord
@@ -108,11 +109,11 @@ Record = (
 
 
 stamp: Callable[[Record, datetime], None] = cast("Any", Timed).at.__set__
-"""Gives a new record, which has no time yet, its time."""
+"""Set the time of a new record, which has no time yet."""
 set_closes_turn: Callable[[calls.Result, bool], None] = cast(
     "Any", calls.Result
 ).closes_turn.__set__
-"""Says of a new result whether it closes its turn, which is known when it is to be recorded.
+"""Set on a new result whether it closes its turn. That is known only when it is to be recorded.
 
 No other field of a record ever changes. A copy of it with `replace` takes 3 µs.
 """
@@ -124,11 +125,11 @@ def _adapter() -> pydantic.TypeAdapter[Record]:
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:
-    """A record as JSON-able data, without the fields that have their default."""
+    """Return a record as JSON-able data, without the fields that have their default."""
     data = _adapter().dump_python(record, mode="json", exclude_defaults=True)
     return {"kind": record.kind, **cast("dict[str, Any]", data)}
 
 
 def record_from_dict(data: dict[str, Any]) -> Record:
-    """The record from its `record_to_dict`."""
+    """Return the record from its `record_to_dict`."""
     return _adapter().validate_python(data)

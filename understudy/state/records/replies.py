@@ -16,20 +16,24 @@ from understudy.state.records.timed import Timed
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply(Timed):
-    """The model's reply, as `after_model` returned it. It opens a turn."""
+    """The record of the model's reply, as `after_model` returned it. It opens a turn."""
 
     turn: int
     response: StoredResponse
     cut: bool = False
-    """It is incomplete, by a broken stream or a length limit: its tool calls do not run."""
+    """Whether the reply is incomplete, by a broken stream or a length limit. Its tool calls do not
+    run."""
     broken: dict[str, Any] | None = None
-    """The error that broke its stream, and that ends the run."""
+    """The error that broke the stream of the reply. It ends the run."""
     kind: Literal["reply"] = "reply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyHeld(Timed):
-    """The model's reply, as it came: `after_model` asks a person about it before it counts."""
+    """The record of the model's reply as it came, while `after_model` asks a person about it.
+
+    The reply does not count before it is accepted.
+    """
 
     turn: int
     response: StoredResponse
@@ -38,11 +42,11 @@ class ReplyHeld(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAsked(Timed):
-    """A model answered beside the conversation, by `run.ask_model`."""
+    """The record that a model answered beside the conversation, to `run.ask_model`."""
 
     key: str
     response: StoredResponse
-    """Its reply, without the parts: `value` is what they say."""
+    """The model's reply, without its parts. `value` has their content."""
     value: Any
     """The answer, as JSON."""
     kind: Literal["model_asked"] = "model_asked"
@@ -50,21 +54,22 @@ class ModelAsked(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelGaveNoAnswer(Timed):
-    """A model was asked by `run.ask_model`, and its replies are no answer. They cost nevertheless.
+    """The record that a model was asked by `run.ask_model`, and no reply was an answer.
 
-    It is no progress: a run that only repeats it is quarantined in the end.
+    The replies cost nevertheless. It does not count as progress: a run that only repeats it is
+    quarantined in the end.
     """
 
     key: str
     response: StoredResponse
-    """The last of them."""
+    """The last of these replies."""
     error: str
     kind: Literal["model_gave_no_answer"] = "model_gave_no_answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseChecked(Timed):
-    """`pause_when` was called for this turn, and the run does not pause."""
+    """The record that `pause_when` was called for this turn, and that the run does not pause."""
 
     turn: int
     kind: Literal["pause_checked"] = "pause_checked"
@@ -72,28 +77,31 @@ class PauseChecked(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(Timed):
-    """The run pauses in this turn, before its tool calls."""
+    """The record that the run pauses in this turn, before its tool calls."""
 
     turn: int
     reason: str
     by: By | None = None
-    """The person who asked for it; None where nobody was named."""
+    """The person who asked for the pause; None if nobody was named."""
     kind: Literal["paused"] = "paused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpaused(Timed):
-    """The paused run continues."""
+    """The record that the paused run continues."""
 
     by: By | None = None
-    """The person who asked for it; None where nobody was named."""
+    """The person who asked for it; None if nobody was named."""
     kind: Literal["unpaused"] = "unpaused"
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propagated:
-    """All results of this turn are recorded: they become one message, and their deltas merge."""
+    """The record that all results of this turn are there.
+
+    They become one message, and their deltas merge.
+    """
 
     turn: int
     at: datetime
@@ -103,11 +111,14 @@ class Propagated:
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnClosed(Timed):
-    """The end of a turn, and whether the run ends with it."""
+    """The record of the end of a turn. It says whether the run ends with it."""
 
     turn: int
     end: End | None = None
-    """How the run ends; None where the model is called again."""
+    """The end of the run; None if the model is called again."""
     message: StoredRequest | None = None
-    """A prompt before that call: why its answer was invalid, or to continue after an override."""
+    """The prompt before the next model call; None if there is none.
+
+    It says why an answer was invalid, or asks to continue after an override.
+    """
     kind: Literal["turn_closed"] = "turn_closed"

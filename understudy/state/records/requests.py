@@ -18,41 +18,47 @@ from understudy.state.reviews import Review
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested(Timed):
-    """A request about a call: from now on the call needs a decision or a withdrawal."""
+    """The record of a request about a call. From now on the call needs a decision or a
+    withdrawal.
+    """
 
     request: Request
     replaces: tuple[str, ...] = ()
-    """The requests that it replaces, because what they showed has changed."""
+    """The ids of the requests that it replaces, because what they showed has changed."""
     call_arguments: dict[str, Any] | None = None
-    """As of `InterruptsChecked.arguments`, of its call."""
+    """The arguments of the request's call, in the form of `InterruptsChecked.arguments`."""
     not_entered: bool = False
-    """It was made as the call was to run, and before its body was entered: by a middleware around
-    it, or as something else was to run than was decided about."""
+    """Whether the request was made when the call was to run, before its body was entered.
+
+    It was then made by a middleware around the call, or because the call differed from what was
+    decided about.
+    """
     votes: tuple[Vote, ...] = ()
-    """In the index of a store: the votes on it so far. Else they are records of their own."""
+    """The votes on it so far, in the index of a store. Elsewhere votes are records of their own."""
     reply_size: int = 1
-    """In the index of a store: how many requests the reply of the model had. Else it is 1."""
+    """The number of requests of the model's reply, in the index of a store; 1 elsewhere."""
     kind: Literal["requested"] = "requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reminded:
-    """The person is reminded of a request: its `number`-th reminder was due, and those before."""
+    """The record that the person is reminded of a request, as a reminder was due."""
 
     request_id: str
     number: int
-    """From 1. Of several that are due at once only the last one is recorded."""
+    """The number of the reminder, from 1. If several are due at once, only the last one is
+    recorded."""
     at: datetime
     kind: Literal["reminded"] = "reminded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalated:
-    """The next audience is told of a request: its `number`-th escalation was due."""
+    """The record that other people are told of a request: an escalation of it was due."""
 
     request_id: str
     number: int
-    """From 1."""
+    """The number of the escalation, from 1."""
     audience: str
     at: datetime
     kind: Literal["escalated"] = "escalated"
@@ -60,41 +66,42 @@ class Escalated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decision on a request."""
+    """The record of the decision on a request."""
 
     request_id: str
     decision: Decision
     at: datetime
     context: StoredContext = field(default_factory=dict)
-    """That of who decided."""
+    """The context of the person who decided, by the names of the codecs."""
     login: Login | None = None
-    """The login of who decided, where more is known of it than the name in the decision."""
+    """The login of the person who decided; None if nothing is known but the name in the
+    decision."""
     kind: Literal["decided"] = "decided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voted:
-    """A person has said what they think of a request that asks several.
+    """The record of one person's vote on a request that asks several persons.
 
-    What the votes come to is recorded with the vote that completes them, as `Decided`.
+    The decision is recorded together with the vote that completes it, as `Decided`.
     """
 
     request_id: str
     vote: Vote
     missing: str = ""
-    """The votes that are missing after this one, in words; empty where enough have agreed."""
+    """The votes that are still missing after this one, in words; empty if enough have agreed."""
     approved_at: datetime | None = None
-    """When the call is approved to which enough have agreed, unless somebody objects."""
+    """The time at which the call is approved unless somebody objects, once enough have agreed."""
     kind: Literal["voted"] = "voted"
 
     @property
     def at(self) -> datetime:
-        """When it was cast."""
+        """The time at which the vote was cast."""
         return self.vote.at
 
 
 def voted_on(request: Request, before: Sequence[Vote], vote: Vote) -> Voted:
-    """The record of a vote on a request, after the votes before it."""
+    """Return the record of a vote on a request, after the votes before it."""
     assert request.approval is not None, "only called for a request that asks several persons"
     votes = (*before, vote)
     return Voted(
@@ -107,65 +114,70 @@ def voted_on(request: Request, before: Sequence[Vote], vote: Vote) -> Voted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlassBroken:
-    """A person alone has let a call run to which several had to agree. It is to be reviewed."""
+    """The record that a person alone approved a call to which several persons had to agree.
+
+    Another person is to review it.
+    """
 
     review: Review
     kind: Literal["glass_broken"] = "glass_broken"
 
     @property
     def at(self) -> datetime:
-        """When they did."""
+        """The time at which the person approved the call."""
         return self.review.at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewClosed(Timed):
-    """A person has reviewed why another had broken the glass."""
+    """The record that a person has reviewed why another person had broken the glass."""
 
     review_id: str
     person: str
-    """The id of the person who closed it."""
+    """The id of the person who closed the review."""
     by: str
-    """The name under which they did."""
+    """The name under which the person closed the review."""
     note: str | None = None
-    """What they say of it."""
+    """The person's note about it."""
     kind: Literal["review_closed"] = "review_closed"
 
 
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptsChecked(Timed):
-    """Every middleware has said which calls of this turn need a person.
+    """The record that every middleware has said which calls of this turn need a person.
 
-    One record, so that after a crash either all requests are there or all middleware is called
+    It is one record. So after a crash either all requests are there, or all middleware is called
     again.
     """
 
     turn: int
     requests: tuple[Request, ...] = ()
     decided: tuple[Decided, ...] = ()
-    """Decisions by grants that cover such a request: each takes a use."""
+    """The decisions that grants made on the requests. Each takes one use of its grant."""
     arguments: dict[str, dict[str, Any]] | None = None
-    """By call key, the arguments of the call where they are not as the model wrote them: with the
-    values of defaults, converted by the tool's types."""
+    """The arguments, by call key, of each call whose arguments differ from what the model wrote.
+
+    They have the values of defaults, and are converted by the types of the tool.
+    """
     asked_by: str = ""
-    """The process and the definition that have asked: see `Run.asked_by`."""
+    """The process and the definition whose gates were asked: see `Run.asked_by`."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked(Timed):
-    """A grant holds no longer."""
+    """The record that a grant holds no longer."""
 
     grant_id: str
     by: By | None = None
-    """The person who revoked it; None where nobody was named."""
+    """The person who revoked it; None if nobody was named."""
     kind: Literal["revoked"] = "revoked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn(Timed):
-    """A new message from outside withdraws the pending requests."""
+    """The record that a new message from outside withdraws the pending requests."""
 
     request_ids: tuple[str, ...]
     kind: Literal["withdrawn"] = "withdrawn"

@@ -17,14 +17,17 @@ from understudy.state.records.timed import Timed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run starts, with the options that hold for the whole run."""
+    """The record that a run starts, with the options that hold for the whole run."""
 
     run_id: str
     agent: str
     at: datetime
     message: StoredRequest | None
-    """The input, as it is added to the conversation; None for an agent of a workflow, and where a
-    run continues a failed one without a new message."""
+    """The input, as it is added to the conversation.
+
+    None for an agent of a workflow, and for a run that continues a failed run without a new
+    message.
+    """
     fingerprint: str
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
@@ -33,73 +36,84 @@ class RunStarted:
     deps_given: bool = False
     pause_when_given: bool = False
     message_ids: tuple[str, ...] = ()
-    """The queued messages that the input was made from; they leave the queue."""
+    """The ids of the queued messages from which the input was made. They leave the queue."""
     values: dict[str, Any] = field(default_factory=dict)
-    """Defaults from the `state_schema` of the middleware."""
+    """The default values from the `state_schema` of the middleware."""
     agent_id: str = ""
-    """Of the actor that runs it; the agent's name where there is none."""
+    """The id of the agent's actor; the name of the agent if there is no actor."""
     deadline: float | None = None
-    """The seconds that the run may take, without the waits for people."""
+    """The seconds that the run may take, without the waits for people; None = no limit."""
     max_overrides: int = 3
-    """How many times in a row the signals of one guard may be overridden."""
+    """The number of times in a row that the signals of one guard may be overridden."""
     shares: bool = False
-    """It is an agent of a workflow and shares the workflow's conversation and values."""
+    """Whether it is an agent of a workflow that shares the workflow's conversation and values."""
     contents: Literal["default", "none"] = "default"
-    """`none`: the model gets only the run's messages and the latest turn of another author."""
+    """How much of the conversation the model sees.
+
+    With `none` it sees only the messages of the run and the latest turn by another author.
+    """
     workflow: str | None = None
-    """Of a workflow: the agents of its mode."""
+    """The agents of its mode, as text, for a workflow; None otherwise."""
     forced: bool = False
-    """The model must call the until tool."""
+    """Whether the model must call the until tool."""
     ends_at: datetime | None = None
     """The time at which the run is stopped, also while it waits."""
     occurrence: Occurrence | None = None
-    """The time of a schedule that it is the run of."""
+    """The time of a schedule for which the run was started; None for any other run."""
     context: StoredContext = field(default_factory=dict)
-    """That of who sent its message, or the last of several."""
+    """The context of the sender of its message, by the names of the codecs. Of several senders the
+    last counts."""
     initial: tuple[StoredMessage, ...] = ()
-    """Of an agent that a call runs: the conversation that it begins with, before its message."""
+    """The conversation with which an agent begins that a call runs, before its message."""
     told: str = ""
-    """Of an agent that a call runs: what it is told besides its own instructions."""
+    """The instructions that an agent that a call runs gets in addition to its own."""
     continues: str | None = None
-    """The id of the failed run that it takes over from, which was the agent's last one."""
+    """The id of the failed run that it continues; None if it continues none.
+
+    The failed run was the last run of the agent.
+    """
     doubt_ends: float | None = DOUBT_ENDS
-    """Seconds after which a doubt of the run ends of which only the model was told; None: never."""
+    """The seconds after which a doubt ends of which only the model was told; None = never."""
     by: tuple[By, ...] = ()
     """The people who sent its messages, each once, or who had a failed run retried."""
     also_unnamed: bool = False
-    """Beside these, nobody was named for one of the messages."""
+    """Whether there is also a message for which nobody was named."""
     makes: BackgroundCall | None = None
-    """The background call that it makes: it opens the first turn, without a reply of a model."""
+    """The background call that the run makes. It opens the first turn, without a reply of a
+    model."""
     kind: Literal["run_started"] = "run_started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(Timed):
-    """An attempt at the run begins: at its start, at a resume, or after a crash."""
+    """The record that an attempt at the run begins: at its start, at a resume, or after a crash."""
 
     number: int
-    """From 1."""
+    """The number of the attempt, from 1."""
     reply_lost: bool = False
-    """The attempt before it may have ended in the middle of a reply of the model."""
+    """Whether the attempt before may have ended in the middle of a reply of the model."""
     host: str | None = None
-    """Who makes it, of a store that hosts share; None elsewhere."""
+    """The host that makes the attempt, if hosts share the store; None otherwise."""
     trace: str | None = None
-    """The W3C traceparent of its span; None where it has none."""
+    """The W3C traceparent of the attempt's span; None if it has no span."""
     by: str | None = None
-    """The person who had the runs that were cut off recovered; None where nobody was named."""
+    """The person who had the runs that were cut off recovered; None if nobody was named."""
     kind: Literal["attempt"] = "attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptClosed(Timed):
-    """The attempt ended between two steps, for the agent was to be passivated: it is no crash."""
+    """The record that an attempt ended between two steps, because the agent was to be passivated.
+
+    The end is orderly: it does not count as a crash.
+    """
 
     kind: Literal["attempt_closed"] = "attempt_closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksRan(Timed):
-    """The `on_run_start` hooks of this run are done."""
+    """The record that all `on_run_start` hooks of this run are done."""
 
     stage: Literal["run_start"] = "run_start"
     kind: Literal["hooks_ran"] = "hooks_ran"
@@ -107,7 +121,7 @@ class HooksRan(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once(Timed):
-    """A side effect of a hook, run by `run.once`, is done and returned `value`."""
+    """The record that a side effect of a hook, made by `run.once`, is done and returned `value`."""
 
     key: str
     value: Any
@@ -117,7 +131,7 @@ class Once(Timed):
 @quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSpent(Timed):
-    """The seconds that the run took so far, in all attempts together."""
+    """The record of the seconds that the run has taken so far, in all attempts together."""
 
     seconds: float
     kind: Literal["time_spent"] = "time_spent"
@@ -125,7 +139,9 @@ class TimeSpent(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(Timed):
-    """The run is cancelled: whatever follows, it ends as stopped by `signal`."""
+    """The record that the run is cancelled. Whatever follows, the run ends as stopped by
+    `signal`.
+    """
 
     signal: dict[str, Any]
     kind: Literal["cancel_requested"] = "cancel_requested"
@@ -133,43 +149,46 @@ class CancelRequested(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signalled(Timed):
-    """A signal to stop the run before turn number `turn`.
+    """The record of a signal to stop the run before the turn number `turn`.
 
-    It holds at that boundary alone. Where the run continued nevertheless, it was overridden.
+    The signal counts for this turn alone. If the run continued nevertheless, the signal was
+    overridden.
     """
 
     turn: int
     signal: dict[str, Any]
     answer: bool = False
-    """The model may answer once more, without calling a tool, before the run ends."""
+    """Whether the model may answer once more, without a tool call, before the run ends."""
     kind: Literal["signal"] = "signal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override(Timed):
-    """A request to begin turn number `turn` in spite of signals at its boundary."""
+    """The record of a request to begin the turn number `turn` in spite of signals before it."""
 
     turn: int
     source: str | None = None
     prompt: str | None = None
-    """The prompt for the model, where its reply had no tool call."""
+    """The prompt for the model, if its reply had no tool call; None otherwise."""
     kind: Literal["override"] = "override"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStopBegun(Timed):
-    """The model has to answer now, without calling a tool."""
+    """The record that the model must give its last answer now, without a tool call."""
 
     turn: int
-    """The number of the turn with its answer."""
+    """The number of the turn that will have the answer."""
     message: StoredRequest
-    """The prompt that says so."""
+    """The prompt that asks for the last answer."""
     kind: Literal["early_stop_begun"] = "early_stop_begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined(Timed):
-    """The run had too many attempts in a row without progress and is not continued."""
+    """The record that the run had too many attempts in a row without progress, and is not
+    continued.
+    """
 
     cause: str
     kind: Literal["quarantined"] = "quarantined"
@@ -177,8 +196,8 @@ class Quarantined(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released(Timed):
-    """A quarantined run may be continued again."""
+    """The record that a quarantined run may be continued again."""
 
     by: By | None = None
-    """The person who released it; None where nobody was named."""
+    """The person who released it; None if nobody was named."""
     kind: Literal["released"] = "released"

@@ -8,10 +8,11 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A record that the ledger gives its time, in the moment in which it is recorded."""
+    """A record that gets its time from the ledger, at the moment at which it is recorded."""
 
     at: datetime | None = field(default=None, compare=False)
-    """None before it is recorded, and of a record that another one holds.
+    """The time of the record. None before it is recorded, and for a record that another record
+    holds.
 
-    Not compared: the same signal at another time is the same signal.
+    It is not compared: the same signal at another time is the same signal.
     """
