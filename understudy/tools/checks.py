@@ -17,7 +17,7 @@ from understudy.tools.context import ToolContext
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What a `check` returns where the call took effect.
+    """Return it from a `check` if the call took effect.
 
     Args:
         result: what the tool would have returned.
@@ -29,16 +29,18 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class DidNotHappen:
-    """What a `check` returns where the call took no effect, as far as it can be seen.
+    """Return it from a `check` if the call took no effect, as far as the check can see.
 
-    It counts from 60 seconds after the call's last sign of life on: what is being done at that
-    moment cannot be found yet.
+    It counts only from 60 seconds after the call's last sign of life. Before that, an effect that
+    is under way cannot be found.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What a `check` returns where it cannot tell. It is asked again later."""
+    """Return it from a `check` that cannot tell what the call did. The check is asked again
+    later.
+    """
 
 
 Found = Happened | DidNotHappen | Unknown

@@ -32,9 +32,10 @@ T = TypeVar("T")
 
 
 class ToolContext(Generic[DepsT_co]):
-    """What a tool can read and do in its call: a first parameter of this type.
+    """What a tool can read and do in its call. Declare it as the type of the tool's first
+    parameter.
 
-    `ToolContext[Db]` says of which type the `deps` are.
+    `ToolContext[Db]` declares that `deps` is a `Db`.
     """
 
     __slots__ = (
@@ -61,18 +62,19 @@ class ToolContext(Generic[DepsT_co]):
 
     agent_id: str
     agent_path: tuple[str, ...]
-    """The names of the agents from the root to this one."""
+    """The names of the agents, from the root to the agent that calls the tool."""
     run_id: str
     call_key: str
-    """The key of the call, equal in all its attempts: send it to a target as idempotency key."""
+    """The key of the call, the same in all its attempts. Send it as idempotency key to other
+    systems."""
     tool_call_id: str
     tool_name: str
     deps: DepsT_co
-    """What the run was given as `deps`: connections, settings, a user. Never stored."""
+    """The `deps` of the run: connections, settings, a user. They are never stored."""
     resumed: bool
-    """Whether this call raised `Interrupt` before and has an answer now."""
+    """Whether this call raised `Interrupt` before, and now has an answer."""
     resume_value: Any
-    """The answer to the `Interrupt` that this call raised before, or None."""
+    """The answer to the `Interrupt` that this call raised before; None if there is no answer."""
 
     def __init__(
         self,
@@ -117,7 +119,9 @@ class ToolContext(Generic[DepsT_co]):
 
     @property
     def context(self) -> Context:
-        """What was captured where the run's message was sent, by the names of the codecs."""
+        """The context that was captured when the run's message was sent, by the names of the
+        codecs.
+        """
         return MappingProxyType(self._context)
 
     @property
@@ -158,23 +162,28 @@ class ToolContext(Generic[DepsT_co]):
     ) -> Completed | Stopped | Failed:
         """Run another agent inside this call, and return its outcome.
 
-        If it waits for a person, so does this call. After the decision the tool runs again from
-        its start, and the agent continues where it stopped. Its requests, usage and events are
-        part of this run. The tool finds its agents by the order of the `run_agent` calls, so run
-        the same agents in the same order, and put other effects after them. An error of the tool
-        after finished calls with effects of its agents leaves the call in doubt, unless it is a
-        `Retry` or a `ToolFailed`.
+        If that agent waits for a person, this call waits too. After the decision the tool runs
+        again from its start, and the agent continues where it stopped. Its requests, usage and
+        events are part of this run.
+
+        The tool finds its agents by the order of the `run_agent` calls. So run the same agents in
+        the same order, and put other effects after them. If agents have finished calls with
+        effects, an error of the tool leaves the call in doubt, unless it is a `Retry` or a
+        `ToolFailed`.
 
         Args:
-            agent: an `Agent`, which gets the same `deps`, or the name of one that a `SubAgent` of
-                this agent offers.
-            input: its input.
-            max_depth: how many levels of agents may nest, including the root.
-            instructions: what it is told in this run besides its own instructions; sent as it is.
-            initial_messages: the conversation that it begins with, made valid for any provider.
+            agent: an `Agent`, which gets the same `deps`, or the name of an agent that a
+                `SubAgent` of this agent offers.
+            input: the user's message to the agent.
+            max_depth: the number of levels of agents that may nest, including the root.
+            instructions: instructions for this run in addition to the agent's own; sent as they
+                are.
+            initial_messages: the conversation that it begins with; it is made valid for any
+                provider.
 
         Raises:
-            UsageError: if `agent` is not an agent, `input` is empty, or the nesting is too deep.
+            UsageError: if `agent` is not an agent, `input` is empty, or the nesting is too
+                deep.
 
         """
         return await self._run_agent(agent, input, max_depth, instructions, initial_messages)
@@ -184,17 +193,17 @@ class ToolContext(Generic[DepsT_co]):
     def sleep(self, name: str, seconds: Seconds) -> Coroutine[Any, Any, None]:
         """Wait for some time, which may be days: `await ctx.sleep("cool down", 3600)`.
 
-        The call is suspended here: nothing of it is in memory meanwhile. When the time has come,
-        the tool runs again from its start, and passes this point at once. So whatever must not
-        happen twice goes into `ctx.once`.
+        The call is suspended: nothing of it stays in memory. When the time has come, the tool runs
+        again from its start, and passes this point at once. So put a side effect that must not
+        happen twice into `ctx.once`.
 
         Args:
-            name: of this point, its own in each tool.
-            seconds: or a timedelta; at least 0, and at most 100 years.
+            name: the name of this point. No other point of the tool may have it.
+            seconds: seconds, or a timedelta, from 0 to 100 years.
 
         Raises:
-            UsageError: for bad arguments, a name that another point has, or in a plain tool, which
-                calls `ctx.sync.sleep`.
+            UsageError: if an argument is invalid, if another point has the name, or if the tool
+                is plain: call `ctx.sync.sleep` there.
 
         """
         points = self._on_loop("sleep")
@@ -203,11 +212,12 @@ class ToolContext(Generic[DepsT_co]):
         )
 
     def sleep_until(self, name: str, at: datetime) -> Coroutine[Any, Any, None]:
-        """As `sleep`, until a point in time. One that has passed is over at once.
+        """Wait until a point in time, as `sleep` does. If the time has passed, the wait is over at
+        once.
 
         Args:
-            name: of this point.
-            at: with a time zone.
+            name: the name of this point.
+            at: the point in time, with a time zone.
 
         Raises:
             UsageError: as `sleep` does.
@@ -218,14 +228,14 @@ class ToolContext(Generic[DepsT_co]):
         )
 
     def token(self, name: str) -> Coroutine[Any, Any, str]:
-        """A new secret by which an outside caller can answer the wait of this name.
+        """Return a new secret by which an outside caller can answer the wait with this name.
 
-        Its holder calls `runtime.resolve(token, value)` or `runtime.reject(token, reason)`, or
-        uses the route of `WaitRoute`. It is returned once it is durable; of the token itself only
-        a hash is stored. Each run of the tool adds another one, and all of them count.
+        The caller uses `runtime.resolve(token, value)` or `runtime.reject(token, reason)`, or the
+        route of `WaitRoute`. The token is returned once it is durable; the store keeps only a hash
+        of it. Each run of the tool makes another token, and all of them are valid.
 
         Args:
-            name: of the wait.
+            name: the name of the wait.
 
         Raises:
             UsageError: as `sleep` does.
@@ -234,15 +244,16 @@ class ToolContext(Generic[DepsT_co]):
         return self._on_loop("token").token(name)
 
     def wait_for(self, name: str, *, timeout: Seconds | None = None) -> Coroutine[Any, Any, Any]:
-        """Wait until an outside caller answers by a token of this name; the value of the answer.
+        """Wait until an outside caller answers with a token of this name. Return the value of the
+        answer.
 
-        As `sleep`, the call is suspended here. An answer that came before counts. Do not race
-        points by `asyncio.wait(return_when=FIRST_COMPLETED)`: give a `timeout`, or give several
+        The call is suspended, as with `sleep`. An answer that came earlier counts. Do not race
+        points with `asyncio.wait(return_when=FIRST_COMPLETED)`. Give a `timeout`, or give several
         people tokens of one wait.
 
         Args:
-            name: of the wait; `ctx.token(name)` comes before it.
-            timeout: seconds from when the tool first comes here; None = no limit.
+            name: the name of the wait; call `ctx.token(name)` before it.
+            timeout: seconds, counted from when the tool first comes here; None = no limit.
 
         Raises:
             WaitExpired: if nobody has answered within `timeout`.
@@ -259,19 +270,20 @@ class ToolContext(Generic[DepsT_co]):
     @overload
     def once(self, name: str, function: Callable[[], T]) -> Coroutine[Any, Any, T]: ...
     def once(self, name: str, function: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
-        """Call `function` once in this call, and return its stored value in each run of the tool.
+        """Call `function` once in this call. Each later run of the tool gets the stored value.
 
-        A crash in its middle leaves the call in doubt, unless the tool is idempotent or read-only.
-        If it raises, it is not done: it is called again when the tool runs again. After it is done,
-        every error of the tool but `Retry` and `ToolFailed` leaves the call in doubt.
+        If it raises, it is not done, and is called again when the tool runs again. A crash in its
+        middle leaves the call in doubt, unless the tool is idempotent or read-only. After it is
+        done, every error of the tool except `Retry` and `ToolFailed` leaves the call in doubt.
 
         Args:
-            name: of this point.
-            function: plain or async, without arguments; its value must be JSON-able. It has no
-                points itself. A plain one is called on the event loop, so it must not block.
+            name: the name of this point.
+            function: a function without arguments, plain or async, whose value is JSON-able. It
+                must not contain points. A plain function is called on the event loop, so it
+                must not block.
 
         Raises:
-            UsageError: as `sleep` does, and for a value that cannot be stored.
+            UsageError: as `sleep` does, and if the value cannot be stored.
 
         """
         return self._on_loop("once").once(name, function)
@@ -308,13 +320,14 @@ class ToolContext(Generic[DepsT_co]):
         model: str | Model | None = None,
         output_type: Any = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Ask a model beside the conversation; each run of the tool gets the recorded answer.
+        """Ask a model outside the conversation. Each run of the tool gets the recorded answer.
 
-        As `Run.ask_model`, but the key is one of this call alone.
+        It works as `Run.ask_model`, but the key is valid for this call alone.
 
         Raises:
             ModelFailed: if no model answers, or the answers do not fit.
-            UsageError: for bad arguments, or in a plain tool, which calls `ctx.sync.ask_model`.
+            UsageError: if an argument is invalid, or if the tool is plain: call
+                `ctx.sync.ask_model` there.
 
         """
         return self._on_loop("ask_model").ask_model(key, messages, model, output_type)
@@ -325,7 +338,9 @@ class ToolContext(Generic[DepsT_co]):
         return SyncPoints(self._own_points)
 
     def has_come_to(self, name: str) -> bool:
-        """Whether an earlier run of the tool in this call has come to the point of this name."""
+        """Return whether an earlier run of the tool in this call has reached the point with this
+        name.
+        """
         return self._own_points.knows(name)
 
     @property
@@ -344,11 +359,12 @@ class ToolContext(Generic[DepsT_co]):
         return self._own_points
 
     async def shared(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
-        """What the tools of this runtime share: `source.open()`, opened at its first use.
+        """Return what the tools of this runtime share. `source.open()` is called at the first use.
 
         Args:
-            source: opens it; the same object for all who share it.
-            instead_of: what is lost: if nobody has opened it anew yet, it is done now.
+            source: the source that opens it; all tools that share it use the same object.
+            instead_of: a lost value, such as a broken connection. Unless it was reopened
+                meanwhile, it is opened again now.
 
         Raises:
             RuntimeError: if the runtime has stopped.
@@ -358,10 +374,10 @@ class ToolContext(Generic[DepsT_co]):
         return await self._shared.get(source, instead_of=instead_of)
 
     def pause_timeout(self) -> None:
-        """Do not count the `timeout` of the tool until `restart_timeout`.
+        """Stop counting the `timeout` of the tool until `restart_timeout`.
 
-        For what comes before the effect and has a limit of its own, such as a connection that is
-        opened: an async tool that is cut off by its `timeout` is in doubt.
+        Use it before the effect, for work with a limit of its own, such as opening a connection. An
+        async tool that is cut off by its `timeout` is in doubt.
 
         Raises:
             UsageError: in a plain tool, which a limit cannot cut off.
@@ -372,7 +388,8 @@ class ToolContext(Generic[DepsT_co]):
             limit.pause()
 
     def restart_timeout(self) -> None:
-        """Count the `timeout` of the tool from now on, all of it. A tool that progresses calls it.
+        """Count the whole `timeout` of the tool again from now on. Call it when the tool makes
+        progress.
 
         Raises:
             UsageError: in a plain tool, which a limit cannot cut off.
@@ -384,10 +401,11 @@ class ToolContext(Generic[DepsT_co]):
 
     @contextmanager
     def before_effect(self) -> Iterator[None]:
-        """Say that what is awaited in this block comes before the effect of the call.
+        """Mark what is awaited in this `with` block as coming before the effect of the call.
 
-        For a connection that is opened, say. A call that is cancelled in the block did nothing: it
-        is not in doubt, and may run again. Of a plain tool it says nothing: its thread goes on.
+        Use it for opening a connection, for instance. A call that is cancelled in the block did
+        nothing: it is not in doubt, and may run again. In a plain tool it has no effect, because
+        its thread continues.
         """
         try:
             yield

@@ -93,7 +93,7 @@ DisplayText = str | Callable[[Mapping[str, Any]], str]
 
 
 class ToolOptions(TypedDict, total=False):
-    """Options of `Tool`."""
+    """The options of `Tool`, as keyword arguments."""
 
     sequential: bool
     background: bool
@@ -184,77 +184,91 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ToolFunction = Callable[Concatenate[ToolContext[DepsT], ...], Any] | Callable[..., Any]
-"""What may be a tool: a `Tool`, or any function. The first form lets type checkers see its deps."""
+"""What can be used as a tool: a `Tool`, or any function.
+
+With the first form type checkers see the type of its deps.
+"""
 
 
 class Tool(Generic[FunctionT_co]):
-    """A function with its schema. Create one with `@tool`; it is still callable as the function.
+    """A function with its schema. Create it with `@tool`; you can still call it as the function.
+
+    A tool that is neither `read_only` nor `idempotent` has *effects*: a call of which nobody knows
+    what it did is in doubt, and does not run again by itself.
 
     Args:
-        function: async or plain. Plain ones run in worker threads.
-        name: for the model; the function's name by default.
-        description: for the model; the docstring by default.
-        sequential: run alone, not concurrently with the other calls of the same reply.
-        background: the model gets "started" at once, and the result in a later message. An agent of
-            its own makes the call, in a `Runtime`. It is not for what changes the state, the files
-            or the run of the agent that calls it.
-        read_only: calling it again never harms, however often and with whatever key: it looks
-            something up. It is never in doubt.
-        idempotent: calling it again with the same `ctx.call_key` does not harm. So a call of which
-            nobody knows what it did may run again. A tool that is neither has effects: such a call
-            is in doubt, and does not run again by itself.
-        undeclared: what holds where neither is given; by default what the agent says, see `Agent`.
-        nothing_happened: errors that prove that a call did nothing, besides those that all tools
-            have: classes, or names such as `"shop.errors.Refused"`. The model may call again.
-        unknown_after: errors after which nobody knows what a call did, likewise. The call is in
-            doubt then. `unknown_after=Exception` is each error that proves nothing.
-        check: finds out what a call in doubt did, before anybody is asked: `check(ctx, arguments)`,
-            async or plain, with the arguments of the call as a dict. It returns
-            `Happened(result)`, whose result becomes that of the call; `DidNotHappen()`, which the
-            model is told; or `Unknown()`. What it raises is `Unknown`. It only looks, and may be
-            asked any number of times. A check that takes more than 60 seconds counts as `Unknown`.
-            When the run ends first, the call stays in doubt. Of such a tool only `Retry`,
+        function: the function, async or plain. A plain function runs in a worker thread.
+        name: the name for the model; by default the function's name.
+        description: the description for the model; by default the docstring.
+        sequential: run the tool alone, and not concurrently with the other calls of the reply.
+        background: the model gets "started" at once, and the result in a later message. An
+            agent of its own makes the call, in a `Runtime`. Do not use it for a tool that
+            changes the state, the files or the run of the agent that calls it.
+        read_only: calling the tool again never harms, however often and with whatever key. It
+            only looks something up. Its calls are never in doubt.
+        idempotent: calling the tool again with the same `ctx.call_key` does not harm. So a call
+            of which nobody knows what it did may run again.
+        undeclared: the effect if neither `read_only` nor `idempotent` is given; by default as
+            the agent says, see `Agent`.
+        nothing_happened: errors which prove that a call did nothing, besides those that all
+            tools have. They are classes, or names such as `"shop.errors.Refused"`. The model
+            may call again.
+        unknown_after: errors after which nobody knows what a call did, in the same form. The
+            call is then in doubt. `unknown_after=Exception` covers every error that does not
+            prove that nothing happened.
+        check: a function that finds out what a call in doubt did, before anybody is asked:
+            `check(ctx, arguments)`, async or plain, with the arguments of the call as a dict.
+            It returns `Happened(result)`, whose result becomes the result of the call;
+            `DidNotHappen()`, and the model is told so; or `Unknown()`. An exception counts as
+            `Unknown`, and so does a check of more than 60 seconds. A check only looks, and may
+            be asked any number of times. If the run ends first, the call stays in doubt. For a
+            tool with a check, only `Retry`, `ToolFailed` and `nothing_happened` prove that a
+            call did nothing.
+        check_after: the times of the check, as seconds or timedeltas from the call's last sign
+            of life; by default 60, 120, 600, 1800 and 3600 seconds. After the last time a
+            person is asked, or with `on_unknown="tell"` the model is told. `DidNotHappen` does
+            not count before 60 seconds.
+        key: a plain function of the arguments that returns text, such as `lambda a:
+            f"refund:{a['order_id']}"`. Calls with the same text are equal, whatever their other
+            arguments are. Of equal calls one runs at a time, over all agents of the store. A
+            person, or `on_repeat`, decides what becomes of the others. If the function raises,
+            or does not return text, the call is an error and does not run. A decision about two
+            equal calls holds for these two only. For a tool with a key, only `Retry`,
             `ToolFailed` and `nothing_happened` prove that a call did nothing.
-        check_after: seconds or timedeltas from the call's last sign of life to each question: by
-            default 60, 120, 600, 1800 and 3600. After the last one a person is asked, or with
-            `on_unknown="tell"` the model is told. `DidNotHappen` does not count before 60 seconds.
-        key: what makes calls equal, whatever else their arguments say, such as
-            `lambda a: f"refund:{a['order_id']}"`: a plain function of the arguments that returns
-            text. Of equal calls one runs at a time, over all agents of the store; what becomes of
-            the others, a person decides, and `on_repeat`. Of such a tool only `Retry`, `ToolFailed`
-            and `nothing_happened` prove that a call did nothing. If the function raises or returns
-            no text, the call is an error and does not run. The answer to a request about two equal
-            calls holds for these two only.
-        on_repeat: what becomes of a call where an equal one is done. `"ask"`: a person decides,
-            which is the default. `"refuse"`: it does not run, and the model is told why. `"allow"`:
-            it runs.
-        key_kept: for how long a call that is done counts so: days, or a timedelta; 90 days by
-            default.
-        timeout: seconds after which nobody knows what an attempt at the call did: it is in doubt,
-            or repeated where the tool is idempotent. Of a read-only tool it is an error.
-        inline: run a plain function on the event loop itself. Only for fast ones.
-        on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
-            outcome is unknown. By default a person is asked about a call that needed approval, and
-            where the tool has a `check`.
-        aliases: names that the tool had before. Calls and approvals of these names that are open
-            go on with it; the model does not see them.
-        version: part of what an approval is bound to; change it when the tool's meaning changes.
-        retry: a Tenacity policy, by which a call that raises runs again before the model hears of
-            it. For an idempotent or a read-only tool. It replaces the two repeats of an
+        on_repeat: what becomes of a call if an equal call is done. `"ask"`: a person decides
+            (the default). `"refuse"`: it does not run, and the model is told why. `"allow"`: it
+            runs.
+        key_kept: how long a finished call counts as done: days, or a timedelta; by default 90
+            days.
+        timeout: seconds after which an attempt at the call is given up. Nobody then knows what
+            it did: the call is in doubt, or an idempotent call is repeated. For a read-only
+            tool it is an error.
+        inline: run a plain function on the event loop itself. Only for fast functions.
+        on_unknown: who settles a call in doubt: `"ask"` a person, or `"tell"` the model that
+            the outcome is unknown. By default a person is asked if the call needed approval or
+            the tool has a `check`.
+        aliases: earlier names of the tool. Open calls and approvals of these names continue
+            with this tool. The model does not see the names.
+        version: a part of what an approval is bound to. Change it when the tool's meaning
+            changes.
+        retry: a Tenacity policy. A call that raises runs again before the model hears of it.
+            Only for an idempotent or a read-only tool. It replaces the two repeats of an
             idempotent call of which nobody knows what it did. A wait of more than 5 seconds
             suspends the call: it costs nothing, and survives the end of the process. The
-            `deadline` of a run does not count these long waits; its `ends_at` does. The policy is
-            asked at most 1,000 times. `wrap_tool_call` of a middleware sees the last attempt only.
-        display_text: what a person reads of a call, such as `"Searching the archive…"`; or a plain
-            function of the arguments that the model wrote, which are not validated yet. It must
-            not block. The model does not see it.
-        ask: a person decides before the tool runs. True, a list of decisions, or a dict of options:
-            a rule as `HumanInTheLoop` takes it. A `HumanInTheLoop` that names the tool decides
-            instead, also that it needs nobody.
+            `deadline` of a run does not count such waits; its `ends_at` does. The policy is
+            asked at most 1,000 times. `wrap_tool_call` of a middleware sees the last attempt
+            only.
+        display_text: the text that a person reads of a call, such as `"Searching the
+            archive…"`, or a plain function that makes it. The function gets the arguments as
+            the model wrote them, not yet validated. It must not block. The model does not see
+            the text.
+        ask: let a person decide before the tool runs: True, a list of decisions, or a dict of
+            options, as a rule of `HumanInTheLoop`. A `HumanInTheLoop` that names the tool has
+            precedence, even if it asks nobody.
 
     Raises:
-        UsageError: for a parameter without annotation, `*args` or `**kwargs`, options that do not
-            fit together, or a signature that has no schema.
+        UsageError: if a parameter has no annotation, if there is `*args` or `**kwargs`, if
+            options do not fit together, or if the signature has no schema.
 
     """
 
@@ -322,9 +336,10 @@ class Tool(Generic[FunctionT_co]):
         self.effect: Effect | None = (
             "read_only" if read_only else "idempotent" if idempotent else None
         )
-        """What it does to call it again; None where the tool does not say."""
+        """The effect of calling the tool again; None if the tool does not declare it."""
         self.agent_argument: str = ""
-        """The argument that names the agent which a call runs; empty where none does."""
+        """The name of the argument that names the agent which a call runs; empty if there is
+        none."""
         what = f"Tool {self.name!r}"
         self.nothing_happened: CheckedErrors = checked_errors(
             nothing_happened, what=f"{what}: `nothing_happened`"
@@ -341,10 +356,14 @@ class Tool(Generic[FunctionT_co]):
         self.key: KeyRule | None = checked_key(
             key, on_repeat, key_kept, read_only=read_only, what=what
         )
-        """What makes calls equal; None where only the same arguments do."""
+        """The function that makes the key of a call; None if only calls with the same arguments are
+        equal."""
         self.is_known_to_have_effects: bool = self.check is not None or self.key is not None
-        """Whether its author thinks that it has effects: then only its own words prove that nothing
-        happened, and what is said of undeclared tools does not cover it."""
+        """Whether its author assumes that the tool has effects.
+
+        Then only its own declarations prove that nothing happened, and the setting for undeclared
+        tools does not cover it.
+        """
         self.timeout = timeout
         self.inline = inline
         self.on_unknown = on_unknown
@@ -354,7 +373,7 @@ class Tool(Generic[FunctionT_co]):
         check_display_text(self.name, display_text)
         self.display_text: DisplayText | None = display_text
         self.gate: GateRule | None = checked_rule(ask, what=f"Tool {self.name!r}: `ask`")
-        """The rule of `ask`; None where the tool itself does not ask for a person."""
+        """The rule of `ask`; None if the tool itself does not ask for a person."""
         self.is_async: bool = is_async(function)
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(f"Tool {self.name!r} is a generator: return one value instead")
@@ -379,7 +398,7 @@ class Tool(Generic[FunctionT_co]):
         self.fingerprint: str = self.fingerprint_as(self.name)
         self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
         self.names: tuple[str, ...] = (self.name, *self.aliases)
-        """The name of the tool, and the names that it had before."""
+        """The name of the tool, and its earlier names."""
         functools.update_wrapper(self, function, updated=())
 
     def _read_arguments(self, description: str | None) -> Arguments:
@@ -398,30 +417,34 @@ class Tool(Generic[FunctionT_co]):
         call: Callable[..., Any],
         **options: Unpack[ToolOptions],
     ) -> Tool[Callable[..., Any]]:
-        """A tool that is described by a JSON schema instead of a signature.
+        """Return a tool that is described by a JSON schema instead of a signature.
 
-        Arguments are validated by the schema, before anybody is asked about the call; they are
-        passed on as they are, and a `default` is not filled in.
+        Arguments are validated by the schema before anybody is asked about the call. They are
+        passed on unchanged: a `default` is not filled in.
 
         Args:
-            name: for the model.
-            description: for the model.
-            parameters: the schema, of an object. It refers to itself alone: nothing is fetched.
-            call: `call(arguments)` or `call(ctx, arguments)`, async or plain: the arguments are one
-                dict, and `ctx` is a `ToolContext`. What it returns is as with any tool.
-            options: as of `Tool`. The schema is part of what an approval is bound to, beside
+            name: the name for the model.
+            description: the description for the model.
+            parameters: the schema of an object. It must not refer to anything outside itself:
+                nothing is fetched.
+            call: `call(arguments)` or `call(ctx, arguments)`, async or plain. The arguments are
+                one dict, and `ctx` is a `ToolContext`. The return value is the same as for any
+                tool.
+            options: the options of `Tool`. An approval is bound to the schema, in addition to
                 `version`.
 
         Raises:
-            UsageError: for what is no JSON schema, or not that of an object; one that refers to
-                what it does not hold, is larger than 200,000 bytes or nested more than 100 levels
-                deep; a `call` that takes other parameters; and as `Tool` does.
+            UsageError: if `parameters` is not the JSON schema of an object; if it refers to
+                something outside itself, is larger than 200,000 bytes or is nested more than
+                100 levels deep; if `call` takes other parameters; and as `Tool` does.
 
         """
         return _SchemaTool(call, parameters, name=name, description=description, **options)
 
     def fingerprint_as(self, name: str) -> str:
-        """What an approval is bound to, under this name of the tool: its own, or an alias."""
+        """Return what an approval is bound to, for this name of the tool: its own name, or an
+        alias.
+        """
         return digest([name, self.parameters, self.version])
 
     def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -434,7 +457,8 @@ class Tool(Generic[FunctionT_co]):
     # ------------------------------------------------------------------ arguments
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
-        """The keyword arguments for the function, converted to its types, defaults filled in.
+        """Return the keyword arguments for the function, converted to its types, with defaults
+        filled in.
 
         Raises:
             InvalidArguments: if they do not fit; the message tells the model what to correct.
@@ -447,7 +471,7 @@ class Tool(Generic[FunctionT_co]):
         return self._arguments.validate(arguments)
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments from canonical arguments.
+        """Return the keyword arguments that canonical arguments stand for.
 
         Raises:
             InvalidArguments: if they do not fit the function's parameters.
@@ -458,18 +482,19 @@ class Tool(Generic[FunctionT_co]):
     def made(
         self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """The arguments of a call for a record: every later look at the call begins with them.
+        """Return the arguments of a call for a record. Every later look at the call begins with
+        them.
 
-        They are canonical: with the values of defaults, and converted. Where a type does not read
-        back what it writes (a secret, a validator that converts, an alias), they are what was
-        given, with the values of those left out defaults that can be read back.
+        They are canonical: converted, and with the values of defaults. Some types do not read back
+        what they write: a secret, a validator that converts, an alias. Then the arguments are as
+        given, plus those defaults that can be read back.
 
         Args:
-            given: what the model, or a person, wrote.
-            checked: the same, validated: by `validate` or `revalidate`.
+            given: the arguments that the model, or a person, wrote.
+            checked: the same arguments after `validate` or `revalidate`.
 
         Returns:
-            The arguments, as JSON; None where they are what was given.
+            The arguments as JSON; None if they are the same as `given`.
 
         Raises:
             InvalidArguments: if they cannot be written as JSON.
@@ -478,7 +503,7 @@ class Tool(Generic[FunctionT_co]):
         return self._arguments.made(given, checked)
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """Validated arguments as JSON, in the form of the tool's schema.
+        """Return validated arguments as JSON, in the form of the tool's schema.
 
         Raises:
             InvalidArguments: if they cannot be written as JSON.
@@ -487,13 +512,13 @@ class Tool(Generic[FunctionT_co]):
         return self._arguments.canonical(checked)
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Validated arguments as positional and keyword arguments, without the context."""
+        """Return validated arguments as positional and keyword arguments, without the context."""
         return self._arguments.bind(checked)
 
     # --------------------------------------------------------------------- values
 
     def dump_value(self, value: Any) -> Any:
-        """A return value as JSON, through the return annotation.
+        """Return a return value as JSON, by the return annotation.
 
         Raises:
             ValueError: if it cannot be serialised, or could not be read again.
@@ -509,7 +534,7 @@ class Tool(Generic[FunctionT_co]):
         return read_json_of(value, text)
 
     def load_value(self, data: Any) -> Any:
-        """The return value from its `dump_value`.
+        """Return the return value from its `dump_value`.
 
         Raises:
             ValueError: if the annotation does not accept it any more.
@@ -586,4 +611,4 @@ def _exit_loop() -> ToolResult[str]:
 exit_loop: Tool[Callable[[], ToolResult[str]]] = Tool(
     _exit_loop, name="exit_loop", inline=True, read_only=True
 )
-"""Ends the nearest loop around the agent that calls it, and that agent's own run."""
+"""A tool that ends the nearest loop around the agent that calls it, and the agent's own run."""

@@ -14,11 +14,11 @@ _ABSENT: Any = object()
 
 
 class Retry(Exception):
-    """Raised by a tool on purpose: the model gets the message as an error and may try again."""
+    """Raise it in a tool on purpose: the model gets the message as an error, and may try again."""
 
 
 class ToolFailed(Exception):
-    """Raised by a tool that failed: the model gets the message alone, without the error's type."""
+    """Raise it in a tool that failed: the model gets only the message, without the error's type."""
 
 
 class RemoteToolError(Exception):
@@ -38,19 +38,20 @@ class ResultLost(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Raised by a tool that cannot know whether it took effect: its target did not answer, say.
+    """Raise it in a tool that cannot know whether it took effect, for instance without an answer.
 
-    The call is in doubt, as one that was cut off: it is not repeated without a person. Where the
-    tool is idempotent it is repeated under its key first; where it is read-only it is an error.
+    The call is in doubt, like a call that was cut off, and is not repeated without a person. An
+    idempotent tool is first repeated under its call key. For a read-only tool it is an ordinary
+    error.
     """
 
 
 class InvalidArguments(Exception):
-    """Arguments of the model, or of an edit, do not fit the tool's parameters.
+    """The error of arguments that do not fit the tool's parameters. The model or an edit gave them.
 
     Args:
         message: what to correct, for the model.
-        places: what is wrong where: the path in the arguments, and a sentence.
+        places: the errors, each as the path in the arguments and a sentence.
 
     """
 
@@ -63,19 +64,20 @@ class InvalidArguments(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Generic[ValueT_co]):
-    """What a tool returns instead of a plain value, to set more than the content.
+    """Return it from a tool, instead of a plain value, to set more than the content.
 
-    A middleware puts one around what a tool returned, whatever that is. Around another one, what
-    both say counts: deltas are merged, the inner first; the value is the outer's, if it has one.
+    A middleware can put a `ToolResult` around any result of a tool. If that is a `ToolResult` too,
+    both count: deltas are merged, the inner first. The value is the outer one's, if it has one.
 
     A result is kept as JSON. NaN, an infinity, an integer of more than 4,300 digits, more than 100
     levels and invalid Unicode are refused: the model gets an error which says that the tool ran.
-    Of an until tool the value must be JSON, too. Of any other tool a value that is not JSON is
+    The value of an until tool must be JSON too. For any other tool, a value that is not JSON is
     missing in another process.
 
     Args:
-        content: for the model.
-        value: for the program, as `outcome.tool_result.value`; the content by default.
+        content: the content for the model.
+        value: the value for the program, as `outcome.tool_result.value`; by default the
+            content.
         state: a delta for the agent's values.
         escalate: end the nearest loop around this agent when the agent's run has ended.
         skip_summarization: end this agent's run with this turn, without another model call.
@@ -83,15 +85,15 @@ class ToolResult(Generic[ValueT_co]):
     """
 
     content: Any = None
-    """For the model."""
+    """The content for the model."""
     value: ValueT_co = _ABSENT
-    """For the program, as `outcome.tool_result.value`. By default the content."""
+    """The value for the program, as `outcome.tool_result.value`. By default the content."""
     state: Mapping[str, Any] | None = None
     """A delta for the agent's values: mappings merge deeply, other values are replaced."""
     escalate: bool = False
-    """End the nearest loop around this agent, as soon as the agent's run has ended."""
+    """Whether to end the nearest loop around this agent, as soon as the agent's run has ended."""
     skip_summarization: bool = False
-    """End this agent's run with this turn, without another model call."""
+    """Whether to end this agent's run with this turn, without another model call."""
 
     @property
     def has_value(self) -> bool:

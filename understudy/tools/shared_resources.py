@@ -20,11 +20,12 @@ CLOSING_SECONDS = 10.0
 
 
 class ToolSource(Protocol[T_co]):
-    """What tools share and open once: a connection, a pool. `ctx.shared(source)` brings it.
+    """A thing that tools share and open once: a connection, a pool. `ctx.shared(source)` returns
+    it.
 
-    A runtime opens it for all its agents, at its first use, and closes it when it stops. A call of
-    `Agent.execute` or `resume` opens one of its own, and closes it at its end. It can be the key of
-    a dict, and is the same object for all users.
+    A runtime opens it for all its agents, at its first use, and closes it when the runtime stops. A
+    call of `Agent.execute` or `resume` opens its own, and closes it at the end. A source must be
+    hashable, and all users must use the same object.
     """
 
     def open(self) -> AbstractAsyncContextManager[T_co]:

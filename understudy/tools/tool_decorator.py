@@ -19,13 +19,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ToolDecorator:
-    """The type of `tool`, of which there is one.
+    """The type of `tool`, its only instance.
 
     `@tool`, or `@tool(timeout=30, ...)` with options of `Tool`, makes a tool of a function.
-    `tool.from_langchain`, `tool.from_openai_agents` and `tool.from_definition` make one of what was
-    written for another library: under our records, with the same gates, rules and effects as any
-    other. Such a tool does not say what it does to call it again: `read_only=True` or
-    `idempotent=True` says it, as of any other.
+    `tool.from_langchain`, `tool.from_openai_agents` and `tool.from_definition` make a tool of what
+    was written for another library. Such a tool has the same records, gates, rules and effects as
+    any other. It does not declare the effect of calling it again: give `read_only=True` or
+    `idempotent=True` to declare it.
     """
 
     @overload
@@ -153,8 +153,8 @@ def _made(
 
 
 tool: ToolDecorator = ToolDecorator()
-"""Makes a `Tool` of a function: `@tool`, or `@tool(timeout=30, ...)` with its options.
+"""Make a `Tool` of a function: `@tool`, or `@tool(timeout=30, ...)` with the options of `Tool`.
 
-`tool.from_langchain(...)`, `tool.from_openai_agents(...)` and `tool.from_definition(...)` make one
-of what was written for another library.
+`tool.from_langchain(...)`, `tool.from_openai_agents(...)` and `tool.from_definition(...)` make a
+tool of what was written for another library.
 """

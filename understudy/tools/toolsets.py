@@ -59,20 +59,22 @@ class _Found:
 
 
 def as_tools(given: object, *, undeclared: Undeclared | None = None) -> list[Tool]:
-    """What `as_tool` makes; also a tool of another library, or those of a toolset of Pydantic AI.
+    """Return the tools that are given: a tool, a function, or the tools of a toolset of Pydantic
+    AI.
 
-    A toolset is one of functions, also with a prefix, renamed, filtered, combined, or with
-    approval. Other libraries are Pydantic AI, LangChain and the OpenAI Agents SDK.
+    A tool of another library is converted: of Pydantic AI, LangChain or the OpenAI Agents SDK. A
+    toolset must be one of functions; it may have a prefix, and be renamed, filtered, combined, or
+    with approval.
 
     Args:
         given: a tool, a function, or a toolset.
-        undeclared: what holds for tools of other libraries, which do not say what it does to call
-            them again; see `Agent`.
+        undeclared: the effect of tools of other libraries, which do not declare what calling
+            them again does; see `Agent`.
 
     Raises:
-        UsageError: as `as_tool` does; for any other toolset, one that needs the context of Pydantic
-            AI's agent, or one that does more than to hold functions: it would not do that here; and
-            as `tool.from_langchain` and `tool.from_openai_agents` do.
+        UsageError: as `as_tool`, `tool.from_langchain` and `tool.from_openai_agents` do; for
+            any other toolset; and for a toolset that needs the context of Pydantic AI's agent
+            or does more than hold functions, because that would be lost here.
 
     """
     if isinstance(given, AbstractToolset):
