@@ -111,23 +111,25 @@ def _first_twice(texts: Sequence[str]) -> str | None:
 
 
 class AskUser(Middleware[DepsT_contra]):
-    """Gives the model a tool to ask the user: several typed questions at once.
+    """A middleware that gives the model a tool to ask the user several typed questions at once.
 
-    The request has a schema, of which the inbox makes a form. Its value is an object: by the text
-    of each question, the answer. A person who rejects the request answers nothing: the model is
-    told so, with the message.
+    The request has a schema, of which the inbox makes a form. The value of the answer is an object:
+    the text of each question is a key, with its answer. If a person rejects the request, no
+    question is answered, and the model gets the person's message.
 
     Args:
-        max_questions: how many the model may ask at once.
-        title: what lists of requests call it: `{questions}` stands for the texts of the questions.
-        remind_after: seconds after which the person is reminded, or timedeltas; one or several.
-        escalate_after: who else is told, by the seconds after which.
+        max_questions: the maximum number of questions that the model may ask at once.
+        title: the title in lists of requests. `{questions}` stands for the texts of the
+            questions.
+        remind_after: seconds or timedeltas, one or several, after which the person is reminded.
+        escalate_after: the other people who are told, by the seconds after which they are told.
         expires_after: seconds, or a timedelta, after which unanswered questions expire; None =
             never.
-        on_expiry: what that counts as: `"reject"`, or `"stop"`, which stops the whole run.
+        on_expiry: the effect of expired questions: `"reject"`, or `"stop"`, which stops the
+            whole run.
 
     Raises:
-        UsageError: for a number that is not possible, or a title with another name in it.
+        UsageError: if a number is not possible, or the title has another name in it.
 
     """
 

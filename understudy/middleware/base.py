@@ -31,19 +31,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Next = Callable[[ToolCall], Awaitable[Any]]
-"""Runs the rest of a call: returns what the tool returned, raises what it raised."""
+"""The function that runs the rest of a call. It returns what the tool returned, or raises its
+error."""
 NextModelCall = Callable[[ModelInput], Awaitable["ModelResponse"]]
-"""Asks the model: returns its reply, raises what it raised."""
+"""The function that asks the model. It returns the model's reply, or raises its error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a middleware adds to an agent: `instructions`, `tools`, and `agents` for its tools."""
+    """The parts that a middleware adds to an agent: `instructions`, `tools`, and `agents` for its
+    tools.
+    """
 
     instructions: Instructions = ""
     tools: Sequence[Any] = field(default_factory=tuple)
     agents: Sequence[Any] = field(default_factory=tuple)
-    """Agents that its tools may run: each an `Agent`, or a dict of options for one."""
+    """The agents that its tools may run: each an `Agent`, or a dict of options for an agent."""
 
 
 class RefOfAgent(Protocol):
@@ -75,58 +78,63 @@ class RefOfAgent(Protocol):
 
 
 class Middleware(Generic[DepsT_contra]):
-    """One concern of an agent, wrapped around its model and tool calls.
+    """One concern of an agent, wrapped around its model and tool calls. The base class of all
+    middleware.
 
-    Override what you need, async or plain (plain hooks run in worker threads). Hooks are called in
-    stack order, `after_*` and `on_run_end` in reverse. A hook that raises ends the run as
-    `Failed(MiddlewareError)`. Hooks run at least once: after a crash the last one may run again, so
-    put a side effect into `await run.once(key, fn)`.
+    Override the hooks that you need, async or plain; plain hooks run in worker threads. Hooks are
+    called in stack order, `after_*` and `on_run_end` in reverse order. A hook that raises ends the
+    run as `Failed(MiddlewareError)`. Hooks run at least once: after a crash the last hook may run
+    again. So put a side effect into `await run.once(key, fn)`.
 
-    Class attributes to override: `state_schema` (a Pydantic model of the values that it adds to
-    `state.values`), `stream_safe` (text deltas may be emitted before `after_model`),
-    `wraps_ask_model` (`wrap_model_call` is called for `run.ask_model`, too), `innermost` (it is
-    called for each request that `Retry` and `Fallback` make), `keeps_time` (it reads `run.seconds`,
-    so they are recorded), `needs_cost` (it reads what replies cost), `prices` (by which).
+    You can also override the class attributes below, such as `state_schema` and `stream_safe`.
 
     `class Audit(Middleware[Db])` is for agents whose `deps` are a `Db`: its hooks get a `Run[Db]`.
     """
 
     state_schema: ClassVar[type[BaseModel] | None] = None
-    """Typed values that this middleware adds to `state.values`: validated on each change."""
+    """A Pydantic model of the values that this middleware adds to `state.values`; None for no
+    values.
+
+    The values are validated on each change.
+    """
     stream_safe: ClassVar[bool] = False
-    """Whether text deltas may be emitted before its hooks have seen the whole reply."""
+    """Whether text deltas may be emitted before `after_model` has seen the whole reply."""
     wraps_ask_model: ClassVar[bool] = False
-    """Whether its `wrap_model_call` stands around each `run.ask_model`, too."""
+    """Whether `wrap_model_call` is also called for each `run.ask_model`."""
     innermost: ClassVar[bool] = False
-    """Whether its `wrap_model_call` is around each request itself, inside `Retry` and `Fallback`,
-    wherever it is in the stack."""
+    """Whether `wrap_model_call` is around each single request, inside `Retry` and `Fallback`.
+
+    The place of the middleware in the stack does not matter then.
+    """
     keeps_time: bool = False
-    """Whether it reads `run.seconds`, so that they must be recorded to survive a crash."""
+    """Whether the middleware reads `run.seconds`, which must then be recorded to survive a
+    crash."""
     needs_cost: bool = False
-    """Whether it reads what replies cost, so that each is priced when it comes."""
+    """Whether the middleware reads what replies cost. Each reply is then priced when it comes."""
     prices: Prices | None = None
-    """The prices of its replies; None for the prices of the runtime, or else published prices."""
+    """The prices of the replies; None = the prices of the runtime, or else published prices."""
 
     @property
     def name(self) -> str:
-        """The name of the middleware in errors and requests: the name of its class.
+        """The name of the middleware in errors and requests; by default the name of its class.
 
-        What it asks is kept under it, so two that ask in one run need two names.
+        Its questions are kept under this name. So two middlewares that ask in one run need two
+        names.
         """
         return type(self).__name__
 
     def prepare(self, definition: AgentDefinition) -> Prepared:
-        """The instructions and tools that it adds. Called once, when the agent is made."""
+        """Return the instructions and tools that it adds. Called once, when the agent is made."""
         return Prepared()
 
     def check(self, definition: AgentDefinition) -> None:
-        """Raise a `UsageError` for options that do not fit the complete agent."""
+        """Raise a `UsageError` if its options do not fit the complete agent."""
 
     async def on_start(self, actor: Any) -> None:
-        """The agent was activated, for the first time or again. Only under a `Runtime`.
+        """Called when the agent was activated, for the first time or again. Only under a `Runtime`.
 
-        It is also called after a crash and in another process: start nothing here that must happen
-        once. If it raises, the agent is not activated, and its callers get the error.
+        It is also called after a crash, and in another process. So do not start here what must
+        happen once. If it raises, the agent is not activated, and its callers get the error.
 
         Args:
             actor: an `AgentRef` (not the actor itself), to `send` or `notify` later.
@@ -134,92 +142,96 @@ class Middleware(Generic[DepsT_contra]):
         """
 
     async def on_completed(self, actor: Any, outcome: Completed) -> None:
-        """A run has completed, and that is durable. Only under a `Runtime`.
+        """Called when a run has completed durably. Only under a `Runtime`.
 
-        This and the two below are told once, and not again after a crash: what must not be lost
-        goes into `on_run_end`. What they raise is logged, and changes nothing.
+        `on_completed`, `on_interrupted` and `on_passivated` are called once, and not again after a
+        crash. Use `on_run_end` for what must not be lost. Their exceptions are logged, and change
+        nothing.
 
         Args:
             actor: an `AgentRef`.
-            outcome: of the run.
+            outcome: the outcome of the run.
 
         """
 
     async def on_interrupted(self, actor: Any, outcome: Interrupted) -> None:
-        """A run waits for a person, and that is durable: also each time that it does so again.
+        """Called when a run waits for a person, durably. It is called each time that the run waits
+        again.
 
         Args:
             actor: an `AgentRef`.
-            outcome: with the requests that are pending.
+            outcome: the outcome, with the pending requests.
 
         """
 
     async def on_passivated(self, actor: Any, reason: Passivation) -> None:
-        """The agent has left the memory of this runtime; all of it is in the store.
+        """Called when the agent has left the memory of this runtime. All of it is in the store.
 
         Args:
             actor: an `AgentRef`. A call of it activates the agent again.
-            reason: `idle`: nothing was asked of it for its `idle_timeout`. `stopped`: by `stop()`,
-                or because the runtime drains. `compacted` or `deleted`: by a call. `closing`: its
-                runtime ends. `lost`: its store failed, another host has it, or its run was
-                abandoned.
+            reason: `idle`: nothing was asked of the agent for its `idle_timeout`. `stopped`:
+                `stop()` was called, or the runtime drains. `compacted` or `deleted`: a call did
+                it. `closing`: the runtime ends. `lost`: the store failed, another host has the
+                agent, or its run was abandoned.
 
         """
 
     async def on_message(self, run: Run[DepsT_contra], message: Any) -> Mapping[str, Any] | None:
-        """The application, or this middleware itself, called `ref.notify(name, message)`.
+        """Called when the application, or this middleware itself, calls `ref.notify(name,
+        message)`.
 
-        It may come during a run, or while there is none: read `run.state` and `run.deps`.
+        The message may come during a run or between runs: read `run.state` and `run.deps`.
 
         Returns:
-            A delta to merge into the agent's values, as that of a tool; or None.
+            A delta to merge into the agent's values, as a tool's delta; or None.
 
         """
         return None
 
     async def on_run_start(self, run: Run[DepsT_contra]) -> None:
-        """A run begins."""
+        """Called when a run begins."""
 
     async def before_step(self, run: Run[DepsT_contra]) -> None:
-        """A step (a model call and its tools) is about to begin: the place for `run.signal`."""
+        """Called before a step, which is a model call and its tools: the place for `run.signal`."""
 
     async def after_step(self, run: Run[DepsT_contra]) -> None:
-        """A step is done: its reply and results are in the state. What follows is decided next.
+        """Called after a step: its reply and results are in the state. What follows is decided
+        next.
 
-        Not called if the run ends by its until tool.
+        It is not called if the run ends by its until tool.
         """
 
     async def before_model(self, run: Run[DepsT_contra], request: ModelInput) -> ModelInput | None:
-        """Called before a request to the model; return another `ModelInput` to send it instead.
+        """Called before a request to the model. Return another `ModelInput` to send it instead.
 
-        What it returns is sent this time, and not kept. `await run.replace_history(messages)`
-        changes the conversation for good.
+        The returned input is sent this time only, and not kept. `await
+        run.replace_history(messages)` changes the conversation for good.
         """
 
     async def after_model(
         self, run: Run[DepsT_contra], reply: ModelResponse
     ) -> ModelResponse | None:
-        """Called after a reply of the model; return another reply to record it instead.
+        """Called after a reply of the model. Return another reply to record it instead.
 
-        It is not called for a stream that broke. When a hook asks by `Interrupt`, the reply is
-        held: it is neither shown nor in the conversation. After the decision all of these hooks
-        are called again, with the reply as it came.
+        It is not called for a stream that broke. If a hook asks by `Interrupt`, the reply is held:
+        it is neither shown nor in the conversation. After the decision all `after_model` hooks are
+        called again, with the original reply.
         """
 
     async def wrap_model_call(
         self, run: Run[DepsT_contra], request: ModelInput, next: NextModelCall
     ) -> ModelResponse:
-        """Called around a request to the model, after all `before_model`. Must be async.
+        """Called around a request to the model, after all `before_model` hooks. Must be async.
 
         Args:
             run: the run.
-            request: what is asked; `request.replace(model=...)` asks another model.
-            next: asks the model. It returns the reply and raises what the model raised. It may be
-                called again, one call after the other, or be left out.
+            request: the request; `request.replace(model=...)` asks another model.
+            next: asks the model. It returns the reply, and raises what the model raised. You
+                may call it again, one call after the other, or leave it out.
 
         Returns:
-            The reply: that of `await next(request)`, or another one. The other replies that it got
-            count as rejected, and what they cost is recorded with it.
+            The reply of `await next(request)`, or another reply. Other replies that `next`
+                returned count as rejected, and their cost is recorded too.
 
         """
         return await next(request)
@@ -227,7 +239,9 @@ class Middleware(Generic[DepsT_contra]):
     async def check_tool_calls(
         self, run: Run[DepsT_contra], calls: Sequence[ToolCall]
     ) -> Sequence[Request]:
-        """The requests about those calls that need a decision, each made by `call.request(...)`."""
+        """Return a request for each call that needs a decision. Make requests with
+        `call.request(...)`.
+        """
         return ()
 
     async def wrap_tool_call(self, run: Run[DepsT_contra], call: ToolCall, next: Next) -> Any:
@@ -235,31 +249,31 @@ class Middleware(Generic[DepsT_contra]):
 
         Args:
             run: the run.
-            call: the call; `call.arguments` may be changed before `next`.
-            next: runs the rest of the call. It returns what the tool returned, raises what it
-                raised, and may be left out, so that the tool does not run. It may be called again
-                for a read-only or idempotent tool. For any other tool the second `next` does not
+            call: the call; you may change `call.arguments` before `next`.
+            next: runs the rest of the call. It returns what the tool returned, and raises what
+                it raised. Leave it out, and the tool does not run. You may call it again for a
+                read-only or idempotent tool. For any other tool the second `next` does not
                 enter the tool, and the call is in doubt.
 
         Returns:
-            The result of the call: that of `await next(call)`, or another one.
+            The result of `await next(call)`, or another result.
 
         """
         return await next(call)
 
     async def on_resume(self, run: Run[DepsT_contra], decisions: dict[str, Decision]) -> None:
-        """Decisions were made, and are recorded. Called before the run continues."""
+        """Called after decisions were made and recorded, before the run continues."""
 
     async def on_run_end(self, run: Run[DepsT_contra], outcome: Outcome) -> None:
-        """The run has ended, with whatever outcome. Not called if it is interrupted or paused.
+        """Called when the run has ended, with any outcome, but not if it is interrupted or paused.
 
-        Also called for a run that ended before `on_run_start`; one that a new message withdraws,
-        or that ends with the run around it, is `Stopped`. An exception here makes a completed or
-        stopped run `Failed`; of any other run it is logged.
+        It is also called for a run that ended before `on_run_start`. A run that a new message
+        withdraws, or that ends with the run around it, is `Stopped`. An exception here makes a
+        completed or stopped run `Failed`. For any other run the exception is logged.
         """
 
     def transform_display_message(self, message: ModelMessage) -> ModelMessage | None:
-        """The message to display instead of this one; None to display it as it is."""
+        """Return the message to display instead of this message; None to display it unchanged."""
 
 
 _REVERSED = ("after_step", "after_model", "on_run_end")

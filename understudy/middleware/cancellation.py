@@ -11,16 +11,17 @@ from understudy.run.cancellation import CancellationSource, as_sources
 
 
 class Cancellation(Middleware):
-    """Sources that are called when a run starts, and before each of its steps.
+    """A middleware with cancellation sources, which are asked when a run starts and before each
+    step.
 
-    For a single run pass them to `execute(cancellation=...)`. They are also called in the agents
-    that tools run, each time with the state of that agent.
+    For a single run use `execute(cancellation=...)`. The sources are also asked in the agents that
+    tools run, each time with the state of that agent.
 
     Args:
         sources: objects with a method `check(state)`, async or plain.
 
     Raises:
-        UsageError: for no source, or one without `check`.
+        UsageError: if there is no source, or a source has no `check`.
 
     """
 

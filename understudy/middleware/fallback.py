@@ -16,15 +16,16 @@ from understudy.run.run import Run
 
 
 class Fallback(Middleware):
-    """Asks other models, in order, where the one before fails or refuses; for that call only.
+    """A middleware that asks other models, in order, if a model fails or refuses. It does so anew
+    for each call.
 
-    `Agent(fallback_models=[...])` is short for it, as the innermost but `Retry`.
+    `Agent(fallback_models=[...])` is short for it, placed inside all middleware except `Retry`.
 
     Args:
         models: the other models, or their names.
 
     Raises:
-        UsageError: for anything else.
+        UsageError: if a model is neither a model nor a name.
 
     """
 

@@ -56,25 +56,28 @@ class Judgement(BaseModel):
 
 
 class Guard(Middleware):
-    """Checks texts: it passes or changes them, asks a person, or stops the run.
+    """A middleware that checks texts. It passes a text, changes it, asks a person, or stops the
+    run.
 
-    What it asks has no answer but by a person: `approve` passes the text, `respond(text)` gives
-    another one, `reject` stops the run. What a user wrote is changed in the conversation itself.
-    A reply that is asked about, or stopped by, is neither shown nor in the conversation.
+    A person answers its question: `approve` passes the text, `respond(text)` replaces it, `reject`
+    stops the run. A changed text of a user is changed in the conversation itself. A reply that is
+    held for a person, or that stops the run, is neither shown nor in the conversation.
+
+    A check is a function of the text and the run, or an `Agent` without tools. Such an agent judges
+    the text by `run.ask_model`, with its own instructions, and with its own model or else the model
+    of the guarded agent. A check may be called again with the same text, for instance after a
+    crash. Results of tools are not checked.
 
     Args:
-        input: checks each text of a user, before the model gets it.
-        output: checks the text of each reply, before anybody gets it; also beside tool calls.
-        name: in requests and errors, and what it asks is kept under it, so each guard of an agent
-            needs its own. "Guard" by default, "InputGuard" or "OutputGuard" with one check alone.
-
-    A check may be called again with the same text, after a crash for instance. Results of tools are
-    not checked. A check is a function of the text and the run, or an `Agent` without tools: its
-    instructions and its model, or else that of the agent that is guarded, judge the text by
-    `run.ask_model`.
+        input: the check of each text of a user, before the model gets it.
+        output: the check of the text of each reply, before anybody gets it; also of text beside
+            tool calls.
+        name: the name in requests and errors. Its questions are kept under it, so each guard of
+            an agent needs its own name. By default "Guard"; with one check alone, "InputGuard"
+            or "OutputGuard".
 
     Raises:
-        UsageError: for anything else, or without a check.
+        UsageError: if there is no check, or a check is anything else.
 
     """
 

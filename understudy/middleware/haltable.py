@@ -13,6 +13,8 @@ from understudy.middleware.base import Middleware
 
 
 class Haltable(Middleware):
-    """Lets tools halt the run, by raising `Halt`. One in the outermost agent is enough."""
+    """A middleware that lets tools halt the run with `Halt`. One in the outermost agent is
+    enough.
+    """
 
     halts: ClassVar[bool] = True

@@ -32,28 +32,30 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class HumanInTheLoop(Middleware, Gate):
-    """Requests a person's decision before the named tools run.
+    """A middleware that requests a person's decision before the named tools run.
 
     Args:
-        rules: for each tool `True` (approve, edit, reject and respond are allowed), a list of the
-            decisions that are allowed, a dict `{"allowed": [...], "when": fn, "display": fn}`, or
-            `False` for no request. `when(arguments, ctx)` returns whether this call needs a
-            decision; if it raises, the call needs one. `display(arguments, ctx)` returns a text or
-            a dict to show in addition to the arguments. Both may be async. `"approval"` says which
-            persons must agree: see `understudy.trust.approval`. `"grant"` says how far a decision
-            may hold for later calls: what `understudy.trust.offer` makes, True for any, or False.
-            By default any, and with `"approval"` none. The dict may also hold the four options
-            below, in place of those for all tools.
+        rules: a rule for each tool, by its name. `True` allows the decisions approve, edit,
+            reject and respond. A list has the allowed decisions. `False` makes no request. A
+            dict has options: `{"allowed": [...], "when": fn, "display": fn}`. `when(arguments,
+            ctx)` returns whether this call needs a decision; if it raises, the call needs one.
+            `display(arguments, ctx)` returns a text or a dict to show in addition to the
+            arguments. Both may be async. `"approval"` says which persons must agree: see
+            `understudy.trust.approval`. `"grant"` says how far a decision may hold for later
+            calls: the result of `understudy.trust.offer`, True for any grant, or False; by
+            default any grant, and none with `"approval"`. The dict may also hold the four
+            options below, in place of the options for all tools.
         remind_after: seconds after which the person is reminded of an unanswered request; one
             number or several.
-        escalate_after: who else is told of it, by the seconds after which.
+        escalate_after: the other people who are told of it, by the seconds after which they are
+            told.
         expires_after: seconds, or a timedelta, after which it expires; None = never.
-        on_expiry: what an expired request counts as: `"reject"`, a rejection of its call, or
-            `"stop"`, which stops the whole run. Silence approves nothing.
+        on_expiry: the effect of an expired request: `"reject"` rejects its call, `"stop"` stops
+            the whole run. Silence never approves.
 
     Raises:
-        UsageError: for an empty decision list, an unknown decision, option or tool, or a time that
-            is not possible.
+        UsageError: if a decision list is empty, a decision, option or tool is unknown, or a
+            time is not possible.
 
     """
 

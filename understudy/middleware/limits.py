@@ -24,30 +24,33 @@ from understudy.stopping import StopSignal
 
 
 class Limits(Middleware):
-    """Stops a run that has reached a limit; its state keeps all that it did.
+    """A middleware that stops a run at a limit. The state of the run keeps all its work.
 
-    Each limit is checked before a step, with `>=`: a step that is running may exceed it. A final
-    answer is kept even if it exceeds a limit. All limits count over the whole run, including its
-    resumes. None means no limit.
+    Each limit is checked before a step, with `>=`, so a running step may exceed it. A final answer
+    is kept even if it exceeds a limit. All limits count over the whole run, including its resumes.
+    None = no limit.
 
     Args:
-        max_steps: model calls.
-        max_tokens: input and output tokens, including those of all agents inside.
-        max_cost: USD, including those of all agents inside: a number, or a text such as `"0.50"`.
-            Each reply is priced when it comes. A run whose model has no price does not begin; it
-            fails with `CostUnknown` where only a reply tells that its cost is unknown.
-        max_seconds: seconds spent running, without the waits for people.
-        finish_reasons: a reply with one of these reasons ends the run, as `Completed`, when its
-            tools are done: `stop`, `length`, `content_filter`, `tool_call`, `error`.
-        max_consecutive_tool_errors: results that are errors, without a success between them.
-        on_limit: `"stop"` ends the run as `Stopped`. `"generate"` lets the model answer once more,
-            without a tool, and ends it as `Completed(early_stopped=True)`; a run with an until tool
-            is stopped nevertheless.
-        pricing: by which prices, as of `Runtime(pricing=)`; None for those of the runtime, or else
-            published ones.
+        max_steps: the maximum number of model calls.
+        max_tokens: the maximum number of input and output tokens, including all agents inside.
+        max_cost: the maximum cost in USD, including all agents inside: a number, or a text such
+            as `"0.50"`. Each reply is priced when it comes. A run whose model has no price does
+            not begin. If only a reply shows that its cost is unknown, the run fails with
+            `CostUnknown`.
+        max_seconds: the maximum seconds spent running, without the waits for people.
+        finish_reasons: the finish reasons that end the run, as `Completed`, once the tools of
+            the reply are done: `stop`, `length`, `content_filter`, `tool_call`, `error`.
+        max_consecutive_tool_errors: the maximum number of error results without a success
+            between them.
+        on_limit: what happens at a limit. `"stop"` ends the run as `Stopped`. `"generate"` lets
+            the model answer once more, without a tool, and ends the run as
+            `Completed(early_stopped=True)`; a run with an until tool is stopped nevertheless.
+        pricing: the prices, as in `Runtime(pricing=)`; None = the prices of the runtime, or
+            else published prices.
 
     Raises:
-        UsageError: for an invalid limit, such as 0, or for `pricing` without `max_cost`.
+        UsageError: if a limit is invalid, such as 0, or if `pricing` is given without
+            `max_cost`.
 
     """
 

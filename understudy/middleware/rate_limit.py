@@ -39,32 +39,34 @@ _NOW = 1e-6
 
 
 class RateLimit(Middleware):
-    """Lets so many requests, and so many tokens, go to a provider in any 60 seconds.
+    """A middleware that limits requests and tokens to a provider in any 60 seconds.
 
-    It counts what this *process* sends: all its agents with a `RateLimit` and the same `key` share
-    a count for each provider, by its name and address. Other processes count for themselves. What
-    is above the limit waits, in the order in which it came; a cancel of the run ends the wait.
+    It counts what this *process* sends. All agents of the process that have a `RateLimit` with the
+    same `key` share a count for each provider, by its name and address. Other processes have their
+    own counts. Requests above the limit wait, in the order in which they came. A cancellation of
+    the run ends the wait.
 
-    A wait of up to `defer_after` seconds is in memory. For a longer one the model call is put off:
-    the run waits, as for `Defer`, and its agent may be passive, or its process end. Its place in
-    the line is kept until ten seconds after its time; where it comes back in another process, it
-    takes the last one there. A request of `run.ask_model`, or one that is made again after a
-    failure, by `Retry` or `Fallback`, waits in memory.
+    A wait of up to `defer_after` seconds is in memory. For a longer wait the model call is put off,
+    as by `Defer`: the run waits, its agent may be passive, and its process may end. Its place in
+    the line is kept until ten seconds after its time. If it comes back in another process, it takes
+    the last place there. A request of `run.ask_model`, or one that `Retry` or `Fallback` makes
+    again, waits in memory.
 
-    Each request counts, those of `Retry`, `Fallback` and `run.ask_model` too: it is around the
-    request itself, wherever it is in the stack. The tokens of a request that waits are those of its
-    last reply and an estimate of what came since; its reply corrects them. One that has more than
-    the limit goes alone.
+    Every single request counts, including those of `Retry`, `Fallback` and `run.ask_model`. The
+    place of the middleware in the stack does not matter. The tokens of a waiting request are an
+    estimate: those of the last reply, and of what came since. Its own reply corrects the count. A
+    request with more tokens than the limit is sent alone.
 
     Args:
-        requests_per_minute: None for no limit.
-        tokens_per_minute: input and output together; None for no limit.
-        key: tells accounts of one provider apart, such as API keys with limits of their own.
-        defer_after: seconds; None to wait in memory however long it takes.
+        requests_per_minute: the maximum number of requests; None = no limit.
+        tokens_per_minute: the maximum number of input and output tokens together; None = no
+            limit.
+        key: tells accounts of one provider apart, such as API keys with their own limits.
+        defer_after: the seconds that a request waits in memory at most; None = no maximum.
 
     Raises:
-        UsageError: for no limit, or one that is no integer of at least 1; for seconds that are
-            none.
+        UsageError: if there is no limit, a limit is not an integer of at least 1, or
+            `defer_after` is not a number of seconds.
 
     """
 

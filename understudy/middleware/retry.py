@@ -24,21 +24,21 @@ _FINAL = (RefusedReply, EmptyReply, HookFailed, JournalFailed, BudgetUsedUp, Bud
 
 
 class Retry(Middleware):
-    """Makes a model call again where it raises, as a policy of Tenacity's says.
+    """A middleware that repeats a model call that raises, by a policy of Tenacity.
 
-    A reply that is refused or empty is none of its errors: the same model would say it again. Nor
-    is a budget that has no room.
-    `Agent(retry=policy)` is short for it, as the innermost.
+    `Agent(retry=policy)` is short for it, as the innermost middleware. It does not repeat a call if
+    a reply is refused or empty, because the same model would give the same reply again, or if a
+    budget has no room.
 
-    A wait of up to 5 seconds is in memory. For a longer one the model call is put off: the run
-    waits, as for `Defer`, and the failures so far are counted on. A call by `run.ask_model` waits
+    A wait of up to 5 seconds is in memory. For a longer wait the model call is put off: the run
+    waits, as for `Defer`, and earlier failures still count. A call by `run.ask_model` always waits
     in memory.
 
     Args:
-        policy: which errors are retried, how often, and after how long.
+        policy: the errors that are retried, the number of retries, and the waits between them.
 
     Raises:
-        UsageError: if it is no `tenacity.AsyncRetrying`.
+        UsageError: if `policy` is not a `tenacity.AsyncRetrying`.
 
     """
 

@@ -29,28 +29,30 @@ _TOOL = "task"
 
 
 class SubAgent(Middleware[DepsT_contra]):
-    """Gives the model a `task` tool that runs other agents.
+    """A middleware that gives the model a `task` tool, which runs other agents.
 
     Args:
-        agents: each an `Agent`, or a dict with `name`, `description` and any of `instructions`,
-            `tools`, `middleware`, `model` (the parent's by default), `max_runs`, `early_stopping`,
-            `early_stopping_prompt`, `max_overrides`, `native_tools`, `until_tool` or
-            `until_tool_success`, `force`, `initial_messages` (the conversation that each of its
-            tasks begins with).
-        general_purpose: also offer an agent with the parent's model, tools and middleware, without
-            its `SubAgent`. A text is its instructions.
+        agents: the agents, each an `Agent`, or a dict with `name`, `description` and any of
+            `instructions`, `tools`, `middleware`, `model` (the parent's by default),
+            `max_runs`, `early_stopping`, `early_stopping_prompt`, `max_overrides`,
+            `native_tools`, `until_tool` or `until_tool_success`, `force`, `initial_messages`
+            (the conversation with which each of its tasks begins).
+        general_purpose: also offer an agent with the parent's model, tools and middleware,
+            without its `SubAgent`. A text is its instructions.
         block_middleware: classes of the parent's middleware that the general-purpose agent does
             not get. A gate cannot be blocked: it applies to all agents below.
-        max_depth: how deep agents may nest, the root included; a deeper task is an error result.
-        task_instructions: what the agent of each task is told behind its own instructions, sent as
-            it is: a text, or a function of the `ToolContext` and the agent's name, async or plain;
-            a plain one is called on the event loop, so it must not block. It is recorded when the
-            task begins, and stands when the call runs again.
-        background: the model gets "started" at once, and what comes of a task in a later message,
-            as of `@tool(background=True)`.
+        max_depth: the number of levels of agents that may nest, including the root. A deeper
+            task is an error result.
+        task_instructions: what the agent of each task is told after its own instructions, sent
+            as it is: a text, or a function of the `ToolContext` and the agent's name, async or
+            plain. A plain function is called on the event loop, so it must not block. The text
+            is recorded when the task begins, and is kept when the call runs again.
+        background: the model gets "started" at once, and the result of a task in a later
+            message, as with `@tool(background=True)`.
 
     Raises:
-        UsageError: for an invalid option; for an invalid agent, when the parent is made.
+        UsageError: if an option is invalid. If an agent is invalid, it is raised when the
+            parent is made.
 
     """
 

@@ -54,26 +54,29 @@ _AGAIN = 1.5
 
 
 class Summarization(Middleware):
-    """Puts a summary in the place of older turns when a request has more than `max_tokens`.
+    """A middleware that replaces older turns by a summary when a request has more than
+    `max_tokens`.
 
-    The first message of the user stays as it is, and so do the last turns and all that is not
-    answered yet; a tool call is never parted from its result. What the model gets begins the same
-    until the next summary, so a provider's cache holds. The tokens of a request are those that the
-    provider counted, in its last reply or when it is asked to count. What came since, and all of it
-    where nobody counts, is an estimate by the length of the text.
+    The first message of the user stays, and so do the last turns and everything that is not
+    answered yet. A tool call is never separated from its result. Until the next summary each
+    request begins with the same messages, so a provider's cache holds.
 
-    A summary is made once and recorded, also where the process ends in between. Where it fails, or
-    is longer than what it would replace, the conversation stays as it is, and the log says so.
+    The tokens of a request are those that the provider counted, in its last reply or when it is
+    asked to count. The rest, or everything if nobody counts, is estimated by the length of the
+    text.
+
+    A summary is made once and recorded, even if the process ends in between. If it fails, or is
+    longer than what it would replace, the conversation stays unchanged, and the log says so.
 
     Args:
-        max_tokens: of a request to the model, with instructions and tools.
-        keep_turns: so many of the last replies stay, with their calls and results.
-        model: which makes the summary, by `run.ask_model`; None for the agent's own.
-        summarize: a function that makes it instead of a model.
-        prompt: what a model is told to do, before the conversation.
+        max_tokens: the maximum number of tokens of a request, with instructions and tools.
+        keep_turns: the number of the last replies that stay, with their calls and results.
+        model: the model that makes the summary, by `run.ask_model`; None = the agent's own.
+        summarize: a function that makes the summary instead of a model.
+        prompt: the instructions for the model, sent before the conversation.
 
     Raises:
-        UsageError: for an option that cannot work.
+        UsageError: if an option cannot work.
 
     """
 

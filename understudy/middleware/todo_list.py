@@ -51,7 +51,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class TodoItem(BaseModel):
-    """An item of the list."""
+    """An item of a `TodoList`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
@@ -87,21 +87,21 @@ def _each_once(items: list[TodoChange]) -> list[TodoChange]:
 
 
 class TodoList(Middleware[DepsT_contra]):
-    """Gives the model a list of what is to do, and a tool to change it.
+    """A middleware that gives the model a to-do list, and a tool to change it.
 
     The tool `write_todos(items, merge=False)` replaces the list, or merges the items into it by
-    their ids. The list is in the instructions of each request. It is cleared when no item is
+    their ids. Each request has the list in its instructions. The list is cleared when no item is
     pending or in progress. The event `ToolEnded` of each call has the whole list as its content:
     `TodoList.changed(event)` reads it.
 
-    The list is a value of the agent: it is kept over runs, restarts, compactions and exports. Each
-    sub-agent, and each agent of a workflow, has its own.
+    The list is a value of the agent. It is kept over runs, restarts, compactions and exports. Each
+    sub-agent, and each agent of a workflow, has its own list.
 
     Args:
-        max_items: how many items the list may have.
+        max_items: the maximum number of items.
 
     Raises:
-        UsageError: for a number that is not possible.
+        UsageError: if the number is not possible.
 
     """
 
@@ -170,14 +170,14 @@ class TodoList(Middleware[DepsT_contra]):
     def of(
         place: AgentState | RefOfAgent, agent: str | None = None
     ) -> tuple[TodoItem, ...] | Future[tuple[TodoItem, ...]]:
-        """The list of a state, in order; or, as a future, that of the agent of a ref.
+        """Return the list of a state, in order; or, as a future, the list of the agent of a ref.
 
         Args:
             place: the state or the ref.
             agent: the name of an agent of a workflow; by default the agent's own list.
 
         Raises:
-            UsageError: for what is neither a state nor a ref.
+            UsageError: if `place` is neither a state nor a ref.
 
         """
         if isinstance(place, AgentState):
@@ -195,9 +195,9 @@ class TodoList(Middleware[DepsT_contra]):
 
     @staticmethod
     def changed(event: Event) -> tuple[TodoItem, ...] | None:
-        """The whole list, where the event says that a call has written it; None otherwise.
+        """Return the whole list if the event says that a call has written it; None otherwise.
 
-        When all is done, these are the items with which the list was cleared.
+        If all is done, it has the items with which the list was cleared.
         """
         if (
             not isinstance(event, ToolEnded)

@@ -122,7 +122,7 @@ class ChildAgent:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AgentDefinition:
-    """Everything that is fixed about an agent, with what its middleware adds merged in.
+    """Everything that is fixed about an agent, including what its middleware adds.
 
     Definitions are compared by identity, so they can be keys of a `WeakKeyDictionary`.
     """
@@ -136,9 +136,9 @@ class AgentDefinition:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
     gates: tuple[Gate, ...] = ()
-    """The middlewares that request approvals."""
+    """The middleware objects that request approvals."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """Sources that may cancel any run of the agent, wherever it runs."""
+    """The sources that may cancel any run of the agent, wherever it runs."""
     children: Mapping[str, ChildAgent] = field(default_factory=dict)
     """The agents that its tools may run, by name."""
     hooks: Hooks = field(default_factory=Hooks)
@@ -155,57 +155,70 @@ class AgentDefinition:
     retry: AsyncRetrying | None = None
     pause_when: PauseWhen | None = None
     output: Output | None = None
-    """How the final text is parsed, and under which key it is stored; None for plain text."""
+    """The rule by which the final text is parsed, and its key in the values; None for plain
+    text."""
     output_tools: tuple[Tool[Any], ...] = ()
-    """Those of `tools` by which the model gives its final answer; empty for by text."""
+    """The tools by which the model gives its final answer; empty if it answers by text.
+
+    They are among `tools`.
+    """
     native_tools: tuple[AbstractNativeTool, ...] = ()
-    """Tools that the provider runs."""
+    """The tools that the provider runs."""
     include_contents: Literal["default", "none"] = "default"
     idle_timeout: float | Literal["runtime"] | None = "runtime"
-    """Seconds after which a `Runtime` passivates the idle agent; None = never."""
+    """The seconds after which a `Runtime` passivates the idle agent; None = never."""
     stays_for_subscribers: bool = False
-    """Whether it is not passivated for being idle while its events have a subscriber."""
+    """Whether the agent stays in memory, even if it is idle, while its events have a subscriber."""
     movable: bool = True
-    """Whether another host may take the agent from a living host while it does nothing."""
+    """Whether another host may take the agent from a living host while the agent does nothing."""
     tool_defaults: ToolDefaults = NO_DEFAULTS
-    """What holds for the agent's tools where they do not say something else."""
+    """The defaults for the agent's tools."""
     needs: frozenset[str] = frozenset()
     """The labels that a host must have to run the agent itself; see `all_needs`."""
     version: int = 0
-    """The version: a higher one is newer; of equal versions, the one that hosts saw later."""
+    """The version. A higher version is newer. Of equal versions, the one that hosts saw later is
+    newer."""
     on_version: OnVersion = "newest"
-    """Whether a run that an older definition has begun continues with this one."""
+    """What happens to a run that an older definition began: `newest` continues it with this one."""
     prices: Prices | None = None
-    """The prices that a middleware wants for the replies, whatever prices the runtime has."""
+    """The prices that a middleware sets for the replies, whatever prices the runtime has."""
     needs_cost: bool = False
     """Whether a middleware must know what each reply costs."""
     has_plain_turns: bool = False
-    """Whether nothing but the steps of `AgentExecution` looks at a turn before it is closed.
+    """Whether only the steps of `AgentExecution` look at a turn before it is closed.
 
-    Then one record says what others say where a step or a hook may come between them.
+    Then one record is enough for what otherwise needs several, with a step or a hook in between.
     """
     haltable: bool = False
-    """Whether its middleware lets tools halt it, and all agents below it."""
+    """Whether the middleware lets tools halt the agent, and all agents below it."""
     background: Mapping[str, Tool] = field(default_factory=dict)
-    """Its tools that run in the background, by name. Those of the same names in `tools` only start
-    them."""
+    """The agent's tools that run in the background, by name.
+
+    The tools with the same names in `tools` only start them.
+    """
     background_of: str = ""
-    """Of the agent that makes background calls: the name of the agent whose calls these are."""
+    """The name of the agent whose background calls this agent makes; empty for any other agent."""
 
     @cached_property
     def needs_cost_inside(self) -> bool:
-        """Whether a middleware of it, or of an agent inside it, must know what each reply costs."""
+        """Whether a middleware of this agent, or of an agent inside it, must know what each reply
+        costs.
+        """
         children = (*self.mode.agents, *self.children.values())
         return self.needs_cost or any(each.definition.needs_cost_inside for each in children)
 
     @property
     def declared_tools(self) -> Mapping[str, Tool]:
-        """Its tools as declared: those that run in the background, not what starts them."""
+        """The tools as declared. Of a background tool it has the tool itself, not the tool that
+        starts it.
+        """
         return {**self.tools, **self.background} if self.background else self.tools
 
     @cached_property
     def background_inside(self) -> tuple[str, ...]:
-        """The names of the background tools of it, and of the agents inside it, each once."""
+        """The names of the background tools of this agent and of the agents inside it, each
+        once.
+        """
         if not self.background and not self.children and not self.mode.agents:
             return ()
         children = (*self.mode.agents, *self.children.values())
@@ -219,29 +232,31 @@ class AgentDefinition:
 
     @cached_property
     def tools_to_run(self) -> tuple[Tool, ...]:
-        """The tools without those by which the model gives its final answer."""
+        """The tools, without the tools by which the model gives its final answer."""
         return tuple(tool for tool in self.tools.values() if tool not in self.output_tools)
 
     @cached_property
     def has_display_texts(self) -> bool:
-        """Whether a tool says what a person reads of its calls."""
+        """Whether a tool has a `display_text`, which people read of its calls."""
         return any(tool.display_text is not None for tool in self.tools.values())
 
     @property
     def default_prices(self) -> Prices | None:
-        """The prices of the replies where neither a middleware nor the runtime has prices."""
+        """The prices of the replies if neither a middleware nor the runtime has prices."""
         return PUBLISHED if self.needs_cost else None
 
     @property
     def asks_model(self) -> bool:
-        """Whether its mode calls a model: not a workflow's, nor one of plain steps without one."""
+        """Whether the mode calls a model. A workflow's mode does not, nor a mode of plain steps
+        without one.
+        """
         if "call_llm" in self.mode.step_names:
             return True
         return not self.mode.agents and self.model is not None
 
     # A test may stand around this: `testing.seams`.
     def tool_of(self, name: str) -> Tool | None:
-        """The tool of this name, or the one that had it before; None without."""
+        """Return the tool that has this name, or had it earlier; None if there is no such tool."""
         return self.tools.get(name) or self._tools_by_alias.get(name)
 
     @cached_property
@@ -249,44 +264,48 @@ class AgentDefinition:
         return {alias: tool for tool in self.tools.values() for alias in tool.aliases}
 
     def untyped(self, text: str) -> str | None:
-        """The output of a run whose final text was not read: None where it is of a type."""
+        """Return the output of a run whose final text was not read: None if the agent has an output
+        type.
+        """
         return None if self.output is not None and self.output.typed else text
 
     @cached_property
     def asked_by(self) -> str:
-        """Names this definition in this process: another one may have other gates.
+        """The name of this definition in this process. Another definition may have other gates.
 
-        See `Run.asked_by`, which is recorded.
+        It is recorded: see `Run.asked_by`.
         """
         return uuid4().hex[:16]
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The agent path where it runs in no other one; of background calls that of their agent."""
+        """The agent path if the agent runs alone. Background calls have the path of their agent."""
         return (self.background_of or self.name,)
 
     @cached_property
     def workflow(self) -> str | None:
-        """The agents of its mode in order, as text: they must not change while a run is open."""
+        """The agents of the mode in order, as text. They must not change while a run is open."""
         names = [child.definition.name for child in self.mode.agents]
         return f"{self.mode.name}({', '.join(names)})" if names else None
 
     @property
     def all_needs(self) -> frozenset[str]:
-        """The labels that a host must have: also for the agents that run inside it."""
+        """The labels that a host must have for the agent and for the agents that run inside it."""
         children = (*self.mode.agents, *self.children.values())
         inside = (child.definition.all_needs for child in children)
         return self.needs.union(*inside)
 
     @property
     def requirements(self) -> Requirements:
-        """What its models must support."""
+        """The features that the agent's models must support."""
         mode = self.output.mode if self.output is not None else None
         return Requirements(mode, self.native_tools)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of what a run depends on, recorded with each run so that a change shows."""
+        """A digest of what a run depends on. It is recorded with each run, so that a change
+        shows.
+        """
         asking = [tool.name for tool in self.tools.values() if tool.gate is not None]
         return digest(
             [

@@ -18,27 +18,28 @@ from understudy.tools import Tool
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """One request to the model. The one that a hook returns instead is sent, but not stored."""
+    """One request to the model. The input that a hook returns is sent, but not stored."""
 
     messages: Sequence[ModelMessage]
     instructions: str
     tools: tuple[Tool, ...]
     settings: ModelSettings | None
     native_tools: tuple[AbstractNativeTool, ...] = ()
-    """Tools that the provider runs."""
+    """The tools that the provider runs."""
     model: Model | None = None
-    """Which model is asked; None for the agent's own."""
+    """The model that is asked; None = the agent's own."""
     ask_key: str | None = None
-    """The key of the `run.ask_model` that it is for; None for a request of the conversation."""
+    """The key of the `run.ask_model` that makes the request; None for a request of the
+    conversation."""
     made_parameters: ModelRequestParameters | None = None
-    """The parameters as they are sent; None for those that `parameters` makes of the fields."""
+    """The parameters as they are sent; None if `parameters` makes them of the other fields."""
 
     def replace(self, **changes: Any) -> ModelInput:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
     def parameters(self) -> ModelRequestParameters:
-        """The tools and instructions in the form that Pydantic AI's models take."""
+        """Return the tools and instructions in the form that Pydantic AI's models take."""
         parts = [InstructionPart(content=self.instructions)] if self.instructions else []
         return ModelRequestParameters(
             function_tools=[tool.definition for tool in self.tools],

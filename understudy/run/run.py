@@ -162,20 +162,25 @@ class ChildRunner(ABC):
 class Run(Generic[DepsT_co]):
     """One attempt at a run, as steps and hooks see it.
 
-    `Run[Db]` says of which type the `deps` are.
+    `Run[Db]` declares that `deps` is a `Db`.
     """
 
     tool_raised: ToolRaised | None = None
-    """What the run fails with once the calls of the reply have their results."""
+    """The error by which the run fails once the calls of the reply have their results; None = no
+    error."""
     stopped_by: Stop | None = None
-    """Why a call of the reply may not start, or go on, now; None where all may. The attempt ends
-    once the others have their results."""
+    """The reason why no call of the reply may start or continue now; None if all calls may.
+
+    The attempt ends once the other calls have their results.
+    """
     ends_by: End | None = None
-    """How the turn has just ended the run. Its record is that of the end of the run."""
+    """The end of the run that the turn has just decided. The record of the end of the run
+    has it."""
     opened: SharedResources | None = None
-    """What this attempt has opened for itself, which is closed at its end; None for nothing."""
+    """The resources that this attempt has opened for itself. They are closed at its end. None =
+    nothing."""
     passed_stops: Stops | None = None
-    """The stops that let the agent run, when they were asked last. Other ones are asked anew."""
+    """The stops that let the agent run when they were last asked. Other stops are asked again."""
 
     def __init__(
         self,
@@ -190,26 +195,27 @@ class Run(Generic[DepsT_co]):
         self.definition = definition
         self.ledger = ledger
         self.state: AgentState = ledger.state
-        """The agent's state, to read: one object for the whole attempt, changed by each record."""
+        """The agent's state, to read. It is one object for the whole attempt, and each record
+        changes it."""
         self.environment = environment
-        """What the caller gave to the attempt; the runs inside it have it, too."""
+        """The options that the caller gave to the attempt. The runs inside it have them too."""
         self.clock: Clock = environment.clock
         self.new_id: NewId = environment.new_id
         self.threads: WorkerThreads = environment.threads
         self.shared: SharedResources = environment.shared
-        """What tools of this run, and of all others of its owner, have opened."""
+        """The resources that tools of this run, and of all other runs of its owner, have opened."""
         self.deps: DepsT_co = environment.deps
         self.instrument: Instrument[Run] | None = environment.instrument
         """The instrument that watches the run."""
         self.models = models
         """The agent's model, then its fallbacks."""
         self.parent = parent
-        """The run whose call, or workflow, runs this one."""
+        """The run whose call, or workflow, executes this run; None for the outermost run."""
         # None where it is the outermost run: an object that points to itself, and with it the whole
         # conversation, is freed by the garbage collector alone.
         self._root: Run | None = parent.root if parent is not None else None
         self.children = children
-        """The object by which its calls run other agents."""
+        """The object by which calls of this run execute other agents."""
         self.agent_id: str = (
             environment.agent_id or definition.name if parent is None else self.current.agent_id
         )
@@ -222,55 +228,56 @@ class Run(Generic[DepsT_co]):
         """The gates of the agents above, which apply here too."""
         hooks, has_keys = definition.hooks, definition.has_keys
         self.has_gates: bool = parent is not None or has_keys or bool(hooks.check_tool_calls)
-        """Whether calls may need a decision by what the definition says, or agents above it."""
+        """Whether calls may need a decision, by the definition or by agents above."""
         above = parent.cancellation if parent is not None else ()
         sources = (*above, *definition.cancellation, *environment.cancellation)
         self.cancellation: tuple[CancellationSource, ...] = (
             tuple({id(source): source for source in sources}.values()) if sources else ()
         )
-        """The sources that may cancel the run, also those of the agents above."""
+        """The sources that may cancel the run, including those of the agents above."""
         above_it = environment.prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
-        """The prices of its replies; None where nobody asks what they cost."""
+        """The prices of its replies; None if nobody asks what they cost."""
         self.tool_defaults: ToolDefaults = environment.tool_defaults
-        """What holds for tools where neither they nor their agents say something else."""
+        """The defaults for tools, if neither the tools nor their agents say something else."""
         self.undeclared: Undeclared | None = (
             definition.tool_defaults.undeclared or self.tool_defaults.undeclared
         )
-        """The effect of tools that do not declare what it does to call them again."""
+        """The effect of tools that do not declare the effect of calling them again."""
         self.file_edits: dict[str, FileEdits] = {}
-        """The changes of files by the calls that run now, by call key."""
+        """The file changes of the calls that run now, by call key."""
         self.not_begun: frozenset[str] = frozenset()
         """The keys of calls that were cancelled in this attempt before their effect."""
         self.in_model_call = False
-        """The next turn has begun: what a hook signals now counts after it."""
+        """Whether the next turn has begun. A signal of a hook then counts after that turn."""
         self.timed: bool = False
-        """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
+        """Whether the time spent is recorded: only if a deadline or a middleware limits it."""
         self._seconds_recorded_at = self.clock.monotonic()  # the pipeline begins right after
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        """The loop on which it runs."""
+        """The event loop on which it runs."""
         self._attempt_begun = False
         self.cut_off: frozenset[str] = frozenset()
-        """The keys of the calls that this attempt found started; of the outermost run alone."""
+        """The keys of the calls that this attempt found started. Only the outermost run has
+        them."""
         self.tools: tuple[Tool, ...] = definition.tools_to_run
         self.parameters: tuple[ModelInput, ModelRequestParameters] | None = None
-        """The last model request and its parameters, to reuse while these do not change."""
+        """The last model request and its parameters, for reuse while they do not change."""
         self.live_values: dict[str, Any] = {}
-        """Return values of until tools, as live objects of this process, by call key."""
+        """The return values of until tools, as live objects of this process, by call key."""
         self.running_parts: dict[str, RunningParts] = {}
-        """The parts of calls that run agents or come to points, by call key."""
+        """The parts of calls that run agents or reach points, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
-        """This attempt has returned its outcome: it must add no more records."""
+        """Whether this attempt has returned its outcome. It must not add records after that."""
 
     # -------------------------------------------------------------------- reading
 
     @cached_property
     def call_ids(self) -> set[str]:
-        """The ids of the calls of the agents of this workflow that run, at any depth.
+        """The ids of the running calls of all agents of this workflow, at any depth.
 
-        Those of the calls that its conversation has are not all there. Whoever makes an id adds it:
-        nobody looks at all agents again.
+        It does not have all ids of the calls in the conversation. The code that makes an id adds it
+        here, so that nothing has to search all agents again.
         """
         return {id for state in self.state.tree for id in state.messages.own_call_ids}
 
@@ -281,18 +288,20 @@ class Run(Generic[DepsT_co]):
 
     @property
     def asked_by(self) -> str:
-        """Names the gates that apply here, in this process: its own, and those of agents above.
+        """The name of the gates that apply here, in this process: its own, and those of agents
+        above.
 
-        An agent object may run in another agent than before.
+        An agent object may run in another agent than before, and so have other gates.
         """
         own = self.definition.asked_by
         return own if self.parent is None else digest([self.parent.asked_by, own])[:16]
 
     @property
     def gates_let_pass(self) -> bool:
-        """Whether the gates of today let all calls of the turn pass, and no record says so yet.
+        """Whether the present gates let all calls of the turn pass, and no record says so yet.
 
-        The start of the first call will. After a crash before that, they are asked again.
+        The start of the first call will record it. After a crash before that, the gates are asked
+        again.
         """
         asked, turn = self.root.ledger.gates_asked, self.current.turn
         if not asked or turn is None or turn.interrupts_checked:
@@ -307,9 +316,10 @@ class Run(Generic[DepsT_co]):
         return run
 
     def is_until_tool(self, name: str) -> bool:
-        """Whether a result of the tool of this name ends the run.
+        """Return whether a result of the tool with this name ends the run.
 
-        The run keeps the name that the tool had when it began; a call, the name that it had then.
+        The run keeps the name that the tool had when the run began. A call keeps the name that the
+        tool had then.
         """
         until = self.current.until_tool
         if until is None or name in until:
@@ -319,9 +329,10 @@ class Run(Generic[DepsT_co]):
 
     @property
     def has_own_state(self) -> bool:
-        """Whether nobody changes its state after its outcome.
+        """Whether nothing changes its state after its outcome.
 
-        It has no journal and no actor; or an agent above runs it, and it has ended for good.
+        That is so if it has no journal and no actor, or if an agent above runs it and it has ended
+        for good.
         """
         if self.parent is None:
             return self.ledger.is_of_one_run
@@ -334,27 +345,29 @@ class Run(Generic[DepsT_co]):
 
     @property
     def context(self) -> Context:
-        """What was captured where its message was sent, by the names of the codecs."""
+        """The context that was captured when its message was sent, by the names of the codecs."""
         return MappingProxyType(self.root.current.context)
 
     @property
     def usage(self) -> RunUsage:
-        """Used so far, including the agents that it runs now."""
+        """The usage so far, including the agents that it runs now."""
         return self.state.usage
 
     @property
     def cost(self) -> Cost:
-        """What it has cost so far, including the agents that it runs now."""
+        """The cost so far, including the agents that it runs now."""
         return self.state.cost
 
     @property
     def seconds(self) -> float:
-        """Seconds spent running, over all attempts, without the waits for people."""
+        """The seconds spent running, over all attempts, without the waits for people."""
         return self.current.seconds + self.clock.monotonic() - self._seconds_recorded_at
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the deadline or the end of the run, at least 0; None without both."""
+        """The seconds until the deadline or the end of the run, at least 0; None if it has
+        neither.
+        """
         left, ends_at = self.running_seconds_left, self.current.ends_at
         if ends_at is None:
             return left
@@ -363,13 +376,15 @@ class Run(Generic[DepsT_co]):
 
     @property
     def running_seconds_left(self) -> float | None:
-        """Seconds until the deadline, at least 0; None without a deadline."""
+        """The seconds until the deadline, at least 0; None without a deadline."""
         deadline = self.current.deadline
         return None if deadline is None else max(deadline - self.seconds, 0.0)
 
     @property
     def continuation(self) -> ExecutionContinuation:
-        """Whether the run continues now: the active signals, and whether they are overridden."""
+        """The decision whether the run continues now: the active signals, and whether they are
+        overridden.
+        """
         return continuation_of(self.current)
 
     @property
@@ -386,10 +401,11 @@ class Run(Generic[DepsT_co]):
     # -------------------------------------------------------------------- writing
 
     def record(self, *records: Record) -> None:
-        """Add records, in order. For steps; a hook has `once`, `ask_model` and `replace_history`.
+        """Add records, in order. Only steps call it; a hook uses `once`, `ask_model` and
+        `replace_history`.
 
         Raises:
-            UsageError: from inside a hook.
+            UsageError: if a hook calls it.
 
         """
         if current_hook.get() is not None:
@@ -401,20 +417,22 @@ class Run(Generic[DepsT_co]):
         return self.ledger.durable()
 
     def emit(self, event: Event) -> None:
-        """Emit an event that is not recorded. Records emit theirs, once they are durable."""
+        """Emit an event that is not recorded. Records emit their own events, once they are
+        durable.
+        """
         self.ledger.emit(event)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Call `function` once in this run, and return its stored result each time.
 
-        Hooks run at least once: after a crash the last one runs again. So put each side effect of
-        a hook in here, under a key of its own. A call that raises is not recorded. A run that
-        continues a failed one has what was done in that: put `run_id` into the key of what is to
-        be done in each run.
+        Hooks run at least once: after a crash the last hook runs again. So put each side effect of
+        a hook here, with a key of its own. If the function raises, nothing is recorded, and it may
+        be called again. A run that continues a failed run also has the stored results of that run:
+        put `run_id` into the key of a side effect that each run must repeat.
 
         Args:
-            key: identifies the side effect within the run.
-            function: plain or async; its return value must be JSON-able.
+            key: the key of the side effect within the run.
+            function: a plain or async function; its return value must be JSON-able.
 
         Raises:
             UsageError: if the key or the return value cannot be stored.
@@ -432,9 +450,10 @@ class Run(Generic[DepsT_co]):
         return await self.recorded(key, call)
 
     async def recorded(self, key: str, make: Callable[[], Awaitable[Once | ModelAsked]]) -> Any:
-        """The value recorded under this key of `RunState.once`; else `make` makes it now.
+        """Return the value that is recorded in `RunState.once` under this key; else let `make` make
+        it.
 
-        Several may ask for one key: one of them makes the record.
+        Several callers may ask for one key: one of them makes the record.
         """
         # Race: hooks of two tool calls run at the same time and use one key. The second waits for
         # the first, and tries itself if that one failed
@@ -485,27 +504,27 @@ class Run(Generic[DepsT_co]):
         model: str | Model | None = None,
         output_type: Any = None,
     ) -> Any:
-        """Ask a model beside the conversation, from a hook: a title, a summary, a judgement.
+        """Ask a model outside the conversation, from a hook: for a title, a summary or a judgement.
 
-        The answer is recorded once under its key: after a crash, or on another host, it is
-        returned without a call, also where the messages are others now. A call that was cut off is
-        made again. What it costs counts as the run's; it is no step of the run. A cancel of the run
-        ends it.
+        The answer is recorded once under its key. After a crash, or on another host, it is returned
+        without a call, even if the messages have changed. A call that was cut off is made again.
+        Its cost counts as the run's cost, but it is not a step of the run. A cancellation of the
+        run ends it.
 
         Args:
-            key: identifies it within the run, and among what this middleware asks.
-            messages: a user's input, or messages of Pydantic AI: the last one asks. Neither the
-                agent's instructions nor its conversation and tools are sent; instructions are
-                those of the last message that has some.
-            model: which model; None for the agent's own, with its settings, retries and fallbacks.
-            output_type: of the answer, as for an agent. One that does not fit is asked for again,
-                at most twice. None for text.
+            key: the key of the question within the run, among the questions of this middleware.
+            messages: a user's input, or messages of Pydantic AI, the last of which asks. The
+                agent's own instructions, conversation and tools are not sent. The instructions
+                are those of the last message that has some.
+            model: the model; None = the agent's own, with its settings, retries and fallbacks.
+            output_type: the type of the answer, as for an agent; None = text. If an answer does
+                not fit, the model is asked again, at most twice.
 
         Raises:
-            ModelFailed: if no model answers, or the answers do not fit. That is not recorded as an
-                answer: who asks again, asks the model.
+            ModelFailed: if no model answers, or the answers do not fit. That is not recorded as
+                an answer: another call asks the model again.
             RecordRefused: if the answer is too large to be kept.
-            UsageError: for bad arguments, a model that cannot be used, where no run is open, or if
+            UsageError: if an argument is invalid, the model cannot be used, no run is open, or
                 another middleware has the same name.
 
         """
@@ -515,14 +534,14 @@ class Run(Generic[DepsT_co]):
         return await self.children.ask_model(self, key, messages, model, output_type)
 
     def answer(self, key: str) -> Decision | None:
-        """The decision on the question that a middleware asked by `Interrupt(payload, key=key)`.
+        """Return the decision on the question that the middleware asked by `Interrupt(payload,
+        key=key)`.
 
-        None where it was not asked in this run, or is not answered. A question that expired, or
-        that a new message withdrew, counts as rejected. A middleware reads its own answers: keys
-        are of its name.
+        None if it was not asked in this run, or is not answered. A question that expired, or that a
+        new message withdrew, counts as rejected. A middleware reads only its own answers.
 
         Raises:
-            UsageError: for a key that is no text, or if another middleware has the same name.
+            UsageError: if `key` is not text, or another middleware has the same name.
 
         """
         checked_text(key, what="run.answer: `key`")
@@ -531,10 +550,10 @@ class Run(Generic[DepsT_co]):
         return None if run is None or run.answers is None else run.answers.get(key)
 
     def key_of_asker(self, key: str) -> str:
-        """The key under which is kept what the middleware whose hook runs now asks by this key.
+        """Return the key under which the question of the present middleware is stored.
 
-        It has the name of the middleware: no other one reads the answer, not even after its place
-        in the stack has changed. Outside of hooks it is the key itself.
+        It includes the name of the middleware. So no other middleware reads the answer, even after
+        its place in the stack has changed. Outside hooks it is the given key itself.
 
         Raises:
             UsageError: if another middleware has the same name.
@@ -555,19 +574,20 @@ class Run(Generic[DepsT_co]):
             )
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
-        """Request that the run stops, from any hook.
+        """Request that the run stops. Any hook may call it.
 
-        It stops after the step in progress, or before the one that is about to begin, unless a
+        The run stops after the current step, or before the step that is about to begin, unless a
         continuation is requested. The same signal for the same step is recorded once.
 
         Args:
-            signal: why. Give it a `source`: signals with one source count as one guard.
+            signal: the reason. Give it a `source`: signals with one source count as one guard.
             answer: let the model answer once more, without a tool, before the run ends, as
-                `early_stopping="generate"` does. Another signal without `answer` takes precedence.
+                `early_stopping="generate"` does. Another signal without `answer` takes
+                precedence.
 
         Raises:
-            UsageError: for anything but a `StopSignal`, an `answer` that is no bool, or when the
-                run is over.
+            UsageError: if `signal` is not a `StopSignal`, `answer` is not a bool, or the run is
+                over.
 
         """
         if not isinstance(signal, StopSignal):
@@ -577,18 +597,19 @@ class Run(Generic[DepsT_co]):
         self._record_for_next_step(lambda turn: Signalled(turn=turn, signal=data, answer=answer))
 
     def request_continuation(self, *, prompt: str | None = None, source: str | None = None) -> None:
-        """Request that the run continues in spite of active signals, from any hook.
+        """Request that the run continues in spite of active signals. Any hook may call it.
 
-        It counts for one step: for the decision after the step in progress, and before the next
-        one. After a reply without tool calls the model is asked again. A cancellation, a deadline
-        and `max_runs` cannot be overridden, nor one guard more than `max_overrides` times in a row.
+        It counts for one step: for the decision after the current step, and before the next step.
+        After a reply without tool calls the model is asked again. It cannot override a
+        cancellation, a deadline or `max_runs`, nor one guard more than `max_overrides` times in a
+        row.
 
         Args:
-            prompt: the next user message, where there is no tool result to continue from.
-            source: who requests it, for the record.
+            prompt: the next user message, if there is no tool result to continue from.
+            source: the name of the requester, for the record.
 
         Raises:
-            UsageError: when the run is over, or for a text that cannot be stored.
+            UsageError: if the run is over, or a text cannot be stored.
 
         """
         for what, text in (("prompt", prompt), ("source", source)):
@@ -599,14 +620,17 @@ class Run(Generic[DepsT_co]):
     def escalate(self) -> None:
         """End the nearest loop around this agent, as soon as the agent is done.
 
-        For steps and hooks; tools return `ToolResult(escalate=True)`. Without a loop around it
-        nothing follows. In a hook of a `Loop` itself, such as `on_message`, it ends that loop after
-        the agent that runs now. In one of a `Sequential` or `Parallel` inside a loop, such as
-        `on_run_start`, no further agent of it runs: a `Sequential` ends after the agent that runs
-        now, a `Parallel` whose agents have begun when all of them are done.
+        It is for steps and hooks; tools return `ToolResult(escalate=True)`. Without a loop around
+        the agent it has no effect.
+
+        - In a hook of a `Loop` itself, such as `on_message`, it ends that loop after the agent that
+          runs now.
+        - In a hook of a `Sequential` or `Parallel` inside a loop, such as `on_run_start`, no
+          further agent of it runs. A `Sequential` ends after the agent that runs now. A `Parallel`
+          whose agents have begun ends when all of them are done.
 
         Raises:
-            UsageError: when the run is over.
+            UsageError: if the run is over.
 
         """
 
@@ -653,7 +677,7 @@ class Run(Generic[DepsT_co]):
             raise UsageError(_RUN_IS_OVER)
 
     def begin_attempt(self) -> None:
-        """The pipeline runs from now on."""
+        """Mark that the pipeline runs from now on."""
         self._attempt_begun = True
         if self.parent is None:
             self.cut_off = frozenset(
@@ -668,9 +692,9 @@ class Run(Generic[DepsT_co]):
         self.timed = limited or (self.parent is not None and self.parent.timed)
 
     def keep_time(self) -> None:
-        """Record the time spent so far. For steps, where the run is `timed`.
+        """Record the time spent so far. Only for steps, if the run is `timed`.
 
-        The runs above record theirs too: they make no step of their own while this one runs.
+        The runs above record their time too, because they make no step of their own meanwhile.
         """
         now = self.clock.monotonic()
         spent = self.current.seconds + now - self._seconds_recorded_at
@@ -698,10 +722,10 @@ class Run(Generic[DepsT_co]):
     # ------------------------------------------------------------------- outcomes
 
     def completed(self, text: str, tool_result: ToolCallResult | None = None) -> Completed:
-        """The outcome of a completed run, for a step to return.
+        """Return the outcome of a completed run, for a step.
 
         Raises:
-            UsageError: if that is no text.
+            UsageError: if the text is not text.
 
         """
         if not isinstance(text, str):
@@ -720,10 +744,11 @@ class Run(Generic[DepsT_co]):
         )
 
     def failed(self, error: UnderstudyError) -> Failed:
-        """The outcome of a run that cannot continue, for a step to return.
+        """Return the outcome of a run that cannot continue, for a step.
 
         Raises:
-            UsageError: for an error that is none of this library, so that it cannot be stored.
+            UsageError: if the error is not an error of this library, because it cannot be
+                stored.
 
         """
         if not isinstance(error, UnderstudyError):
@@ -735,26 +760,28 @@ class Run(Generic[DepsT_co]):
         return Failed(error=error, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def interrupted(self) -> Interrupted:
-        """The outcome of a run with pending requests, for a step to return."""
+        """Return the outcome of a run with pending requests, for a step."""
         run = self.current
         return Interrupted(
             requests=self.state.requests, run_id=run.run_id, state=self.state, usage=self.usage
         )
 
     def stopped(self, signals: StopSignals) -> Stopped:
-        """The outcome of a run that signals stopped, for a step to return."""
+        """Return the outcome of a run that signals stopped, for a step."""
         run = self.current
         return Stopped(signals=signals, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def held(self, reason: str) -> Interrupted | Paused:
-        """The outcome of a run that is paused, or interrupted where a person is asked, too."""
+        """Return the outcome of a run that is paused. It is interrupted if a person is asked
+        too.
+        """
         return self.interrupted() if self.state.requests else self.paused(reason)
 
     def paused(self, reason: str) -> Paused:
-        """The outcome of a paused run, for a step to return.
+        """Return the outcome of a paused run, for a step.
 
         Raises:
-            UsageError: if that is no text.
+            UsageError: if the reason is not text.
 
         """
         if not isinstance(reason, str):
@@ -763,7 +790,9 @@ class Run(Generic[DepsT_co]):
         return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=self.usage)
 
     def waiting(self) -> Waiting:
-        """The outcome of a run whose tools sleep or wait for the outside, for a step to return."""
+        """Return the outcome of a run whose tools sleep or wait for an answer from outside, for a
+        step.
+        """
         run = self.current
         return Waiting(
             waits=waits_of(self.state, self.root.agent_id),

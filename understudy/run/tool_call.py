@@ -86,11 +86,11 @@ class ToolCall:
     """A tool call with validated arguments."""
 
     key: str
-    """`run.turn.index`: the same each time that this call runs."""
+    """The key of the call, `run.turn.index`: the same each time that this call runs."""
     tool: Tool
     tool_call_id: str
     arguments: dict[str, Any]
-    """Canonical: validated, with defaults filled in, as JSON data."""
+    """The canonical arguments: validated, with defaults filled in, as JSON data."""
     context: ToolContext
     """The context that the tool gets."""
     run: Run
@@ -101,7 +101,9 @@ class ToolCall:
         return self.tool.name
 
     def replace(self, arguments: Mapping[str, Any]) -> ToolCall:
-        """The call with other arguments. If a person approved it, it must be approved again."""
+        """Return the call with other arguments. If a person approved the call, it must be approved
+        again.
+        """
         return replace(self, arguments=dict(arguments))
 
     def request(
@@ -125,33 +127,39 @@ class ToolCall:
         asked_again: str = "",
         source: str = "",
     ) -> Request:
-        """A request for a decision about this call, for `check_tool_calls` to return.
+        """Return a request for a decision about this call, for `check_tool_calls`.
 
         Args:
-            kind: tells requests apart. Only a decision about an `approval` can be a grant for
-                later calls.
+            kind: the kind of the request. Only a decision about an `approval` can be a grant
+                for later calls.
             allowed: the types of decision that may answer it.
-            display: shown in addition to the arguments; JSON-able.
-            title: what lists call it, such as `"Refund {amount}"`: see `Request.title_format`. By
-                default what another request about the call, or the gate of the tool, says.
+            display: what to show in addition to the arguments; JSON-able.
+            title: the title in lists, such as `"Refund {amount}"`: see `Request.title_format`.
+                By default the title of another request about the call, or of the gate of the
+                tool.
             payload: the content of a tool's own question; JSON-able.
-            schema: the JSON schema of an answer by `respond`, as `Interrupt(schema=...).schema`.
-            question_key: of a middleware's own question; the pipeline sets it.
-            remind_after: seconds after which the person is reminded, or timedeltas; one or several.
-            escalate_after: who else is told, by the seconds after which.
+            schema: the JSON schema of an answer by `respond`, as
+                `Interrupt(schema=...).schema`.
+            question_key: the key of a middleware's own question; the pipeline sets it.
+            remind_after: seconds or timedeltas, one or several, after which the person is
+                reminded.
+            escalate_after: the other people who are told, by the seconds after which they are
+                told.
             expires_after: seconds, or a timedelta, after which it expires; None = never.
-            on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
-            timing: these four, checked already.
-            approval: who must agree; None: anybody with the right to decide is enough.
-            grant: the largest grant that it offers, as `offer(...)` makes it; True for any, False
-                for none. None: any, where it is an approval by one person.
+            on_expiry: the effect of an expired request: `"reject"`, or `"stop"`, which stops
+                the whole run.
+            timing: the four options before, already checked.
+            approval: who must agree; None = anybody with the right to decide is enough.
+            grant: the largest grant that it offers, as `offer(...)` makes it; True for any
+                grant, False for none. None = any grant if it is an approval by one person.
             doubts: calls of this tool whose outcome is unknown.
-            asked_again: why a person is asked once more; empty where that is not so.
+            asked_again: the reason why a person is asked again; empty if this is the first
+                request.
             source: the name of the middleware; the pipeline sets it for returned requests.
 
         Raises:
-            UsageError: for an empty or unknown `allowed`, a time that is not possible, or a value
-                that cannot be stored.
+            UsageError: if `allowed` is empty or has an unknown decision, a time is not
+                possible, or a value cannot be stored.
 
         """
         checked_text(kind, what="request(kind=...)")
@@ -222,14 +230,15 @@ class ToolCall:
         approval: Approval | None = None,
         grant: GivenOffer | None = None,
     ) -> Request:
-        """A request that asks what an earlier one asked, as the call is now, and the same persons.
+        """Return a request that asks the same persons as an earlier request, about the present
+        call.
 
         Args:
-            old: the request that it takes the place of.
-            asked_again: why a person is asked once more; empty where that is not said.
-            doubts: the calls in doubt that it shows; None for those of `old`.
-            approval: who must agree; None for those of `old`.
-            grant: the largest grant that it offers; None for that of `old`.
+            old: the request that it replaces.
+            asked_again: the reason why a person is asked again; empty if it is not said.
+            doubts: the calls in doubt that it shows; None = those of `old`.
+            approval: who must agree; None = as in `old`.
+            grant: the largest grant that it offers; None = as in `old`.
 
         """
         request = self.request(

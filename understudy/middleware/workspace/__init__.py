@@ -37,27 +37,28 @@ _INSTRUCTIONS = (
 
 
 class Workspace(Middleware[DepsT_contra]):
-    """Files that belong to the conversation, and tools for the model to work on them.
+    """A middleware that gives the conversation files, and the model tools to work on them.
 
     The tools are `list_files`, `read_file`, `search_files`, `write_file`, `edit_file`,
-    `delete_file` and `move_file`; rules of `HumanInTheLoop` by these names ask a person first. What
-    a call changes is recorded with its result, in one record, and its bytes in the same commit: a
-    crash neither loses a write nor makes it twice.
+    `delete_file` and `move_file`. Rules of `HumanInTheLoop` with these names ask a person first.
+    The changes of a call are recorded with its result in one record, and the bytes in the same
+    commit: a crash neither loses a write nor makes it twice.
 
     `Workspace.of(ref)` has the files for the application, `Workspace.of(ctx)` for other tools.
 
     Args:
-        mounts: real folders that are shown under these paths, to read alone.
-        max_file: bytes of one file.
-        max_total: bytes of all files together.
-        max_files: how many files.
-        sub_agents: a sub-agent that has this middleware, as the general-purpose one has, works on
-            the same files (`"share"`), or on its own `"copy"`, which ends with it.
-        backend: the files of another `pydantic_ai.workspaces` backend with `SupportsFilesystem`,
-            in place of the conversation's. No journal has them.
+        mounts: real folders that are shown under these paths, read-only.
+        max_file: the maximum bytes of one file.
+        max_total: the maximum bytes of all files together.
+        max_files: the maximum number of files.
+        sub_agents: the files of a sub-agent that has this middleware, such as the
+            general-purpose agent: the same files (`"share"`), or its own `"copy"`, which ends
+            with it.
+        backend: another `pydantic_ai.workspaces` backend with `SupportsFilesystem`, whose files
+            replace those of the conversation. No journal has them.
 
     Raises:
-        UsageError: for an option that is wrong.
+        UsageError: if an option is invalid.
 
     """
 
@@ -117,12 +118,13 @@ class Workspace(Middleware[DepsT_contra]):
     def of(place: ToolContext[Any]) -> Files: ...
     @staticmethod
     def of(place: RefOfAgent | ToolContext[Any]) -> Files:
-        """The files of an agent, by its ref; or, in an async tool, those of its conversation.
+        """Return the files of an agent, by its ref; or, in an async tool, the files of its
+        conversation.
 
-        What a tool changes is recorded with its result, if that is no error.
+        The changes that a tool makes are recorded with its result, if the result is not an error.
 
         Raises:
-            UsageError: for what is neither a ref nor the context of a call.
+            UsageError: if it is neither a ref nor the context of a call.
 
         """
         if isinstance(place, ToolContext):
