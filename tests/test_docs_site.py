@@ -274,6 +274,16 @@ def test_a_method_without_docstring_has_that_of_the_method_above(package: Path) 
     assert said.value == "Goes."
 
 
+def test_each_name_of_one_assignment_has_its_own_docstring(package: Path) -> None:
+    (package / "understudy" / "own.py").write_text(
+        'class Own:\n    """One."""\n    a: int\n    """An a."""\n    b: str\n    """A b."""\n'
+        "    c: str\n    def __init__(self) -> None:\n        self.a = self.b = self.c = 0\n"
+    )
+    (own, _) = public_names(package)["understudy"]
+    said = [member.docstring for member in list(own.of.members.values())[:3]]
+    assert [each and each.value for each in said] == ["An a.", "A b.", None]
+
+
 def test_a_public_name_without_docstring_or_description_is_found(package: Path) -> None:
     site = package / "site"
     (site / "reference").mkdir(parents=True)

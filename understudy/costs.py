@@ -20,15 +20,19 @@ __all__ = ["Costs", "costs_of", "estimated"]
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What an agent has cost, with all agents that it runs."""
+    """The cost of an agent, with all agents that it runs."""
 
     by_run: dict[str | None, Cost]
-    """By the id of the outermost run, oldest first. Under None what is known of runs whose records
-    were compacted."""
+    """The cost of each run, by the id of the outermost run, oldest first.
+
+    The key None has what is known of runs whose records were compacted.
+    """
 
     @property
     def total(self) -> Cost:
-        """Of all runs. Its `by_agent` and `by_model` are the other sums."""
+        """The cost of all runs. Its `by_agent` and `by_model` are the sums by agent and by
+        model.
+        """
         found = NO_COST
         for cost in self.by_run.values():
             found += cost
@@ -36,14 +40,16 @@ class Costs:
 
 
 def costs_of(entries: Iterable[HistoryEntry], *, pricing: Pricing | None = True) -> Costs:
-    """What the requests to models cost that a history tells of.
+    """Return the cost of the requests to models that a history has.
 
-    A cost that was recorded is taken as it is. Of other requests it is estimated, by the prices
-    that hold now; or unknown, where their model has none.
+    A recorded cost is taken as it is. The cost of any other request is estimated by the present
+    prices. It is unknown if its model has no price.
 
     Args:
-        entries: all of a history, `ref.history(limit=...).entries`, from its first one on.
-        pricing: by which to estimate, as of `Runtime(pricing=)`; None to estimate nothing.
+        entries: all entries of a history, `ref.history(limit=...).entries`, from the first
+            entry on.
+        pricing: the prices for the estimates, as in `Runtime(pricing=)`; None = estimate
+            nothing.
 
     """
     prices = Prices.given(pricing, what="costs_of: `pricing`")

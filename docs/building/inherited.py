@@ -1,7 +1,8 @@
-"""Gives an overriding method the docstring of the method that it overrides, for the reference."""
+"""Gives each name of the reference its own docstring, or that of the name that it overrides."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,20 @@ import griffe
 
 
 class InheritedDocstrings(griffe.Extension):
-    """Runs when griffe has read the package."""
+    """Runs while griffe reads the package, and when it has read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declared: dict[str, tuple[Any, Any]] = {}
+
+    def on_attribute_instance(
+        self, *, node: ast.AST | griffe.ObjectNode, attr: griffe.Attribute, **_: Any
+    ) -> None:
+        """Undo that griffe gives all targets of `self.a = self.b = x` the docstring of one."""
+        if isinstance(node, ast.AnnAssign):
+            self._declared[attr.path] = attr.annotation, attr.docstring
+        elif isinstance(node, ast.Assign) and len(node.targets) > 1:
+            attr.annotation, attr.docstring = self._declared.get(attr.path, (None, None))
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Fill in what the code leaves to the class above."""

@@ -36,35 +36,42 @@ _current: ContextVar[Context] = ContextVar("understudy_context")
 
 @runtime_checkable
 class ContextCodec(Protocol):
-    """Carries one thing from the code that calls an agent to the code that answers it.
+    """Carries one value from the code that calls an agent to the code that the agent's run
+    executes.
 
-    Both methods are called often: they must be fast, and not block.
+    Both methods are called often: they must be fast, and must not block.
     """
 
     @property
     def name(self) -> str:
-        """Under which its value is kept: the same at all hosts, and for as long as runs are."""
+        """The name under which its value is kept. It must be the same at all hosts, and for as long
+        as runs are kept.
+        """
 
     def capture(self) -> str | None:
-        """The value of now, in the thread and the context variables of the caller. None: none."""
+        """Return the present value, in the thread and the context variables of the caller; None =
+        no value.
+        """
 
     def apply(self, value: str) -> AbstractContextManager[object]:
-        """Make it hold in the `with` block, for what runs there and for the threads it starts.
+        """Make the value valid in the `with` block, for its code and for the threads that it
+        starts.
 
-        It sets context variables: these reach async code, worker threads and agents inside, which a
+        Set context variables: they reach async code, worker threads and inner agents. A
         `threading.local` does not.
         """
 
 
 class ContextVarCodec:
-    """Carries the value of a context variable, which is text.
+    """Carries the value of a context variable, which must be text.
 
     Args:
-        variable: a variable without a value is not carried, whatever its default is.
-        name: the variable's own by default.
+        variable: the context variable. If it has no value, nothing is carried, whatever its
+            default is.
+        name: the name of the codec; by default the variable's own.
 
     Raises:
-        UsageError: if `variable` is no context variable, or the name is no text.
+        UsageError: if `variable` is not a context variable, or `name` is not text.
 
     """
 
@@ -82,12 +89,12 @@ class ContextVarCodec:
         return f"ContextVarCodec({self.name!r})"
 
     def capture(self) -> str | None:
-        """Its value here."""
+        """Return the value of the variable here."""
         return self._variable.get(None)
 
     @contextmanager
     def apply(self, value: str) -> Iterator[None]:
-        """Set it."""
+        """Set the variable in the `with` block."""
         token = self._variable.set(value)
         try:
             yield

@@ -116,75 +116,85 @@ class AdoptedOptions(TypedDict, total=False):
 
 
 class Agent(BaseAgent[DepsT_contra, OutputT_co]):
-    """An LLM agent: its definition, and the ways to run it.
+    """An LLM agent: its definition, and the methods that run it.
 
-    Type checkers take what its `deps` must be from its tools and middleware, and the type of
-    `outcome.output` from `output_type`. `Agent[Db, Invoice]` says so itself; in a bare `Agent` both
+    Type checkers infer the type of `deps` from its tools and middleware, and the type of
+    `outcome.output` from `output_type`. `Agent[Db, Invoice]` declares both. In a bare `Agent` both
     are `Any`.
 
     Args:
-        name: letters, digits, `_` and `-`.
-        model: a Pydantic AI model, or the name of one, such as `"openai:gpt-5-mini"`. A name is
-            looked up at the first run, so an agent can be defined without an API key. A workflow
-            (`mode=Sequential([...])`) has none: its agents have their own.
-        instructions: a text, with `{key}` from the state's values; or a function of the state.
+        name: the name, of letters, digits, `_` and `-`.
+        model: a Pydantic AI model, or its name, such as `"openai:gpt-5-mini"`. A name is looked
+            up at the first run, so an agent can be defined without an API key. A workflow
+            (`mode=Sequential([...])`) has no model: its agents have their own.
+        instructions: a text, in which `{key}` stands for a value of the state; or a function of
+            the state.
         tools: functions and `@tool` functions.
-        middleware: wrapped around model and tool calls, in this order.
-        mode: the pipeline; `AgentExecution()` by default.
-        description: what the agent is for, shown to agents that may delegate to it.
+        middleware: the middleware around model and tool calls, the outermost first.
+        mode: the pipeline; by default `AgentExecution()`.
+        description: the purpose of the agent, shown to agents that may delegate to it.
         max_runs: the maximum number of model calls in one run.
-        early_stopping: what happens when one more is due: `"force"` fails the run; `"generate"`
-            lets the model answer once more, without calling a tool, and completes it.
-        early_stopping_prompt: the user message that asks for that last answer, also where a limit
-            or a signal asks for it; by default one that says that a limit is reached.
-        max_overrides: how many times in a row a stop signal of one guard may be overridden.
-        fallback_models: asked in order if the model fails, for that call only.
-        model_settings: Pydantic AI's, such as `{"temperature": 0}`.
-        retry: Tenacity's `AsyncRetrying`, around each model call. By default only the provider's
-            client retries, so that retries never multiply.
+        early_stopping: what happens if another call is due: `"force"` fails the run;
+            `"generate"` lets the model answer once more, without calling a tool, and completes
+            the run.
+        early_stopping_prompt: the user message that asks for this last answer, also if a limit
+            or a signal asks for it. The default says that a limit is reached.
+        max_overrides: the number of times in a row that a stop signal of one guard may be
+            overridden.
+        fallback_models: the models that are asked, in order, if the model fails; for that call
+            only.
+        model_settings: settings of Pydantic AI, such as `{"temperature": 0}`.
+        retry: Tenacity's `AsyncRetrying`, around each model call. By default only the
+            provider's client retries, so that retries never multiply.
         interrupt_on: short for `middleware=[HumanInTheLoop(...)]`.
-        output_key: the key in `state.values` for the final text (or its value, with `output_type`),
-            so that `{key}` in the instructions of other agents reads it. Text next to tool calls is
-            not final, and an empty text is not stored.
-        output_type: a type that the final text is parsed as, from JSON. The model gets the schema;
-            an answer that does not fit goes back to it with the errors, which costs a model call.
-        output_mode: how the model is asked for it: `"native"` by its API, which then holds it to
-            the schema; `"tool"` by a tool `final_result`; `"prompted"` by a prompt, and its API's
-            JSON mode where there is one. None is by the instructions alone, which all models take.
+        output_key: the key in `state.values` for the final text, or for its value with
+            `output_type`. So `{key}` in the instructions of other agents reads it. Text next to
+            tool calls is not final, and an empty text is not stored.
+        output_type: the type of the final text, which is parsed from JSON. The model gets the
+            schema. An answer that does not fit goes back to the model with the errors, which
+            costs a model call.
+        output_mode: how the model is asked for it. `"native"`: by its API, which enforces the
+            schema. `"tool"`: by a tool `final_result`. `"prompted"`: by a prompt, and the API's
+            JSON mode if it has one. None: by the instructions alone, which works with all
+            models.
         native_tools: tools that the provider runs, such as `WebSearchTool()` of
-            `pydantic_ai.native_tools`. They have run when the reply comes: nobody approves them.
-        include_contents: how much of the conversation before this run the model sees: all of it,
-            or with `"none"` only the run's input and, in a workflow, the latest turn by another
-            author.
-        pause_when: called without arguments after each model reply; True or a reason pauses the
-            run.
-        idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
-            default the runtime's own.
-        stays_for_subscribers: whether it stays in memory while its events have a subscriber,
-            however long it is idle: a chat screen that is open, for instance.
-        undeclared: what holds for its tools that do not say what it does to call them again:
-            `"effects"` (it may harm) or `"read_only"` (it never harms), for an agent of thirty
-            look-ups. It never covers a tool that a gate names, or that has `key`, `check` or
-            `unknown_after`. By default what the runtime says.
+            `pydantic_ai.native_tools`. They have run when the reply comes: nobody approves
+            them.
+        include_contents: how much of the conversation before this run the model sees: by
+            default all of it; with `"none"` only the run's input and, in a workflow, the latest
+            turn by another author.
+        pause_when: a function without arguments, called after each model reply. True or a
+            reason pauses the run.
+        idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never;
+            by default the runtime's own.
+        stays_for_subscribers: keep the agent in memory while its events have a subscriber, such
+            as an open chat screen, however long it is idle.
+        undeclared: the effect of its tools that do not declare what calling them again does:
+            `"effects"` (it may harm) or `"read_only"` (it never harms), for instance for an
+            agent with many look-ups. It never covers a tool that a gate names, or that has
+            `key`, `check` or `unknown_after`. By default the runtime's own.
         unknown_after: errors after which nobody knows what a call did, besides those that all
-            tools have: classes, or names such as `"shop.errors.Unavailable"`. `Exception` is each.
-        tool_errors: what happens with an error that a tool raises by accident, besides that the
-            model gets its text: `"log"`: a line of the log, as a warning; `"traceback"`: its
-            traceback as well; `"raise"`: also the run fails with `ToolRaised`, for tests. By
-            default what the runtime says, or `"log"`.
-        movable: whether another host of a shared store may take the agent from a living one while
-            nothing of it goes on. False where it is bound to what its process has: a warm cache, a
-            connection. Calls reach it at its host then.
-        needs: labels that a host must have to run it, and the agents inside it: see
+            tools have. They are classes, or names such as `"shop.errors.Unavailable"`.
+            `Exception` covers every error.
+        tool_errors: what happens with an unexpected error of a tool, besides that the model
+            gets its text. `"log"`: a warning in the log. `"traceback"`: the warning with its
+            traceback. `"raise"`: the run also fails with `ToolRaised`, for tests. By default
+            the runtime's own, or `"log"`.
+        movable: whether another host of a shared store may take the agent from a living host
+            while it is at rest. Use False if it is bound to its process, for instance by a warm
+            cache or a connection. Calls then reach it at its host.
+        needs: the labels that a host must have to run it and the agents inside it: see
             `Runtime(labels=...)`.
-        version: of this definition: of two of one name the one with the higher version is newer.
-            Among those of one version it is the one that came later, as hosts of a shared store
-            have seen them. A run never goes on on an older definition than that which began it.
-        on_version: `"newest"`: a run that an older definition has begun goes on on this one;
-            `"wait"`: it waits for a host that has its own.
+        version: the version of this definition. Of two definitions of one name, the higher
+            version is newer. Of equal versions, the one that the hosts of a shared store saw
+            later is newer. A run never continues on an older definition than the one that began
+            it.
+        on_version: what happens to a run that an older definition has begun. `"newest"`: it
+            continues on this definition. `"wait"`: it waits for a host that has its own
+            definition.
 
     Raises:
-        UsageError: for an invalid option, with the remedy.
+        UsageError: if an option is invalid; the message has the remedy.
 
     """
 
@@ -254,7 +264,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             version=version,
             on_version=on_version,
         )
-        """The frozen description, including the middleware's instructions and tools."""
+        """The frozen description of the agent, including the middleware's instructions and
+        tools."""
         self.runner: Runner = Runner(self.definition)
         self._plain_options = RunOptions(max_runs=self.definition.max_runs)
 
@@ -274,34 +285,36 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         output_key: str | None = None,
         **options: Unpack[AdoptedOptions],
     ) -> Agent[DepsT, OutputT]:
-        """An agent of Pydantic AI as one of this library: durable, with approvals and an inbox.
+        """Make an agent of this library from an agent of Pydantic AI: durable, with approvals and
+        an inbox.
 
         It keeps its model, settings, instructions, system prompts, tools, toolsets, output,
         validators, retries and capabilities. Its functions get a `RunContext` with the `deps` of
-        the run. A tool that needs approval, or whose calls are deferred, asks by a request. What
-        cannot be carried over is an error that names it. An exception of a tool ends the run, as
-        it does there: `tool_errors="log"` tells the model of it.
+        the run. A tool that needs approval, or whose calls are deferred, asks by a request. If
+        something cannot be carried over, an error names it. An exception of a tool ends the run, as
+        in Pydantic AI; with `tool_errors="log"` the model is told of it instead.
 
-        A run takes a message history as `state=AgentState(messages=...)`. A model, toolsets, an
-        output type or instructions for one run need an agent of their own.
+        A run takes a message history as `state=AgentState(messages=...)`. A different model,
+        toolsets, output type or instructions for one run need an agent of their own.
 
         Args:
-            agent: an `Agent` of `pydantic_ai`. It is read when it is needed and not changed.
-            name: under which runs are stored; by default the agent's own.
-            model: by default the agent's own.
-            interrupt_on: as of `Agent`: more tools that need a person.
-            middleware: as of `Agent`, around what the agent's capabilities do.
-            tools: more tools, as of `Agent`.
-            tool_options: by the name of a tool, options of `Tool`: such as `{"find": {"read_only":
-                True}}`. A tool that says nothing has effects, and does not run again by itself.
-            listed_with: deps with which toolsets list their tools now, where they need some.
-            usage_limits: what a run may use; a run that exceeds them fails.
-            output_key: as of `Agent`.
-            options: as of `Agent`.
+            agent: an `Agent` of `pydantic_ai`. It is read when it is needed, and not changed.
+            name: the name under which runs are stored; by default the agent's own.
+            model: the model; by default the agent's own.
+            interrupt_on: more tools that need a person, as for `Agent`.
+            middleware: middleware as for `Agent`, around the work of the agent's capabilities.
+            tools: more tools, as for `Agent`.
+            tool_options: options of `Tool`, by the name of the tool: such as `{"find":
+                {"read_only": True}}`. A tool without options has effects, and does not run
+                again by itself.
+            listed_with: the deps with which toolsets list their tools now, if they need deps.
+            usage_limits: the limits of a run's usage; a run that exceeds them fails.
+            output_key: as for `Agent`.
+            options: as for `Agent`.
 
         Raises:
-            UsageError: for anything but an `Agent` of `pydantic_ai`, one without a name or a model,
-                what cannot be carried over, and as `Agent` does.
+            UsageError: if `agent` is not an `Agent` of `pydantic_ai`, has no name or no model,
+                or cannot be carried over; and as `Agent` does.
 
         """
         from understudy.adopted import adopted_options
@@ -352,38 +365,41 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         on_event: Callable[[Event], None] | None = None,
         telemetry: GivesInstrument | None = None,
     ) -> OutcomeOf[OutputT_co]:
-        """Run the agent on a message, to an outcome.
+        """Run the agent on a message, and return the outcome.
 
         A failure of the model or of a tool does not raise: it is part of the outcome. If a run is
-        open in `state`, the new message ends it, and withdraws its pending requests.
+        open in `state`, the new message ends that run, and withdraws its pending requests.
 
         Args:
             input: the user's message.
-            state: the conversation so far; empty by default.
+            state: the conversation so far; by default empty.
             until_tool: end the run as soon as this tool has a result.
-            until_tool_success: the same, but only for a result that is not an error.
-            force: make the model call the until tool, and no other one, in each of its replies.
-                Some models cannot be forced, such as those of Anthropic while they think with a
-                budget. A model whose profile says so is a `UsageError`.
-            max_runs: instead of the agent's own.
-            deadline: seconds that the run may take, over all its resumes, without the waits for
-                people. Then it stops at once, also in the middle of a call.
+            until_tool_success: end the run as soon as this tool has a result that is not an
+                error.
+            force: make the model call the until tool, and no other tool, in each of its
+                replies. Some models cannot be forced, such as those of Anthropic while they
+                think with a budget. If the profile of a model says so, it is a `UsageError`.
+            max_runs: the maximum number of model calls, instead of the agent's own.
+            deadline: the seconds that the run may take, over all its resumes, without the waits
+                for people. Then it stops at once, even in the middle of a call.
             early_stopping_prompt: instead of the agent's own.
-            ends_at: the time of day, with a time zone, at which the run stops at once; the waits
-                for people count.
-            go_on: where the last run of `state` failed, continue it as `retry` does, with this
-                message; any other run begins as without it.
-            cancellation: one or more sources, called before each step, that may cancel the run.
+            ends_at: the point in time, with a time zone, at which the run stops at once. The
+                waits for people count.
+            go_on: if the last run of `state` failed, continue it as `retry` does, with this
+                message. Otherwise it has no effect.
+            cancellation: one or more sources that may cancel the run. They are called before
+                each step.
             deps: passed to tools as `ctx.deps`; never stored.
-            pause_when: called without arguments after each model reply, in addition to the agent's
-                own.
-            clock, new_id: where time and ids come from, to simulate or replay a run.
+            pause_when: a function without arguments, called after each model reply, in addition
+                to the agent's own.
+            clock, new_id: the sources of time and ids, to simulate or replay a run.
             journal: gets each record as it is made.
-            on_event: called with each event, from any thread; replies are streamed then.
+            on_event: called with each event, from any thread. Replies are then streamed.
             telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
 
         Raises:
-            UsageError: for a mistake of the caller, before anything runs; with `go_on`, as `retry`.
+            UsageError: for a mistake of the caller, before anything runs; with `go_on` also as
+                `retry` does.
             JournalFailed: if the journal refuses a record.
 
         """
@@ -425,11 +441,12 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         force: bool = False,
         ends_at: datetime | None = None,
     ) -> RunOptions:
-        """The options of a run, checked, with the until pair collapsed.
+        """Return the options of a run, checked, with the two until options made into one.
 
         Raises:
-            UsageError: for both until options, an unknown tool, an invalid limit, `max_runs` of a
-                workflow, or `force` without an until tool or of a model that cannot be forced.
+            UsageError: if both until options are given, a tool is unknown, a limit is invalid,
+                a workflow has `max_runs`, or `force` is given without an until tool or for a
+                model that cannot be forced.
 
         """
         limits = (max_runs, deadline, early_stopping_prompt, ends_at)
@@ -470,15 +487,15 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     def execute_sync(
         self, input: UserInput, **options: Unpack[ExecuteOptions[DepsT_contra]]
     ) -> OutcomeOf[OutputT_co]:
-        """`execute` for code that cannot await, with the same options and errors.
+        """Run `execute` in code that cannot await, with the same options and errors.
 
-        It works in a notebook too: where an event loop runs in this thread, the run has a thread
-        and a loop of its own, with this context, and the loop here stands still until it ends.
-        Ctrl-C cancels the run.
+        It also works in a notebook. If an event loop runs in this thread, the run gets a thread and
+        a loop of its own, with this context, and the loop here stands still until it ends. Ctrl-C
+        cancels the run.
 
         Raises:
-            WouldDeadlock: on the event loop of a `Runtime`, or of other actors, which would stand
-                still with it: use `await agent.execute(...)` there.
+            WouldDeadlock: on the event loop of a `Runtime`, or of other actors, which would
+                stand still with it. Use `await agent.execute(...)` there.
 
         """
         return self._sync(lambda: self.execute(input, **options), "execute")
@@ -498,29 +515,30 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         on_event: Callable[[Event], None] | None = None,
         telemetry: GivesInstrument | None = None,
     ) -> OutcomeOf[OutputT_co]:
-        """Continue a run that was interrupted, paused, or cut off by a crash, or that waits.
+        """Continue a run that waits, that was interrupted or paused, or that a crash cut off.
 
-        A state is a value: two calls with the same one continue two copies of the run, and each
-        runs its tools. Where that must not happen, let a `Runtime` keep the state.
+        A state is a value: two calls with the same state continue two copies of the run, and each
+        copy runs its tools. If that must not happen, let a `Runtime` keep the state.
 
         Args:
-            state: from an outcome, or from `AgentState.from_dict` in another process.
-            decisions: by request id, or by request. Some of them are enough: the others stay
-                pending, in a new outcome. One alone, such as `approve()`, is for the only request
-                that is pending. Without any, a paused run continues.
-            answers: by token, the values of waits, as `runtime.resolve` takes them.
-            cancellation: as in `execute`; sources are not stored, so give them again.
-            deps, pause_when: must be given again if the run had them; without them its outcome is
+            state: the state of an outcome, or of `AgentState.from_dict` in another process.
+            decisions: the decisions by request id, or by request. You may give only some of
+                them: the other requests stay pending, in a new outcome. A single decision, such
+                as `approve()`, is for the only request that is pending. Without decisions, a
+                paused run continues.
+            answers: the values of waits, by token, as `runtime.resolve` takes them.
+            cancellation: as in `execute`. Sources are not stored, so give them again.
+            deps, pause_when: give them again if the run had them. Without them the outcome is
                 `Paused("needs deps")`.
             clock, new_id, journal, on_event, telemetry: as in `execute`.
 
         Raises:
-            DecisionError: if a decision does not fit, or its request is not pending. Nothing ran,
-                and a right one still works.
-            NotInterrupted: without decisions, if no run is open; with them, if the request was
-                answered differently before.
-            UnknownToken, Expired: if a wait cannot be answered by one of `answers`. Nothing ran.
-            UsageError: for an invalid state or option.
+            DecisionError: if a decision does not fit, or its request is not pending. Nothing
+                ran, and a valid decision is still accepted.
+            NotInterrupted: without decisions, if no run is open; with decisions, if the request
+                already has a different decision.
+            UnknownToken, Expired: if one of `answers` cannot answer a wait. Nothing ran.
+            UsageError: if the state or an option is invalid.
             JournalFailed: if the journal refuses a record.
 
         """
@@ -548,11 +566,11 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[EnvironmentOptions[DepsT_contra]],
     ) -> OutcomeOf[OutputT_co]:
-        """`resume` for code that cannot await, as `execute_sync` is `execute`.
+        """Run `resume` in code that cannot await, as `execute_sync` runs `execute`.
 
         Raises:
-            WouldDeadlock: on the event loop of a `Runtime`, or of other actors: use
-                `await agent.resume(...)` there.
+            WouldDeadlock: on the event loop of a `Runtime`, or of other actors: use `await
+                agent.resume(...)` there.
 
         """
         return self._sync(lambda: self.resume(state, decisions, answers, **options), "resume")
@@ -560,22 +578,23 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     async def retry(
         self, state: AgentState, **options: Unpack[EnvironmentOptions[DepsT_contra]]
     ) -> OutcomeOf[OutputT_co]:
-        """Continue where the last run of this state failed, in a new run; to its outcome.
+        """Continue the last run of this state, which failed, as a new run. Return the outcome.
 
-        What that run has finished stays: agents of a workflow that have ended, results of tools,
-        replies of models. A call that was started and has no result is in doubt, unless it is
-        idempotent or read-only: as after a crash. The new run has the options of the failed one;
-        its limits count anew.
+        Everything that the failed run has finished stays: agents of a workflow, results of tools,
+        replies of models. A call that was started and has no result is in doubt, as after a crash,
+        unless it is idempotent or read-only. The new run has the options of the failed run. Its
+        limits count anew.
 
         Args:
-            state: of the outcome that failed, or from `AgentState.from_dict` in another process.
-            options: those of `resume`.
+            state: the state of the failed outcome, or of `AgentState.from_dict` in another
+                process.
+            options: the options of `resume`.
 
         Raises:
             NotInterrupted: if the last run has not failed.
             NoProgress: if five retries in a row got no further.
-            OtherWorkflow: if the agents of the workflow are others now, or in another order.
-            UsageError: for an invalid state or option.
+            OtherWorkflow: if the agents of the workflow, or their order, have changed.
+            UsageError: if the state or an option is invalid.
             JournalFailed: if the journal refuses a record.
 
         """
@@ -588,11 +607,11 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     def retry_sync(
         self, state: AgentState, **options: Unpack[EnvironmentOptions[DepsT_contra]]
     ) -> OutcomeOf[OutputT_co]:
-        """`retry` for code that cannot await, as `execute_sync` is `execute`.
+        """Run `retry` in code that cannot await, as `execute_sync` runs `execute`.
 
         Raises:
-            WouldDeadlock: on the event loop of a `Runtime`, or of other actors: use
-                `await agent.retry(...)` there.
+            WouldDeadlock: on the event loop of a `Runtime`, or of other actors: use `await
+                agent.retry(...)` there.
 
         """
         return self._sync(lambda: self.retry(state, **options), "retry")
@@ -605,11 +624,11 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[ExecuteOptions[DepsT_contra]],
     ) -> AsyncIterator[Event | OutcomeOf[OutputT_co]]:
-        """Run the agent, and iterate over its events and, last, its outcome.
+        """Run the agent, and iterate over its events and then its outcome.
 
-        With a `state` and no input it resumes, with `decisions` and `answers` if given. Takes the
-        options of `execute` or `resume`. Closing the iterator cancels the run; to leave the loop
-        early use `async with contextlib.aclosing(agent.stream(...)) as events`.
+        With a `state` and no input it resumes the run, with `decisions` and `answers` if given. It
+        takes the options of `execute` or `resume`. Closing the iterator cancels the run. To leave
+        the loop early, use `async with contextlib.aclosing(agent.stream(...)) as events`.
 
         Raises:
             UsageError: as `execute` and `resume` do, when the iteration begins.
@@ -677,27 +696,28 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         input: UserInput,
         **options: Unpack[ExtractOptions[DepsT_contra]],
     ) -> Any:
-        """Run until `tool`, or one of several, succeeds, and return its return value.
+        """Run until a tool succeeds, and return the return value of the tool.
 
-        Takes the options of `execute` but the two that say until which tool.
+        `tool` is one tool or several. The other options are those of `execute`, without the two
+        until options.
 
         Raises:
             UsageError: as `execute` does.
-            NotExtracted: if the run ended in another way; the run's own error is its cause.
+            NotExtracted: if the run ended in another way. The error of the run is its cause.
 
         """
         refuse_until(tool, options)
         return value_of(tool, await self.execute(input, **options, until_tool_success=tool))
 
     def revoke(self, state: AgentState, grant_id: str) -> AgentState:
-        """The state without a grant: a decision that holds for later calls.
+        """Return the state without a grant. A grant is a decision that holds for later calls.
 
         Args:
-            state: with the grant.
-            grant_id: of the grant; `state.grants` lists them.
+            state: the state with the grant.
+            grant_id: the id of the grant; `state.grants` has all grants by their ids.
 
         Raises:
-            UsageError: if there is none.
+            UsageError: if the state has no such grant.
 
         """
         if grant_id not in state.grants:
@@ -710,15 +730,15 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     def settle(
         self, state: AgentState, call_key: str, *, how: str, happened: bool = True
     ) -> AgentState:
-        """The state without the doubt about this call, once it is known what it did.
+        """Return the state without the doubt about a call, once somebody knows what the call did.
 
-        While a call is in doubt, each call that equals it needs a decision. The calls in doubt are
-        in `state.doubts_in_tree`, by call key. Of a call that waits for its check the model is told
-        `how`, when the run is resumed.
+        While a call is in doubt, each call that equals it needs a decision. `state.doubts_in_tree`
+        has the calls in doubt, by call key. If the call waits for its check, the model is told
+        `how` when the run is resumed.
 
         Args:
-            state: with the doubt.
-            call_key: the call in doubt.
+            state: the state with the doubt.
+            call_key: the key of the call in doubt.
             how: what was found out, for the record.
             happened: whether the call took effect, or may have; see `AgentRef.settle`.
 
@@ -737,9 +757,9 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         return ledger.state
 
     def display(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """The messages as a person should see them: through `transform_display_message`.
+        """Return the messages as a person should see them, through `transform_display_message`.
 
-        A hook that raises is logged, and changes nothing about that message.
+        If a hook raises, the error is logged, and the message is shown unchanged.
         """
         shown = []
         for message in messages:

@@ -27,13 +27,17 @@ from understudy.models.messages import messages_from_dicts, normalised
 
 
 def patch_history(messages: Iterable[object]) -> list[ModelMessage]:
-    """A history that comes from elsewhere, made well-formed, to begin a conversation with.
+    """Make a history from elsewhere well-formed, to begin a conversation with it.
 
-    It may be cut anywhere, at its beginning and at its end. A call without a result gets one that
-    says so, and a result without a call is left out. Of doubled ids all but the first are replaced.
-    A result that comes later than it may is moved behind its call. Empty messages are left out. One
-    that begins with a reply gets a message of the user in front. What is well-formed stays as it
-    is: patching again changes nothing.
+    The history may be cut anywhere, at its beginning and at its end. A well-formed history stays
+    unchanged, so you can patch it again.
+
+    - A call without a result gets a result that says so.
+    - A result without a call is left out.
+    - Of repeated ids, all but the first are replaced.
+    - A result that comes too late is moved behind its call.
+    - Empty messages are left out.
+    - A history that begins with a reply gets a message of the user in front.
 
     `AgentState(messages=...)`, `run.replace_history` and `initial_messages` do the same with
     messages of Pydantic AI.
@@ -43,7 +47,7 @@ def patch_history(messages: Iterable[object]) -> list[ModelMessage]:
             completions, as dicts with a `role` or as objects of its package.
 
     Raises:
-        UsageError: for what is no message, which is named by its index, or cannot be stored.
+        UsageError: if an item is not a message, or cannot be stored. The error names its index.
 
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):

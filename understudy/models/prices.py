@@ -40,18 +40,19 @@ PriceOf = Callable[[ModelResponse], Decimal | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a model costs, in USD per million tokens: numbers, or texts such as `"0.15"`.
+    """The price of a model, in USD per million tokens: numbers, or texts such as `"0.15"`.
 
-    `Price(input=0, output=0)` is that of a model that costs nothing.
+    `Price(input=0, output=0)` is the price of a model that costs nothing.
 
     Args:
-        input: of tokens that the model reads.
-        output: of tokens that it writes, its thinking included.
-        cache_read: of tokens that the provider has in its cache; as `input` where it is None.
-        cache_write: of tokens that it puts there; as `input` where it is None.
+        input: the price of tokens that the model reads.
+        output: the price of tokens that it writes, including its thinking.
+        cache_read: the price of tokens that it reads from the provider's cache; None = as
+            `input`.
+        cache_write: the price of tokens that it writes to the cache; None = as `input`.
 
     Raises:
-        UsageError: for what is no amount from 0 on.
+        UsageError: if a price is not a number from 0 on.
 
     """
 
@@ -68,11 +69,11 @@ class Price:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing of the model costs anything."""
+        """Whether all prices of the model are 0."""
         return not any(getattr(self, each.name) for each in fields(self))
 
     def of(self, usage: RequestUsage) -> Decimal:
-        """The cost in USD of the tokens that a reply used.
+        """Return the cost, in USD, of the tokens that a reply used.
 
         Raises:
             ValueError: if the counts contradict each other.
@@ -109,16 +110,17 @@ def amount(given: object, *, what: str) -> Decimal:
 
 
 class Prices:
-    """What replies cost: by prices of the application first, then by published ones.
+    """The prices of models: first those of the application, then published prices.
 
     Args:
-        own: a `Price` by the name of its model: `{"my-llama": Price(input=0, output=0)}`, or by
-            `"provider:name"`. Or a function of a reply (a `ModelResponse` of Pydantic AI) that
-            returns its cost in USD as a `Decimal`, or None where it knows none; it must not block.
+        own: a `Price` by the name of its model, such as `{"my-llama": Price(input=0,
+            output=0)}`, or by `"provider:name"`. Or a function of a reply (a `ModelResponse` of
+            Pydantic AI) that returns its cost in USD as a `Decimal`, or None if it knows none.
+            The function must not block.
         published: whether models that `own` does not know are looked up in `genai-prices`.
 
     Raises:
-        UsageError: for another `own` or `published`, or if nothing would have a price.
+        UsageError: if `own` or `published` is invalid, or if no model would have a price.
 
     """
 
@@ -152,10 +154,10 @@ class Prices:
 
     @classmethod
     def given(cls, pricing: object, *, what: str) -> Prices | None:
-        """The prices that an option describes; None for None and False.
+        """Return the prices that an option describes; None for None and False.
 
         Raises:
-            UsageError: if it describes none.
+            UsageError: if the option describes no prices.
 
         """
         if pricing is None or pricing is False:
@@ -172,11 +174,11 @@ class Prices:
         )
 
     def of(self, reply: ModelResponse, asked: str | None = None) -> Decimal | None:
-        """What the reply costs, in USD; None where that is not known.
+        """Return the cost of the reply, in USD; None if it is not known.
 
         Args:
-            reply: with its usage, and the names of its model and provider.
-            asked: the name of the model that was asked, where the reply may name another version.
+            reply: the reply, with its usage and the names of its model and provider.
+            asked: the name of the model that was asked. The reply may name another version.
 
         """
         model = reply.model_name or asked
@@ -215,18 +217,20 @@ class Prices:
             return None
 
     def knows(self, model: Model) -> bool:
-        """Whether a reply of the model would have a cost. A function is called for such a reply."""
+        """Return whether a reply of the model would have a cost. A function in `own` is asked about
+        such a reply.
+        """
         if isinstance(model, FallbackModel):
             return all(self.knows(each) for each in model.models if isinstance(each, Model))
         return self.of_request(model, read=1, written=1) is not None
 
     def of_request(self, model: Model, *, read: int, written: int) -> Decimal | None:
-        """What a request to a model would cost, in USD; None where that is not known.
+        """Return the cost that a request to a model would have, in USD; None if it is not known.
 
         Args:
-            model: one model, no `FallbackModel`.
-            read: the tokens that it reads, none of them from a cache.
-            written: the tokens that it writes.
+            model: one model, not a `FallbackModel`.
+            read: the number of tokens that it reads, none of them from a cache.
+            written: the number of tokens that it writes.
 
         """
         reply = ModelResponse(

@@ -24,13 +24,13 @@ run, use `run.signal` in a hook.
 
 @runtime_checkable
 class CancellationSource(Protocol):
-    """Anything that can say whether a run is cancelled."""
+    """A source that can say whether a run is cancelled."""
 
     def check(self, state: AgentState) -> Answer | Awaitable[Answer]:
-        """Whether this run is cancelled. A plain method is called in a worker thread.
+        """Return whether this run is cancelled. A plain method is called in a worker thread.
 
         `state.run.agent_id` and `state.run.run_id` identify the run. Inside an agent that a tool
-        runs, both begin with those of the parent agent. A source that raises fails the run.
+        runs, both begin with the ids of the parent agent. If a source raises, the run fails.
         """
 
 
@@ -38,12 +38,12 @@ class InMemoryCancellation:
     """A cancellation switch in this process. Thread-safe.
 
     Args:
-        agent_id: cancels only runs of this agent, and of agents inside it. Outside a `Runtime` the
-            id of an agent is its name.
-        run_id: cancels only this run, and those inside it.
+        agent_id: cancel only runs of this agent, and of agents inside it. Outside a `Runtime`
+            the id of an agent is its name.
+        run_id: cancel only this run, and the runs inside it.
 
     Raises:
-        UsageError: for an id that is not a non-empty text.
+        UsageError: if an id is not a non-empty text.
 
     """
 
@@ -59,7 +59,7 @@ class InMemoryCancellation:
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel()` was called, and `reset()` not since."""
+        """Whether `cancel()` was called, and `reset()` was not called after it."""
         return self._signal is not None
 
     def cancel(
@@ -68,11 +68,11 @@ class InMemoryCancellation:
         """Cancel each run in scope at its next step, until `reset()`.
 
         Args:
-            message: why.
-            context: more about it, such as who cancelled; JSON-able, kept in the signal.
+            message: the reason.
+            context: more facts, such as who cancelled; JSON-able, and kept in the signal.
 
         Raises:
-            UsageError: for a message that is no text, or a context that cannot be stored.
+            UsageError: if `message` is not text, or `context` cannot be stored.
 
         """
         self._signal = StopSignal(

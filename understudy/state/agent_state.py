@@ -93,12 +93,14 @@ def _stored() -> TypeAdapter[StoredState]:
 class AgentState(StateTree):
     """A conversation, the agent's values, and the state of its run.
 
-    Treat it as a value: every outcome carries its own, and continuing from one never changes it.
+    Treat it as a value: every outcome has its own state, and continuing from a state never changes
+    it.
 
     Args:
-        messages: the conversation so far, for instance one that Pydantic AI recorded. It is made
+        messages: the conversation so far, for instance as Pydantic AI recorded it. It is made
             valid for any provider.
-        values: JSON-able values, which `{key}` in instructions reads and tools' deltas change.
+        values: JSON-able values. `{key}` in instructions reads them, and deltas of tools change
+            them.
 
     Raises:
         UsageError: if a value cannot be stored as JSON.
@@ -137,22 +139,26 @@ class AgentState(StateTree):
     messages: Messages
     """The conversation. The system prompt is not part of it."""
     decisions: list[DecisionRecord]
-    """The audit: all decisions, oldest first."""
+    """The audit: all decisions on requests, oldest first."""
     grants: dict[str, Grant]
     """The grants that hold for calls of this agent, and of all agents that it runs, by their ids.
 
-    The states of agents that it runs have none.
+    The states of the inner agents have no grants.
     """
     authors: tuple[By | None, ...]
-    """Those who sent what stands in the conversation, each once; None among them for a message
-    without a name. Empty where no message has a name."""
+    """The people who sent the messages in the conversation, each once.
+
+    None stands for messages without a name. Empty if no message has a name.
+    """
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
     refused: dict[str, dict[str, Any]]
-    """By message id, the error of each `run` that waited its turn and could not begin then, oldest
-    first: those of the last 100. Empty where it was cancelled before that."""
+    """The error of each `run` that waited for its turn and could not begin, by message id.
+
+    Only the last 100 are kept, oldest first. The error is empty if the run was cancelled before.
+    """
     message_ids: dict[str, TakenMessage | None]
-    """The run that took a message, by message id, oldest first; None while the message waits.
+    """The run that took each message, by message id, oldest first; None while the message waits.
 
     A message with a known id is not taken again. The ids of old messages are in the store alone:
     see `has_archive`.
@@ -162,22 +168,23 @@ class AgentState(StateTree):
     status: str
     """The last status of its actor that was emitted to subscribers; `idle` without an actor.
 
-    In the state of an outcome of an actor: the one that follows from the outcome.
+    In the state of an outcome of an actor it is the status that follows from the outcome.
     """
     files: dict[str, StoredFile] | None
-    """The files of the agent, by path, without their bytes; None where it has none of its own."""
+    """The files of the agent, by path, without their bytes; None if it has no files of its own."""
     blobs: dict[str, bytes] | None
-    """The bytes of files that it has at hand, by hash, as `understudy.state.blobs` packs them.
+    """The bytes of files that the state has at hand, by hash, as `understudy.state.blobs` packs
+    them.
 
-    A state that a store keeps has none: they are in the store.
+    A state that a store keeps has none: the bytes are in the store.
     """
     earlier_costs: Lines
-    """What the requests of earlier runs cost, from the first run on that was priced."""
+    """The costs of earlier runs, counted from the first run that was priced."""
     held_keys: dict[str, HeldKey]
     """The keys of calls (`@tool(key=)`) that are open or in doubt, or that the run has done, by
     call key."""
     reviews: dict[str, Review]
-    """By request id, what a person alone has let run, and nobody else has looked at yet."""
+    """The open reviews of calls that a person alone let run, by request id."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -205,12 +212,12 @@ class AgentState(StateTree):
         return MappingProxyType(self._values)
 
     def stored_values(self) -> dict[str, Any]:
-        """The values, for a record."""
+        """Return the values, for a record."""
         return self._values
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """The pending requests, in call order, with those of all agents that it runs."""
+        """The pending requests, in call order, including those of all agents that it runs."""
         run = self.run
         if run is None or run.over:
             return ()
@@ -229,17 +236,19 @@ class AgentState(StateTree):
 
     @property
     def next_due(self) -> datetime | None:
-        """When the agent has something to record by itself next; None = never.
+        """The next time at which the agent has something to record by itself; None = never.
 
-        A reminder, an escalation or the expiry of a pending request; the end of a sleep, of a
-        wait, or of a run with `ends_at`; a message with a time; an occurrence of a schedule; the
-        end of a doubt.
+        It is the time of a reminder, an escalation or the expiry of a pending request; of the end
+        of a sleep, of a wait, of a doubt, or of a run with `ends_at`; of a message with a time; or
+        of an occurrence of a schedule.
         """
         return next_due(self)
 
     @property
     def waits(self) -> tuple[Wait, ...]:
-        """The sleeps and waits of its tools, oldest first, with those of all agents it runs."""
+        """The sleeps and waits of its tools, oldest first, including those of all agents that it
+        runs.
+        """
         return waits_of(self)
 
     @property
@@ -249,7 +258,7 @@ class AgentState(StateTree):
 
     @property
     def usage(self) -> RunUsage:
-        """What the run has used so far, including all agents that it runs now."""
+        """The usage of the run so far, including all agents that it runs now."""
         used = self.run.usage if self.run is not None else RunUsage()
         if not self.children:
             return used
@@ -260,9 +269,9 @@ class AgentState(StateTree):
 
     @property
     def cost(self) -> Cost:
-        """What the run has cost so far, as recorded, including all agents that it runs now.
+        """The recorded cost of the run so far, including all agents that it runs now.
 
-        A request that was not priced when it was made has an unknown cost here: `costs_of`
+        A request that was not priced when it was made has an unknown cost here. `costs_of`
         estimates it, from the history.
         """
         if self.run is None:
@@ -271,7 +280,7 @@ class AgentState(StateTree):
 
     @property
     def total_cost(self) -> Cost:
-        """What all runs of the agent have cost, from the first one on that was priced."""
+        """The cost of all runs of the agent, counted from the first run that was priced."""
         return Cost(adding(self.earlier_costs, self.cost.lines))
 
     def _costs(self) -> Lines:
@@ -289,7 +298,10 @@ class AgentState(StateTree):
 
     @property
     def pause(self) -> str | None:
-        """Why the run, or one inside it, is paused; None of a halted run, which has a request."""
+        """The reason why the run, or a run inside it, is paused; None if it is not.
+
+        None also for a halted run, which has a request.
+        """
         if self.run is not None and self.run.halt is not None:
             return None
         for state in self.tree:
@@ -299,7 +311,7 @@ class AgentState(StateTree):
 
     @property
     def paused_by(self) -> str | None:
-        """The person who asked for that pause; None where nobody was named."""
+        """The person who asked for that pause; None if nobody was named."""
         if self.run is not None and self.run.halt is not None:
             return None
         for state in self.tree:
@@ -308,7 +320,7 @@ class AgentState(StateTree):
         return None
 
     def copied(self, *, deeply: bool = False) -> AgentState:
-        """A copy that later records do not change. The messages are shared.
+        """Return a copy that later records do not change. The messages are shared.
 
         Args:
             deeply: copy the values deeply, for a caller that may change them.
@@ -337,26 +349,26 @@ class AgentState(StateTree):
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
-        """Merge a delta into the values: mappings deeply, other values are replaced."""
+        """Merge a delta into the values: mappings are merged deeply, other values are replaced."""
         self._values = merged(self._values, delta)
         self._note_change("merge", delta)
 
     def add_doubt(self, doubt: DoubtfulCall) -> None:
-        """A call is in doubt, and no person is asked about it."""
+        """Add a call that is in doubt, and about which no person is asked."""
         self.doubts = with_item(self.doubts, doubt.call_key, doubt)
         self.may_be_in_doubt = True
 
     def note_doubts_of(self, key: str) -> None:
-        """A call of this agent that it runs, or of one inside that, may be in doubt."""
+        """Note that a call of a child agent, or of an agent inside it, may be in doubt."""
         self.may_be_in_doubt = True
         if isinstance(self.children, Children):
             self.children.in_doubt[key] = None
 
     def look_for_doubts(self) -> bool:
-        """Note in which agents of the tree a call may be in doubt. Returns whether one may be.
+        """Note in which agents of the tree a call may be in doubt. Return whether one may be.
 
-        Later records note it themselves: this is for a state that was read, and for calls that an
-        attempt finds started.
+        Later records note it themselves. This method is for a state that was read, and for calls
+        that an attempt finds started.
         """
         if has_doubtful_call(self):
             self.may_be_in_doubt = True
@@ -378,7 +390,9 @@ class AgentState(StateTree):
 
     @classmethod
     def sharing(cls, parent: AgentState, messages: Messages) -> AgentState:
-        """The state with which an agent of a workflow starts: it shares values."""
+        """Return the state with which an agent of a workflow starts. It shares the workflow's
+        values.
+        """
         state = cls()
         state.messages = messages
         state._values = parent._values
@@ -406,17 +420,17 @@ class AgentState(StateTree):
 
     @property
     def file_hashes(self) -> frozenset[str]:
-        """The hashes of the files of this agent, and of all agents that it runs, or has left."""
+        """The hashes of the files of this agent, and of all agents that it runs or has left."""
         found = (file.hash for state in self.whole_tree for file in (state.files or {}).values())
         return frozenset(hash for hash in found if hash)
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state as JSON-able data, with a schema version.
+        """Return the whole state as JSON-able data, with a schema version.
 
-        The bytes of its files are in it where the state has them at hand.
+        It includes the bytes of files that the state has at hand.
 
         Raises:
-            UsageError: if those have more than 8 MiB.
+            UsageError: if these bytes are more than 8 MiB.
 
         """
         data = self._dumped(messages_to_dicts(self.messages))
@@ -441,7 +455,8 @@ class AgentState(StateTree):
         return data
 
     def head(self) -> dict[str, Any]:
-        """The `to_dict` without the messages of this agent. Messages of agents inside are there.
+        """Return the `to_dict` without the messages of this agent. Messages of inner agents are
+        included.
 
         It costs the same however long the conversation is.
         """
@@ -493,12 +508,12 @@ class AgentState(StateTree):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
-        """The state from its `to_dict`.
+        """Return the state from its `to_dict`.
 
         Raises:
-            SchemaVersionError: if it has another format.
-            UsageError: if it is not a stored state, incomplete or damaged; it names the place.
-                So is one of which anything would be left out or changed.
+            SchemaVersionError: if the data has another format.
+            UsageError: if the data is not a stored state, is incomplete or damaged, or if
+                anything in it would be left out or changed. The message names the place.
 
         """
         state = cls._read(data, "")
@@ -518,10 +533,11 @@ class AgentState(StateTree):
 
     @classmethod
     def from_head(cls, head: Mapping[str, Any], messages: Messages) -> AgentState:
-        """The state from its `head` and its messages.
+        """Return the state from its `head` and its messages.
 
         Raises:
-            UsageError, SchemaVersionError: as `from_dict`, but it is not compared with the data.
+            UsageError, SchemaVersionError: as `from_dict` does, but the result is not compared
+                with the data.
 
         """
         state = cls._read(head, "")
@@ -531,7 +547,10 @@ class AgentState(StateTree):
         return state
 
     def let_follow(self) -> None:
-        """More was read of the conversation of which those of the agents inside are made."""
+        """Let the conversations of inner agents follow after more of this conversation was read.
+
+        They are made of it.
+        """
         for child in (*self.children.values(), *self.left.values()):
             child.messages.follow(self.messages)
 

@@ -94,61 +94,74 @@ def complete(lines: Lines, agent: str, requests: int) -> Lines:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What requests to models cost, in USD: recorded, estimated, or unknown. Unknown is never 0."""
+    """The cost of requests to models, in USD: recorded, estimated, or unknown. Unknown is
+    never 0.
+    """
 
     lines: Lines = ()
-    """By agent and model, what is recorded, or unknown."""
+    """The recorded costs and the unknown requests, by agent and model."""
     estimates: Lines = ()
-    """The same of requests that nobody priced when they were made, by the prices that hold when
-    it is read."""
+    """The estimated costs, by agent and model, of requests that were not priced when they were
+    made.
+
+    They use the prices at the time of reading.
+    """
 
     @property
     def requests(self) -> int:
-        """All requests to models, also those that gave no answer."""
+        """The number of all requests to models, including those that gave no answer."""
         return sum(line.requests for line in (*self.lines, *self.estimates))
 
     @property
     def unknown(self) -> int:
-        """The requests whose cost is unknown."""
+        """The number of requests whose cost is unknown."""
         return sum(line.unknown for line in self.lines)
 
     @property
     def recorded(self) -> Decimal:
-        """Of the requests that were priced when they were made."""
+        """The cost, in USD, of the requests that were priced when they were made."""
         return total(line.cost for line in self.lines)
 
     @property
     def estimated(self) -> Decimal:
-        """Of those that are estimated."""
+        """The estimated cost, in USD."""
         return total(line.cost for line in self.estimates)
 
     @property
     def is_estimated(self) -> bool:
-        """Whether some of it is an estimate."""
+        """Whether a part of the cost is an estimate."""
         return bool(self.estimates)
 
     @property
     def at_least(self) -> Decimal:
-        """What is known of it, recorded and estimated; without the requests of unknown cost."""
+        """The known cost, in USD, recorded and estimated, without the requests of unknown cost."""
         return total((self.recorded, self.estimated))
 
     @property
     def usd(self) -> Decimal | None:
-        """All of it, recorded and estimated; None where the cost of any request is unknown."""
+        """The whole cost, in USD, recorded and estimated; None if the cost of any request is
+        unknown.
+        """
         return None if self.unknown else self.at_least
 
     @property
     def by_agent(self) -> dict[str, Cost]:
-        """By agent, each without those that it runs: `support`, `support/researcher`."""
+        """The cost of each agent without the agents that it runs, by path: `support`,
+        `support/researcher`.
+        """
         return self._grouped("agent")
 
     @property
     def by_model(self) -> dict[str, Cost]:
-        """By the name of the model; under an empty name where none is known."""
+        """The cost of each model, by its name. The name is empty for requests whose model is
+        unknown.
+        """
         return self._grouped("model")
 
     def of_agent(self, path: str) -> Cost:
-        """Of one agent and all that it runs: `support/researcher`."""
+        """Return the cost of one agent and all agents that it runs, by its path:
+        `support/researcher`.
+        """
 
         def inside(lines: Lines) -> Lines:
             return tuple(line for line in lines if f"{line.agent}/".startswith(f"{path}/"))
@@ -177,7 +190,7 @@ class Cost:
         return f"at least {text}" if self.unknown else text
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able data: amounts are texts with all their digits."""
+        """Return the cost as JSON-able data. Amounts are texts with all their digits."""
         usd = self.usd
         return {
             "usd": None if usd is None else usd_text(usd),

@@ -28,11 +28,11 @@ class Doubt:
     """One call in doubt, as `runtime.doubts()` lists it."""
 
     agent_id: str
-    """The id of the agent whose run it was: `settle` and `resume` are of this agent."""
+    """The id of the agent whose run made the call. Call `settle` and `resume` on this agent."""
     agent: str
     """The name of the agent's definition."""
     made_by: str
-    """The name of the agent that made the call: the same, or of an agent inside it."""
+    """The name of the agent that made the call: the same agent, or an agent inside it."""
     run_id: str
     """The id of the run that made the call."""
     call_key: str
@@ -40,26 +40,30 @@ class Doubt:
     tool_name: str
     arguments: dict[str, Any]
     reason: str
-    """Why nobody knows what the call did."""
+    """The reason why nobody knows what the call did."""
     since: datetime
-    """When it came to be in doubt, or when a person was asked."""
+    """The time at which the call came to be in doubt, or at which a person was asked."""
     ends_at: datetime | None
-    """When it ends by itself; None = never. Where a person is asked, the request expires then."""
+    """The time at which the doubt ends by itself; None = never. If a person is asked, the request
+    expires then."""
     checks_at: datetime | None = None
-    """When the check of its tool is asked next what it did. None where none is waited for."""
+    """The next time at which the tool's check is asked what the call did; None if no check
+    is due."""
     request_id: str | None = None
-    """The id of the request by which a person is asked. None where nobody is asked."""
+    """The id of the request by which a person is asked; None if nobody is asked."""
 
     @property
     def state(self) -> DoubtState:
-        """Who is asked: a person, the `check` of its tool, or nobody but the model was informed."""
+        """Who is asked: a person, or the `check` of the tool. If nobody is, the model was told."""
         if self.request_id is not None:
             return "asked"
         return "told" if self.checks_at is None else "checked"
 
     @property
     def is_asked(self) -> bool:
-        """Whether a person is asked: `ref.resume` answers. Otherwise `ref.settle` settles it."""
+        """Whether a person is asked. If so, `ref.resume` answers; if not, `ref.settle` settles the
+        doubt.
+        """
         return self.request_id is not None
 
     def _repr_html_(self) -> str:
@@ -73,7 +77,7 @@ class Doubt:
         return h.card(self.tool_name, about, parts, colour=h.ENDED)
 
     def to_dict(self) -> dict[str, Any]:
-        """The doubt as JSON."""
+        """Return the doubt as JSON-able data."""
         return {
             "agent_id": self.agent_id,
             "agent": self.agent,

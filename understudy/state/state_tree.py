@@ -23,16 +23,18 @@ class StateTree:
     run: RunState | None
     """The run in progress, or the last one."""
     doubts: dict[str, DoubtfulCall]
-    """Calls whose outcome is unknown, and that no person is asked about, by call key."""
+    """The calls in doubt about which no person is asked, by call key."""
     children: dict[str, Self]
-    """The agents that open calls, or the workflow, run now, by child key."""
+    """The states of the agents that open calls, or the workflow, run now, by child key."""
     left: dict[str, Self]
-    """The agents that the last run, which failed, has left, by child key: they had begun."""
+    """The states of the agents that had begun when the last run failed, by child key."""
     plans: Plans | None
-    """What the agent is to do later by itself; None where nothing is planned."""
+    """The actions that the agent will do later by itself; None if nothing is planned."""
     may_be_in_doubt: bool
-    """Whether a call of the agent, or of one that it runs, may be in doubt. It is not stored, and
-    stays True where no call is in doubt any more."""
+    """Whether a call of the agent, or of an agent that it runs, may be in doubt.
+
+    It is not stored, and stays True if no call is in doubt any more.
+    """
 
     @property
     def agents(self) -> dict[str, Self]:

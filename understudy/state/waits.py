@@ -14,16 +14,16 @@ from understudy.state.state_tree import StateTree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """One point at which a tool call waits: a sleep, or a wait for the outside.
+    """A point at which a tool call waits: a sleep, or a wait for an answer from outside.
 
-    Or, as the call is in doubt, for its check. Or a model call that is put off, which has neither
-    `tool_name` nor `tool_call_id`.
+    It is also a call in doubt that waits for its check, or a model call that is put off. A model
+    call has no `tool_name` and no `tool_call_id`.
     """
 
     agent_id: str
-    """The id of the agent whose run it is; without a runtime, the agent's name."""
+    """The id of the agent whose run waits; without a runtime, the agent's name."""
     agent_path: tuple[str, ...]
-    """The names of the agents from the outermost one to the one whose tool waits."""
+    """The names of the agents, from the outermost agent to the agent whose tool waits."""
     run_id: str
     """The id of the run of that agent."""
     call_key: str
@@ -33,9 +33,11 @@ class Wait:
     """The tool's name for the point."""
     kind: Literal["sleep", "wait", "check"]
     since: datetime
-    """When the call first came to it. Of a check: since when the call is in doubt."""
+    """The time at which the call first came to the point. For a check: the time at which the doubt
+    began."""
     expires_at: datetime | None
-    """When the sleep is over, the wait has timed out, or the check is asked; None = never."""
+    """The time at which the sleep is over, the wait has timed out, or the check is asked; None =
+    never."""
 
 
 def open_calls(state: StateTree) -> Iterator[Call]:
