@@ -1,8 +1,8 @@
 """An approval by two persons that moves: `python -m tests.support.web_animation docs/pictures`.
 
 The pages are those of the expense desk, each as its person sees it. A line above them says what
-happens, and a ring is around what is pressed next. Four of the pictures stand side by side in one
-that does not move.
+happens, and a ring is around what is pressed next. What matters of four of the pictures is put
+below each other in one that does not move.
 """
 
 from __future__ import annotations
@@ -80,8 +80,13 @@ class Camera:
         down = self._header() + 14
         to.evaluate(f"(it) => scrollBy(0, it.getBoundingClientRect().top - {down})")
 
-    def take(self, milliseconds: int, around: Locator | None = None, *, keep: bool = False) -> None:
-        """Take the page without its header, with a ring around this part of it."""
+    def take(
+        self, milliseconds: int, around: Locator | None = None, keep: range | None = None
+    ) -> None:
+        """Take the page without its header, with a ring around this part of it.
+
+        These rows of it are kept for the picture that does not move.
+        """
         self.page.wait_for_timeout(250)  # what moves has come to rest
         header = self._header()
         clip = {"x": 0, "y": header, "width": self.width, "height": self.height}
@@ -102,7 +107,10 @@ class Camera:
         image = Image.open(io.BytesIO(self.stage.screenshot())).convert("RGB")
         self.taken.append((image, milliseconds))
         if keep:
-            self.kept.append(image)
+            self.kept += [
+                image.crop((0, 0, WIDTH, LINE)),
+                image.crop((0, LINE + keep.start, WIDTH, LINE + keep.stop)),
+            ]
 
     def _header(self) -> int:
         height = self.page.evaluate("document.querySelector('header').offsetHeight")
@@ -153,7 +161,7 @@ def film(camera: Camera) -> None:
         send.click()
         page.get_by_text("Waits for an answer").wait_for()
         page.get_by_text("pending", exact=True).scroll_into_view_if_needed()
-        camera.take(1700, page.locator(".row-request"), keep=True)
+        camera.take(1700, page.locator(".row-request"), range(220, 500))
 
         camera.act("The request is in the inbox of finance.")
         camera.goto(f"{ann}/")
@@ -174,7 +182,7 @@ def film(camera: Camera) -> None:
         approve.click()
         voted = page.get_by_text("Your vote is recorded")
         voted.wait_for()
-        camera.take(2000, keep=True)
+        camera.take(2000, keep=range(110, 380))
 
         camera.act("Bob of finance sees her vote, and approves.")
         camera.goto(f"{bob}{request}")
@@ -183,7 +191,7 @@ def film(camera: Camera) -> None:
         camera.take(1000, approve)
         approve.click()
         page.get_by_text("Bob Lindqvist approved it").wait_for()
-        camera.take(1700, keep=True)
+        camera.take(1700, keep=range(110, 320))
 
         camera.act("Two have agreed, and the payment runs.")
         camera.goto(f"{cy}/agents/cy-moreau")
@@ -194,7 +202,7 @@ def film(camera: Camera) -> None:
         camera.act("The timeline shows each step.")
         camera.goto(f"{cy}/agents/cy-moreau/timeline", width=1100)
         camera.scroll(page.get_by_role("heading", name="Runs"))
-        camera.take(3500, keep=True)
+        camera.take(3500, keep=range(100, 435))
 
 
 def to_the_end(page: Page) -> None:
@@ -204,7 +212,7 @@ def to_the_end(page: Page) -> None:
 
 
 def write(folder: Path, camera: Camera) -> None:
-    """The pictures one after the other, and four of them side by side."""
+    """The pictures one after the other, and what is kept of them below each other."""
     images, times = zip(*camera.taken, strict=True)
     images[0].save(
         folder / f"web-demo-{camera.scheme}.webp",
@@ -216,11 +224,11 @@ def write(folder: Path, camera: Camera) -> None:
         method=6,
         quality=80,
     )
-    gap = 20
-    wide, tall = images[0].size
-    still = Image.new("RGB", (2 * wide + gap, 2 * tall + gap), "#808891")
-    for number, image in enumerate(camera.kept):
-        still.paste(image, (number % 2 * (wide + gap), number // 2 * (tall + gap)))
+    still = Image.new("RGB", (WIDTH, sum(image.height for image in camera.kept)))
+    down = 0
+    for image in camera.kept:
+        still.paste(image, (0, down))
+        down += image.height
     still.save(folder / f"web-demo-still-{camera.scheme}.png", optimize=True)
 
 
