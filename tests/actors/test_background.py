@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.support.agents import (
     told_by_users,
     until_status,
 )
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.plans import outcome_of
 from tests.support.postgres import Hosts
 from understudy import (
@@ -39,7 +40,9 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.actors import background
 from understudy.journal.database_store import DatabaseStore
+from understudy.journal.opening import open_store
 from understudy.middleware import SubAgent
 from understudy.models import ScriptedRequest
 from understudy.state.plans import BackgroundCall
@@ -476,5 +479,384 @@ async def test_a_result_reaches_its_owner_at_another_host(hosts: Hosts) -> None:
         assert row.host == "there"
         held.release.set()
         _, told = await came_of(second, second.get("a"))
+        assert "a.example has 3 pages" in told
+        assert ran == ["a.example"]
+
+
+# ------------------------------------------------------------- what the model does with calls
+
+
+def clerk(**calls: Any) -> ScriptedModel:
+    """Calls `crawl`, or one of these, when it is told to; else it repeats what it is told."""
+
+    def reply(request: ScriptedRequest) -> Any:
+        last: Any = request.messages[-1].parts[-1]
+        if last.part_kind == "tool-return":
+            return str(last.content)
+        said = str(last.content)
+        return calls[said]() if said in calls else CRAWL if said == "crawl" else said
+
+    return ScriptedModel(reply)
+
+
+def cancels(open_calls: list[BackgroundCall]) -> Callable[[], Any]:
+    return lambda: call("cancel_background_call", {"code": open_calls[-1].code})
+
+
+async def test_the_model_lists_its_open_calls() -> None:
+    """T36."""
+    held = Held()
+    crawl, _ = crawler(held)
+    model = clerk(list=lambda: call("list_background_calls"))
+    async with Runtime([Agent("desk", model, tools=[crawl])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        made = await open_call(ref)
+        await soon(held.entered.wait())
+        await soon(ref.run("list"))
+        listed = contents(await soon(ref.state()))[-1][1]
+        assert [(each["code"], each["arguments"], each["status"]) for each in listed] == [
+            (made.code, {"site": "a.example"}, "running")
+        ]
+        held.release.set()
+        await came_of(runtime, ref)
+        await soon(ref.run("list"))
+        assert contents(await soon(ref.state()))[-1] == ("success", [])
+
+
+async def test_a_call_that_the_model_cancels_is_in_doubt_and_holds_an_equal_one() -> None:
+    """T36, T33."""
+    held, calls = Held(), list[BackgroundCall]()
+    crawl, ran = crawler(held)
+    async with Runtime([Agent("desk", clerk(stop=cancels(calls)), tools=[crawl])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        calls.append(await open_call(ref))
+        await soon(held.entered.wait())
+        state = completed(await soon(ref.run("stop"))).state
+        assert f"[{calls[0].code}]" in contents(state)[-1][1]
+        told = told_by_users_of(state)[-1]
+        assert told.startswith(f"[{calls[0].code}] ")
+        assert "the model of 'desk' has cancelled it" in told
+        assert "Nobody knows whether it took effect" in told
+        assert state.background == ()
+        (doubt,) = await soon(runtime.doubts())
+        assert (doubt.agent_id, doubt.tool_name) == (calls[0].agent_id, "crawl")
+        completed(await soon(ref.run("crawl")))
+        how, said = contents(await soon(ref.state()))[-1]
+        assert (how, calls[0].agent_id in said) == ("failed", True)
+        await soon(runtime.get(doubt.agent_id).settle(doubt.call_key, how="it did nothing"))
+        completed(await soon(ref.run("crawl")))
+        assert (await open_call(ref)).code != calls[0].code
+        await until(lambda: ran == ["a.example", "a.example"])
+        held.release.set()
+
+
+def told_by_users_of(state: Any) -> list[str]:
+    parts = (part for message in state.messages for part in message.parts)
+    return [str(part.content) for part in parts if part.part_kind == "user-prompt"]
+
+
+async def test_a_call_that_reads_only_is_cancelled_without_a_doubt() -> None:
+    """T36."""
+    held, calls = Held(), list[BackgroundCall]()
+    crawl, _ = crawler(held, read_only=True)
+    async with Runtime([Agent("desk", clerk(stop=cancels(calls)), tools=[crawl])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        calls.append(await open_call(ref))
+        await soon(held.entered.wait())
+        state = completed(await soon(ref.run("stop"))).state
+        assert "Nobody knows" not in told_by_users_of(state)[-1]
+        assert await soon(runtime.doubts()) == []
+        await soon(ref.run("stop"))  # it has ended
+        how, said = contents(await soon(ref.state()))[-1]
+        assert (how, "has ended already" in said) == ("success", True)
+
+
+async def test_a_call_that_is_not_its_own_is_not_cancelled() -> None:
+    """T36."""
+    held, calls = Held(), list[BackgroundCall]()
+    crawl, _ = crawler(held)
+    async with Runtime([Agent("desk", clerk(stop=cancels(calls)), tools=[crawl])]) as runtime:
+        ref, other = runtime.spawn("desk", id="a"), runtime.spawn("desk", id="b")
+        completed(await soon(ref.run("crawl")))
+        calls.append(await open_call(ref))
+        await soon(other.run("stop"))
+        assert contents(await soon(other.state()))[-1] == (
+            "failed",
+            f"No call {calls[0].code!r} is open in the background; open are: none",
+        )
+        assert await open_call(ref) == calls[0]
+        held.release.set()
+
+
+async def test_a_call_whose_agent_is_gone_is_open_no_longer_once_it_is_cancelled() -> None:
+    """T36."""
+    calls: list[BackgroundCall] = []
+    crawl = failing(lambda: TimeoutError("no answer"))
+    async with Runtime([Agent("desk", clerk(stop=cancels(calls)), tools=[crawl])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        calls.append(await open_call(ref))
+        interrupted(await outcome_of(runtime.get(calls[0].agent_id)))
+        await soon(runtime.get(calls[0].agent_id).stop(block=False))
+        assert await soon(runtime.delete(calls[0].agent_id))
+        state = completed(await soon(ref.run("stop"))).state
+        assert "nobody knows what it did" in told_by_users_of(state)[-1]
+        assert state.background == ()
+
+
+async def test_an_agent_inside_cancels_what_it_has_started_alone() -> None:
+    """T36, T35."""
+    held, calls = Held(), list[BackgroundCall]()
+    crawl, _ = crawler(held, read_only=True)
+    seen: list[Any] = []
+
+    def inside(request: ScriptedRequest) -> Any:
+        last: Any = request.messages[-1].parts[-1]
+        if last.part_kind != "tool-return":
+            return [call("list_background_calls"), cancels(calls)()]
+        parts: Any = request.messages[-1].parts
+        seen.extend(part.content for part in parts)
+        return "looked"
+
+    helper = Agent("helper", ScriptedModel(inside), tools=[crawl])
+    model = clerk(
+        help=lambda: call("task", {"task_name": "helper", "instructions": "look"}),
+        stop=cancels(calls),
+    )
+    agents = SubAgent([helper], general_purpose=False)
+    async with Runtime([Agent("desk", model, tools=[crawl], middleware=[agents])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        calls.append(await open_call(ref))
+        await soon(held.entered.wait())
+        completed(await soon(ref.run("help")))
+        assert (seen[0], "open are: none" in seen[1]) == ([], True)
+        completed(await soon(ref.run("stop")))
+        assert (await soon(ref.state())).background == ()
+
+
+def names_for(agent: Agent[Any, Any]) -> set[str]:
+    return set(agent.definition.tools)
+
+
+def test_only_agents_with_background_calls_have_the_tools_for_them() -> None:
+    """T36."""
+    added = {"list_background_calls", "cancel_background_call"}
+    crawl, _ = crawler()
+    helper = Agent("helper", by_turn(), tools=[crawl])
+
+    @tool
+    def pay() -> str:
+        return "paid"
+
+    assert names_for(Agent("desk", by_turn(), tools=[pay])) == {"pay"}
+    assert names_for(helper) == {"crawl", *added}
+    outer = Agent("desk", by_turn(), middleware=[SubAgent([helper])])
+    assert names_for(outer) == {"task", *added}
+
+
+def test_a_tool_of_the_same_name_is_refused() -> None:
+    crawl, _ = crawler()
+
+    @tool
+    def cancel_background_call(code: str) -> str:
+        return code
+
+    with pytest.raises(UsageError, match=r"two tools named .cancel_background_call.*rename one"):
+        Agent("desk", by_turn(), tools=[crawl, cancel_background_call])
+
+
+async def test_two_calls_of_one_turn_are_made_by_two_agents() -> None:
+    """T30."""
+    crawl, ran = crawler()
+    two = [call("crawl", {"site": site}) for site in ("a.example", "b.example")]
+    async with Runtime([Agent("desk", by_turn(two, "begun", "done"), tools=[crawl])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("go")))
+        made = await runtime.agents(agent="desk__background")
+        for info in made:
+            completed(await outcome_of(runtime.get(info.id)))
+        assert (len(made), sorted(ran)) == (2, ["a.example", "b.example"])
+
+
+class Stubborn:
+    """A background tool whose code goes on for a while after it is cancelled."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.release = asyncio.Event()
+
+    def tool(self) -> Any:
+        @tool(background=True)
+        async def crawl(site: str) -> str:
+            self.entered.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled.set()
+                await self.release.wait()
+            return site
+
+        return crawl
+
+
+async def test_a_runtime_closes_while_the_model_cancels_a_call(tmp_path: Path) -> None:
+    """T36."""
+    stubborn, calls = Stubborn(), list[BackgroundCall]()
+    store = f"sqlite:///{tmp_path / 'a.db'}"
+    agent = Agent("desk", clerk(stop=cancels(calls)), tools=[stubborn.tool()])
+    async with Runtime([agent], store=store, cancel_timeout=600) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        calls.append(await open_call(ref))
+        await soon(stubborn.entered.wait())
+        stopping = ref.run("stop")
+        await soon(stubborn.cancelled.wait())
+        await soon(ref.stop(block=False))  # it does not wait for the end of the other agent
+        stubborn.release.set()
+        completed(await soon(stopping))
+        assert (await soon(ref.state())).background == ()
+        (doubt,) = await soon(runtime.doubts())
+        assert doubt.agent_id == calls[0].agent_id
+
+
+# -------------------------------------------------------------------------- owners that go away
+
+
+async def test_open_calls_of_a_deleted_owner_are_cancelled_and_listed_as_doubts() -> None:
+    """T36."""
+    held = Held()
+    crawl, ran = crawler(held)
+    async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        made = await open_call(ref)
+        await soon(held.entered.wait())
+        assert await soon(runtime.delete("a", by="ann"))
+        stopped = await outcome_of(runtime.get(made.agent_id))
+        assert isinstance(stopped, Stopped)
+        assert "its owner is deleted" in str(stopped.signals)
+        (doubt,) = await soon(runtime.doubts())
+        assert (doubt.agent_id, doubt.arguments) == (made.agent_id, {"site": "a.example"})
+        # Another agent of this id gets nothing of it, and its calls have agents of their own.
+        held.release.set()
+        again = runtime.spawn("desk", id="a")
+        completed(await soon(again.run("hello")))
+        assert told_by_users_of(await soon(again.state())) == ["hello"]
+        assert ran == ["a.example"]
+
+
+async def test_a_new_agent_of_a_deleted_id_has_agents_of_its_own_for_its_calls() -> None:
+    """T30, T36."""
+    crawl, ran = crawler(read_only=True)
+    async with Runtime([Agent("desk", ScriptedModel(tells), tools=[crawl])]) as runtime:
+        for _ in range(2):
+            ref = runtime.spawn("desk", id="a")
+            completed(await soon(ref.run("crawl")))
+            for info in await runtime.agents(agent="desk__background"):
+                completed(await outcome_of(runtime.get(info.id)))
+            assert "has returned" in completed(await outcome_of(ref)).text
+            assert await soon(runtime.delete("a"))
+        assert len(await runtime.agents(agent="desk__background")) == 2
+        assert ran == ["a.example", "a.example"]
+
+
+async def test_a_passive_call_of_a_deleted_owner_is_cancelled_in_the_next_runtime(
+    tmp_path: Path,
+) -> None:
+    """T36."""
+
+    @tool(background=True)
+    async def crawl(ctx: ToolContext, site: str) -> str:
+        await ctx.token("done")
+        return f"{await ctx.wait_for('done')} pages"
+
+    store = f"sqlite:///{tmp_path / 'a.db'}"
+    agent = Agent("desk", ScriptedModel(tells), tools=[crawl])
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        made = await open_call(ref)
+        await until_status(runtime.get(made.agent_id), Status.WAITING)
+    async with Runtime([agent], store=store) as runtime:
+        assert await soon(runtime.delete("a"))
+        assert isinstance(await outcome_of(runtime.get(made.agent_id)), Stopped)
+        assert await soon(runtime.waiting()) == []
+
+
+async def test_a_deletion_at_another_host_cancels_open_calls(hosts: Hosts) -> None:
+    """T36."""
+    held = Held()
+    crawl, _ = crawler(held)
+    agent = Agent("desk", ScriptedModel(tells), tools=[crawl])
+    here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
+    async with (
+        Runtime([agent], store=here, sweep=None) as first,
+        Runtime([agent], store=there, sweep=None) as second,
+    ):
+        ref = first.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        made = await open_call(ref)
+        await soon(held.entered.wait())
+        assert await soon(second.delete("a"))
+        assert isinstance(await outcome_of(second.get(made.agent_id)), Stopped)
+        (doubt,) = await soon(second.doubts())
+        assert doubt.agent_id == made.agent_id
+
+
+async def test_a_deletion_that_was_cut_off_cancels_open_calls_when_it_is_repeated(
+    tmp_path: Path,
+) -> None:
+    """T36."""
+    held = Held()
+    crawl, _ = crawler(held)
+    store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
+    async with Runtime(
+        [Agent("desk", ScriptedModel(tells), tools=[crawl])], store=store
+    ) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        made = await open_call(ref)
+        await soon(held.entered.wait())
+        await soon(ref.stop(block=False))
+        assert await store.delete("a")
+        assert not await soon(runtime.delete("a"))
+        assert isinstance(await outcome_of(runtime.get(made.agent_id)), Stopped)
+
+
+async def test_an_agent_whose_owner_cannot_be_reached_is_passivated_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """T34."""
+    monkeypatch.setattr(background, "FIRST_PAUSE", 3600.0)
+    held = Held()
+    crawl, ran = crawler(held)
+    store = f"sqlite:///{tmp_path / 'a.db'}"
+    desk = Agent("desk", ScriptedModel(tells), tools=[crawl])
+    is_away, tried = False, list[str]()
+
+    def make(name: str, agent_id: str, values: Any) -> Agent[Any, Any]:
+        if is_away and name == "desk" and agent_id == "a":
+            tried.append(agent_id)
+            raise RuntimeError("its definition is away")
+        return desk
+
+    async with Runtime(factory=make, store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("crawl")))
+        made = await open_call(ref)
+        await soon(held.entered.wait())
+        await soon(ref.stop(block=False))
+        is_away = True
+        held.release.set()
+        maker = runtime.get(made.agent_id)
+        await until(lambda: bool(tried))
+        await soon(maker.stop(block=False))
+        is_away = False
+        _, told = await came_of(runtime, ref)
         assert "a.example has 3 pages" in told
         assert ran == ["a.example"]

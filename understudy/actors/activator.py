@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from understudy._base.event_loops import call_on
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.actor import CHECK_INBOX, AgentActor
+from understudy.actors.agent.deletion import Deleted, delete_stored
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import AgentCall, Compact, Delete
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import as_exception, runtime_stopped
+from understudy.actors.agent.replies import answer_with, as_exception, runtime_stopped
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import (
@@ -39,6 +40,7 @@ from understudy.loop_actors.supervisor import (
     Supervisor,
     SupervisorRef,
 )
+from understudy.state.plans import BackgroundCall
 from understudy.stopping import StopReason, StopSignal
 
 if TYPE_CHECKING:
@@ -200,9 +202,13 @@ class Activator:
         try:
             if activation.asked_to(Delete):
                 asked = [each for each in activation.leaving if isinstance(each.message, Delete)]
-                existed = await self._delete_stored(slot, asked[0].message.by)
-                for each in asked:
-                    each.future.set(existed)
+                started = activation.state.background
+                deleted = await self._delete_stored(slot, asked[0].message.by, started)
+                for each in activation.take_deletions():
+                    if deleted.calls:
+                        answer_with(slot, each.future, partial(deleted.end_calls, self.services))
+                    else:
+                        each.future.set(deleted.existed)
                 return
             try:
                 if activation.asked_to(Compact):
@@ -255,7 +261,7 @@ class Activator:
     async def _delete(self, id: str, signal: StopSignal, by: str | None) -> bool:
         slot = self._directory.find(id)
         if slot is None:
-            return await self.services.store.delete(id, by)
+            return await (await delete_stored(self.services, id, by)).end_calls(self.services)
         if slot.phase is not Phase.PASSIVE or slot.inbox:
             try:
                 existed: bool = await slot.post(Delete(signal, by))
@@ -265,22 +271,25 @@ class Activator:
             except UnderstudyError:
                 pass  # it cannot be read: delete it all the same
         if slot.phase is not Phase.PASSIVE:
-            return await self._delete_stored(slot, by)
+            return await (await self._delete_stored(slot, by)).end_calls(self.services)
         slot.enter(Phase.RELEASING)  # messages that come now wait in the inbox
         try:
-            return await self._delete_stored(slot, by)
+            deleted = await self._delete_stored(slot, by)
         finally:
             slot.enter(Phase.PASSIVE)
             if slot.inbox:
                 self.check_inbox_here(slot)
+        return await deleted.end_calls(self.services)
 
-    async def _delete_stored(self, slot: AgentSlot, by: str | None) -> bool:
-        existed = await self.services.store.delete(slot.id, by)
+    async def _delete_stored(
+        self, slot: AgentSlot, by: str | None, started: Sequence[BackgroundCall] = ()
+    ) -> Deleted:
+        deleted = await delete_stored(self.services, slot.id, by, started=started)
         slot.forget()
         # A message that came meanwhile is for the next agent of this id: its slot is kept
         # (test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place).
         self._directory.drop_unless_needed(slot)
-        return existed
+        return deleted
 
 
 def _seconds_before_restart(state: RetryCallState) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,13 +25,14 @@ from understudy.modes.pipeline import Mode
 from understudy.modes.steps.check_interrupts import check_tool_interrupts
 from understudy.modes.steps.execute_tools import execute_tools, propagate_state
 from understudy.outcomes import Completed, Failed, Outcome, Stopped
-from understudy.run.background import BackgroundCalls
+from understudy.run.background import OWNER_DELETED, BackgroundCalls
 from understudy.run.definition import BACKGROUND_SUFFIX, AgentDefinition, ChildAgent
 from understudy.run.hooks import Hook, Hooks
 from understudy.run.run import Run, inside_run
 from understudy.state.plans import BackgroundCall, result_id
 from understudy.state.records import BackgroundStarted, Once
 from understudy.state.run_state import BACKGROUND, Call
+from understudy.stopping import StopSignal
 from understudy.tools import Tool, ToolContext, ToolFailed
 from understudy.tools.function_tool import Arguments
 
@@ -41,10 +43,16 @@ STARTED = (
     "Started in the background as {code}. The result will come in a message that begins with "
     "[{code}]. Do not call it again for that."
 )
+_IN_DOUBT = (
+    "Not started: nobody knows what the same call has done that agent {agent_id!r} has made. Ask a "
+    "person to settle it."
+)
 _EQUAL = (
     "Not started: the same call is open in the background as {code}, and its result will come in a "
     "message that begins with [{code}]."
 )
+_CANCELLED = "Cancelled: a message that begins with [{code}] says what has become of it."
+_HAS_ENDED = "It has ended already: its result is in the message that begins with [{code}]."
 _NO_MESSAGES = (
     "This agent makes one call in the background, and takes no messages: send them to the agent "
     "that gets its result"
@@ -100,9 +108,7 @@ def _starter(tool: Tool) -> Tool:
     """
 
     async def start(ctx: ToolContext[Any], checked: dict[str, Any]) -> str:
-        run = inside_run.get()
-        assert run is not None, "a tool is called in a run"
-        return await _start(run, tool, ctx.call_key, checked)
+        return await _start(_run(), tool, ctx.call_key, checked)
 
     starter = copy(tool)
     starter._arguments = _WholeArguments(tool._arguments)
@@ -134,16 +140,22 @@ async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -
         )
     arguments = _arguments(tool, call, checked)
     if code is None:
-        _refuse_equal(run, tool, waiting, arguments)
+        await _refuse_equal(run, tool, waiting, arguments)
         if len(root.agent_id) > MAX_OWNER_ID:
             raise ToolFailed(f"{tool.name!r} was not started: the agent's id is too long")
         code = "bg-" + digest([root.new_id()])[:12]
         run.record(Once(key=key, value=code))
     made = waiting.get(code)
+    calls: BackgroundCalls = root.environment.background()
     if made is None:
+        agent_id = ""
+        # Race: this against the start of another call in the same turn
+        # (test_two_calls_of_one_turn_are_made_by_two_agents).
+        while not agent_id or any(each.agent_id == agent_id for each in root.state.background):
+            agent_id = await calls.free_id(f"{root.agent_id}~{root.ledger.count}")
         made = BackgroundCall(
             code=code,
-            agent_id=f"{root.agent_id}~{root.ledger.count}",
+            agent_id=agent_id,
             owner=root.agent_id,
             call_key=call_key,
             tool_call_id=call.part.tool_call_id,
@@ -157,7 +169,6 @@ async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -
         )
         root.ledger.record(BackgroundStarted(call=made, at=made.at))
     await run.durable()
-    calls: BackgroundCalls = root.environment.background()
     await calls.start(
         root.definition.name + BACKGROUND_SUFFIX,
         made,
@@ -178,15 +189,94 @@ def _arguments(tool: Tool, call: Call, checked: dict[str, Any]) -> dict[str, Any
     return dict(given) if made is None else made
 
 
-def _refuse_equal(
+async def _refuse_equal(
     run: Run, tool: Tool, waiting: Mapping[str, BackgroundCall], arguments: dict[str, Any]
 ) -> None:
-    """Raise where the same call is open, unless it never harms to make it twice."""
+    """Raise where the same call is open or in doubt, unless it never harms to make it twice."""
     if tool.effect == "read_only":
         return
     for each in waiting.values():
         if each.tool_name == tool.name and each.arguments == arguments:
             raise ToolFailed(_EQUAL.format(code=each.code))
+    root = run.root
+    assert root.environment.background is not None, "the caller has looked"
+    doubtful = await root.environment.background().in_doubt(
+        root.definition.name + BACKGROUND_SUFFIX, root.agent_id, tool.name, arguments
+    )
+    if doubtful is not None:
+        raise ToolFailed(_IN_DOUBT.format(agent_id=doubtful))
+
+
+# ------------------------------------------------------------- what the model does with calls
+
+
+@cache
+def tools_for_calls() -> tuple[Tool, ...]:
+    """The tools by which a model sees and cancels the background calls of its agent."""
+    return (
+        Tool(list_background_calls, read_only=True),
+        Tool(cancel_background_call, idempotent=True),
+    )
+
+
+async def list_background_calls() -> list[dict[str, str | dict[str, Any]]]:
+    """List the calls that you have started in the background and whose results have not come."""
+    run = _run()
+    calls, own = _calls_of_runtime(run), _own_calls(run)
+    statuses = await calls.statuses(own)
+    return [
+        {
+            "code": each.code,
+            "tool": each.tool_name,
+            "arguments": each.arguments,
+            "started": each.at.isoformat(timespec="seconds"),
+            "status": statuses.get(each.agent_id, "not begun"),
+        }
+        for each in own
+    ]
+
+
+async def cancel_background_call(code: str) -> str:
+    """Cancel a call that goes on in the background. What it has done by then is not undone.
+
+    Args:
+        code: of the call, such as bg-0123456789ab.
+
+    """
+    run = _run()
+    calls, own = _calls_of_runtime(run), {each.code: each for each in _own_calls(run)}
+    code = code.strip().strip("[]")
+    made = own.get(code)
+    if made is None:
+        if result_id(code) in run.root.state.message_ids:
+            return _HAS_ENDED.format(code=code)
+        known = ", ".join(own) or "none"
+        raise ToolFailed(f"No call {code!r} is open in the background; open are: {known}")
+    message = f"the model of {run.definition.name!r} has cancelled it"
+    signal = StopSignal.stop_requested(message, source=cancel_background_call.__name__)
+    if why := await calls.cancel(made, signal):
+        text = f"[{code}] The background call of {made.tool_name!r} {why}"
+        await calls.bring(run.root.agent_id, made.owner, code, text)
+    return _CANCELLED.format(code=code)
+
+
+def _run() -> Run:
+    run = inside_run.get()
+    assert run is not None, "a tool is called in a run"
+    return run
+
+
+def _own_calls(run: Run) -> list[BackgroundCall]:
+    """The open calls that were started by this agent, or by agents inside it."""
+    path = run.agent_path
+    return [each for each in run.root.state.background if each.agent_path[: len(path)] == path]
+
+
+def _calls_of_runtime(run: Run) -> BackgroundCalls:
+    background = run.root.environment.background
+    if background is None:  # an agent of the application, run without a runtime
+        raise UsageError(f"{run.definition.name!r} has background tools, and needs a Runtime")
+    return background()
 
 
 # ----------------------------------------------------------------- the agent that makes one
@@ -278,16 +368,17 @@ async def _bring(run: Run, outcome: Completed | Stopped | Failed) -> None:
 
     So a crash in between brings it again, which changes nothing.
     """
-    told = run.current.once.get(BACKGROUND)
+    told, cancelled = run.current.once.get(BACKGROUND), run.current.cancelled
     if told is None or run.environment.background is None:
         return
+    if cancelled is not None and cancelled["source"] == OWNER_DELETED:
+        return  # T36: another agent may have the id of the owner by now
     calls: BackgroundCalls = run.environment.background()
     await calls.bring(
         run.agent_id,
         told["owner"],
         told["code"],
         _said(run, outcome, told["code"]),
-        is_to_end=run.environment.is_to_end_attempt,
     )
 
 

@@ -169,6 +169,12 @@ def build_definition(
         from understudy.agent.background import with_starters  # few agents have one
 
         definition = with_starters(definition)
+    if asks and definition.background_inside:
+        from understudy.agent.background import tools_for_calls
+
+        owner = "the calls in the background"
+        tools = _merge_tools(definition.tools, tools_for_calls(), agent=agent, owner=owner)
+        definition = replace(definition, tools=tools)
     for tool in definition.tools.values():
         both = f"Agent {agent!r}, with its tool {tool.name!r},"
         check_tables(tool.nothing_happened, definition.tool_defaults.unknown_after, what=both)

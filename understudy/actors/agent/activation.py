@@ -122,6 +122,7 @@ class Activation(JournalledAgent):
         "beginning",
         "early_cancel",
         "ending",
+        "ends_attempt",
         "is_given_up",
         "is_taken",
         "journal",
@@ -151,6 +152,8 @@ class Activation(JournalledAgent):
         """Waits for the end of the cancelled run task, and then abandons it."""
         self.passivated_because: Passivation = "closing"
         """Once it is: why."""
+        self.ends_attempt: asyncio.Event | None = None
+        """Set once the run task should end. None while nobody waits for that."""
         self.is_given_up: bool = False
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
         self.is_taken: bool = False
@@ -208,6 +211,20 @@ class Activation(JournalledAgent):
         if own and run is not None:
             self.lost_attempt = LostAttempt(run.run_id, run.attempts)
 
+    def leave(self, request: AgentCall[Passivate | Compact | Delete]) -> None:
+        """Have the agent leave memory, once no run task is under way."""
+        self.leaving += (request,)
+        if self.ends_attempt is not None and self.is_to_end_attempt():
+            self.ends_attempt.set()
+
+    def end_of_attempt(self) -> asyncio.Event:
+        """An event that is set once `is_to_end_attempt`, for code that waits in the run task."""
+        if self.ends_attempt is None:
+            self.ends_attempt = asyncio.Event()
+            if self.is_to_end_attempt():
+                self.ends_attempt.set()
+        return self.ends_attempt
+
     def is_to_end_attempt(self) -> bool:
         """Whether the run task should end after the step in progress."""
         return bool(self.leaving) and self.asked_to(Passivate)
@@ -215,6 +232,12 @@ class Activation(JournalledAgent):
     def asked_to(self, *kinds: type[Leaving]) -> bool:
         """Whether the agent is to leave memory by a request of one of these kinds."""
         return any(isinstance(each.message, kinds) for each in self.leaving)
+
+    def take_deletions(self) -> list[AgentCall[Delete]]:
+        """Remove the requests that it is deleted. The caller answers them."""
+        taken = [each for each in self.leaving if isinstance(each.message, Delete)]
+        self.leaving = tuple(each for each in self.leaving if each not in taken)
+        return taken
 
     def cancellation_arrived(self) -> None:
         """The cancellation has arrived in the run task: its code does not go on."""

@@ -449,7 +449,7 @@ def _query(slot: AgentSlot, call: AgentCall[Query]) -> None:
 
 def _leave(slot: AgentSlot, call: AgentCall[Passivate | Compact | Delete]) -> None:
     """Have the agent leave memory, once no run task is under way."""
-    slot.current.leaving += (call,)
+    slot.current.leave(call)
     if isinstance(call.message, Delete) and slot.phase.has_run_task:
         control.cancel(slot, AgentCall(Cancel(call.message.signal), Future()))
 

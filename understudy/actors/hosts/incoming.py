@@ -14,6 +14,7 @@ import pykka
 
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
+from understudy.actors.agent.deletion import delete_stored
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import AgentCall, CallNotes, Expectation, RunRequest
 from understudy.actors.agent.phase import Phase
@@ -199,13 +200,12 @@ class Incoming:
         asked: Any = message_of(row.kind, row.body)[0]
         slot = self._directory.get(row.agent_id)
         try:
-            existed = await self._services.store.delete(row.agent_id, asked.by)
-        except Exception as error:
-            refuse(deleted, error)
-        else:
+            gone = await delete_stored(self._services, row.agent_id, asked.by)
             slot.forget()
             self._directory.drop_unless_needed(slot)
-            deleted.set(existed)
+            deleted.set(await gone.end_calls(self._services))
+        except Exception as error:
+            refuse(deleted, error)
         self._answer(row, deleted)
 
     def _answer(self, row: Posted, first: Future[Any]) -> None:
