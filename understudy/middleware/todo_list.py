@@ -51,7 +51,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class TodoItem(BaseModel):
-    """An item of a `TodoList`."""
+    """An item of the list."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
