@@ -1,4 +1,4 @@
-"""What a run emits: `async for event in agent.stream(...)`."""
+"""The events that a run emits: `async for event in agent.stream(...)`."""
 
 from __future__ import annotations
 

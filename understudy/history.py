@@ -1,4 +1,4 @@
-"""What happened to an agent, for people: a stable view of its records, with times and durations."""
+"""The history of an agent, for people: a stable view of its records, with times and durations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Requests to a person and the decisions on them, both plain data.
 
-A middleware makes a `Request` for an approval, it or a tool makes one by raising `Interrupt` (a
-question), a tool by `Halt`, and the pipeline makes one for a call in doubt. All pending requests
-are in one flat list, whatever made them, and one `resume` may decide all of them.
+Four things make a `Request`: a middleware that needs an approval, a tool or a middleware that asks
+a question by raising `Interrupt`, a tool that raises `Halt`, and a call in doubt. All pending
+requests are in one flat list. One `resume` may decide all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a run ends, or stops until it is resumed: handle an outcome with `match`.
+"""The outcomes of a run: how it ends, or why it waits. Handle an outcome with `match`.
 
-`explain()` reads the state alone, so an outcome that is rebuilt from a stored state explains itself
-as the first one did.
+`explain()` reads only the state. So an outcome that is rebuilt from a stored state explains itself
+as the original outcome did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a run stops: signals, their priority, and the decision whether to continue.
+"""The reasons why a run stops: signals, their priority, and the decision whether to continue.
 
 All values here are immutable, and `from_dict(value.to_dict())` is equal to `value`.
 """

@@ -54,24 +54,24 @@ class ToolDecorator:
         inject: Inject | None = None,
         **options: Unpack[ToolOptions],
     ) -> Tool[Callable[..., Any]]:
-        """A tool of LangChain as a tool.
+        """Return a tool of LangChain as a tool of this library.
 
-        LangChain validates the arguments, and calls the tool and its callbacks. The model is told
-        what it is told there. An artifact is the value for the program, and `return_direct=True`
-        ends the run with the turn.
+        LangChain validates the arguments, and calls the tool and its callbacks. The model gets the
+        same text as in LangChain. An artifact becomes the value for the program. With
+        `return_direct=True` the run ends with the turn.
 
         Args:
             given: a `BaseTool`, such as `@langchain_core.tools.tool` makes.
             name: another name for the model.
             description: another description for the model.
-            inject: by its name, a function of the `ToolContext` that makes an argument which a
-                graph fills in there: an `InjectedToolArg`, a `ToolRuntime`, a `RunnableConfig`.
-                The id of a call needs none.
-            options: as of `Tool`.
+            inject: functions of the `ToolContext`, by the name of an argument. Each makes an
+                argument that a graph of LangChain fills in: an `InjectedToolArg`, a
+                `ToolRuntime` or a `RunnableConfig`. The id of a call needs none.
+            options: the options of `Tool`.
 
         Raises:
-            UsageError: for anything else, for what cannot be carried over, and for a schema that
-                names other arguments than its function takes.
+            UsageError: if `given` is not such a tool, cannot be carried over, or has a schema
+                that names other arguments than its function takes.
 
         """
         foreign = _read(given, "langchain", "a tool of LangChain (a BaseTool)", inject=inject)
@@ -85,21 +85,23 @@ class ToolDecorator:
         description: str | None = None,
         **options: Unpack[ToolOptions],
     ) -> Tool[Callable[..., Any]]:
-        """A tool of the OpenAI Agents SDK as a tool.
+        """Return a tool of the OpenAI Agents SDK as a tool of this library.
 
-        A function that takes a context gets one, whose `context` are the `deps` of the run.
-        `needs_approval` becomes a gate, also a function, and `timeout` the limit of the call. An
-        error of the tool is ours: what leaves open what it did makes a doubt.
+        A function that takes a context gets a context whose `context` is the `deps` of the run.
+        `needs_approval` becomes a gate, also if it is a function. `timeout` becomes the limit of
+        the call. An error that leaves open what the call did puts the call in doubt, as with any
+        tool.
 
         Args:
             given: a `FunctionTool`, such as `@agents.function_tool` makes.
             name: another name for the model.
             description: another description for the model.
-            options: as of `Tool`.
+            options: the options of `Tool`.
 
         Raises:
-            UsageError: for anything else, such as a tool that OpenAI runs, for what cannot be
-                carried over, and for a schema that names other arguments than its function takes.
+            UsageError: if `given` is anything else, such as a tool that OpenAI runs, cannot be
+                carried over, or has a schema that names other arguments than its function
+                takes.
 
         """
         foreign = _read(given, "openai_agents", "a FunctionTool of the Agents SDK")
@@ -111,21 +113,23 @@ class ToolDecorator:
         function: Callable[..., Any],
         **options: Unpack[ToolOptions],
     ) -> Tool[Callable[..., Any]]:
-        """A tool by the dict that OpenAI or Anthropic is told of it, and by its function.
+        """Return a tool made of a function and of the dict that describes it to OpenAI or
+        Anthropic.
 
-        Arguments are checked by the schema. They are given to the function by their names, as they
-        are; a `ToolContext` may come before them.
+        Arguments are checked by the schema. The function gets them by name, unchanged. A
+        `ToolContext` may be its first parameter.
 
         Args:
-            definition: as `tools=` of a request takes it, in one of the forms of OpenAI, or in that
-                of Anthropic.
-            function: async or plain.
-            options: as of `Tool`.
+            definition: the dict that `tools=` of a request takes, in a form of OpenAI or of
+                Anthropic.
+            function: the function, async or plain.
+            options: the options of `Tool`.
 
         Raises:
-            UsageError: for what is no such dict, a key or a type that cannot be carried over, a
-                schema that is none, and one that does not fit the function: it names an argument
-                that this does not take, or of another type, or leaves out what it needs.
+            UsageError: if `definition` is not such a dict, has a key or a type that cannot be
+                carried over, has an invalid schema, or has a schema that does not fit the
+                function: it names an argument that the function does not take or takes with
+                another type, or lacks an argument that the function needs.
 
         """
         from understudy.tools.foreign.definitions import from_definition

@@ -1,7 +1,7 @@
-"""The records of an agent. Its state is their fold, and nothing else changes it.
+"""The records of an agent. The agent's state is their fold, and nothing else changes it.
 
 A record is one small, frozen fact. `record_to_dict` gives JSON-able data without loss, for any
-journal. Kinds and fields are stored: they are not renamed.
+journal. The names of kinds and fields are stored, so they never change.
 """
 
 from __future__ import annotations
