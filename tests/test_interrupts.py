@@ -133,14 +133,14 @@ async def test_only_of_a_tools_own_question_may_be_said_that_its_call_has_failed
     assert not failed.same_as(reject("No paint."))
     agent = Agent("a", ScriptedModel([call("ask"), "ok"]), tools=[ask])
     outcome = interrupted(await agent.execute("go"))
-    with pytest.raises(DecisionError, match="`origin` is of the library"):
+    with pytest.raises(DecisionError, match="only the library sets `origin`"):
         await agent.resume(outcome.state, {outcome.requests[0].id: failed.to_dict()})
     agent = Agent("a", ScriptedModel([call("ask"), "ok"]), tools=[ask])
     outcome = interrupted(await agent.execute("go"))
     (request,) = outcome.requests
     refused = ((request, replace(failed, type="approve")), (replace(request, kind="halt"), failed))
     for asked, decision in refused:
-        with pytest.raises(DecisionError, match="which a tool's own question is about"):
+        with pytest.raises(DecisionError, match="'executor' only to reject a question of a tool"):
             checked_decision(asked, decision)
     ended = completed(await agent.resume(outcome.state, {request.id: failed}))
     assert [(part.outcome, part.content) for part in results(ended.state)] == [
@@ -1484,7 +1484,7 @@ async def test_nobody_says_that_no_person_decided_but_the_library(origin: Any) -
     asked = interrupted(await agent.execute("Go."))
     given: Any = {"type": "reject", "origin": origin}
     for decision in (given, Decision(type="reject", origin=origin)):
-        with pytest.raises(DecisionError, match="`origin` is of the library"):
+        with pytest.raises(DecisionError, match="only the library sets `origin`"):
             await agent.resume(asked.state, {asked.requests[0].id: decision})
 
 

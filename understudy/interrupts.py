@@ -841,8 +841,8 @@ def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
         if isinstance(decisions, Mapping) and request_id not in decisions:
             there = ", ".join(map(shown, decisions)) or "none"
             raise UsageError(
-                f"`expect` has a digest for {shown(request_id)}, which is not among the requests "
-                f"that are decided: {there}"
+                f"`expect` has a digest for {shown(request_id)}, but no decision is on this "
+                f"request: {there}"
             )
     return dict(expect)
 
@@ -864,8 +864,9 @@ def decision_on_only(requests: Sequence[Request], decision: Decision) -> dict[st
     if len(requests) != 1:
         pending = ", ".join(f"{request.id!r} ({request.about})" for request in requests) or "none"
         raise DecisionError(
-            f"A decision without its request is for one that is pending, and {len(requests)} are: "
-            f"{pending}. Give a mapping, such as request.decide(approve()) makes it"
+            "A decision without its request needs exactly one pending request, and "
+            f"{len(requests)} are pending: {pending}. Give a mapping, such as "
+            "request.decide(approve())"
         )
     return requests[0].decide(decision)
 
@@ -880,14 +881,14 @@ def decision_from_outside(data: Mapping[str, Any]) -> Decision:
     decision = Decision.from_dict(data)
     if decision.type == "respond" and "value" not in data:
         raise DecisionError(
-            f"{shown(dict(data))} is not a decision: 'respond' needs a `value`; write null where "
-            "the answer is none"
+            f"{shown(dict(data))} is not a decision: 'respond' needs a `value`; write null if "
+            "the answer is None"
         )
     if decision.type == "edit" and decision.arguments is None:
         raise DecisionError(f"{shown(dict(data))} is not a decision: 'edit' needs `arguments`")
     if decision.origin != "person":
         raise DecisionError(
-            f"{shown(dict(data))} is not a decision: `origin` is of the library, leave it out"
+            f"{shown(dict(data))} is not a decision: only the library sets `origin`; leave it out"
         )
     return decision
 
@@ -933,13 +934,13 @@ def checked_decision(request: Request, decision: object, now: datetime | None = 
             )
     if decision.origin not in ("person", "executor"):
         raise DecisionError(
-            f"{where}: `origin` is of the library: a person rejects by reject(message)",
+            f"{where}: only the library sets `origin`; a person rejects by reject(message)",
             request_id=request.id,
         )
     if decision.by_grant is not None:
         raise DecisionError(
-            f"{where}: `by_grant` is of the library: a person approves by approve(), and rejects "
-            "by reject(message)",
+            f"{where}: only the library sets `by_grant`; a person approves by approve(), and "
+            "rejects by reject(message)",
             request_id=request.id,
         )
     if (decision.type == "edit") is not (decision.arguments is not None):
@@ -964,8 +965,8 @@ def checked_decision(request: Request, decision: object, now: datetime | None = 
         decision.type != "reject" or request.kind != "interrupt" or decision.grant is not None
     ):
         raise DecisionError(
-            f"{where}: `origin` is of the library, and an executor says only that a call failed "
-            "which a tool's own question is about: a person rejects by reject(message)",
+            f"{where}: only the library sets `origin`, and 'executor' only to reject a question "
+            "of a tool; a person rejects by reject(message)",
             request_id=request.id,
         )
     if decision.type == "respond" and request.schema is not None:
@@ -995,13 +996,13 @@ def _check_glass(request: Request, decision: Decision, where: str) -> None:
         )
     if decision.note is None or not decision.note.strip():
         raise DecisionError(
-            f"{where}: who breaks the glass says why: approve(break_glass=True, note=...)",
+            f"{where}: a person who breaks the glass must say why: approve(break_glass=True, "
+            "note=...)",
             request_id=request.id,
         )
     if decision.grant is not None:
         raise DecisionError(
-            f"{where}: who breaks the glass lets this call alone run: leave `grant` and `always` "
-            "out",
+            f"{where}: breaking the glass lets only this call run: leave `grant` and `always` out",
             request_id=request.id,
         )
 

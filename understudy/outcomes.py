@@ -219,8 +219,9 @@ class Interrupted(_OneOutcome):
         """
         if len(decisions) != len(self.requests):
             raise DecisionError(
-                f"{len(self.requests)} requests are pending, got {len(decisions)} decisions: give "
-                "one for each in order, or a mapping of request ids to resume()"
+                f"{len(self.requests)} requests are pending, got {len(decisions)} decisions: "
+                "give one decision for each request in order, or a mapping of request ids to "
+                "resume()"
             )
         return {
             request.id: checked_decision(request, decision)

@@ -46,7 +46,7 @@ async def test_one_decision_alone_is_for_the_only_request() -> None:
     both = interrupted(await agent.resume(outcome.state, approve(by="ann")))
     assert paid == ["1"]
     with pytest.raises(
-        DecisionError, match=r"one that is pending, and 2 are: .*\(pay\), .*\(pay\)"
+        DecisionError, match=r"exactly one pending request, and 2 are pending: .*\(pay\), .*\(pay\)"
     ):
         await agent.resume(both.state, approve())
     assert paid == ["1"]
@@ -65,7 +65,9 @@ async def test_a_ref_takes_all_three_and_binds_one_alone_to_what_is_pending() ->
         await ref.decide(reject("no", by="bob"))
         outcome = await ref.outcome()
         assert outcome is not None
-        with pytest.raises(DecisionError, match="one that is pending, and 0 are: none"):
+        with pytest.raises(
+            DecisionError, match="request, and 0 are pending: none"
+        ):
             await ref.resume(approve())
         made = [record.decision.by for record in await ref.decisions()]
     assert second.requests == (pending.request,)

@@ -243,7 +243,7 @@ def test_a_row_says_what_a_decision_comes_from_only_where_its_host_does() -> Non
     kind, body = body_of(posted, owner="owner", expects=None)
     read: Any = message_of(kind, body)[0]
     assert read.decisions == {"r": failed}
-    with pytest.raises(DecisionError, match="`origin` is of the library"):
+    with pytest.raises(DecisionError, match="only the library sets `origin`"):
         body_of(m.Resume({"r": failed.to_dict()}), owner="owner", expects=None)
 
 

@@ -428,7 +428,7 @@ def an_odd_name(skill: Path) -> None:
         (a_link_to_a_folder, "out is a link"),
         (a_skill_that_is_a_link, "pdf is a link"),
         (a_header_that_is_a_link, "SKILL.md is a link"),
-        (a_pipe, "pipe is no file"),
+        (a_pipe, "pipe is neither a file nor a folder"),
         (a_large_file, "more than 1,048,576 bytes"),
         (many_files, "more than 500 files"),
         (many_bytes, "10,485,760 bytes"),
@@ -484,7 +484,7 @@ def test_a_lock_file_whose_digest_is_not_that_of_its_files_is_refused(folder: Pa
     found = json.loads(lock.read_text())
     found["skills"]["pdf"]["files"]["other.md"] = "0" * 64
     lock.write_text(json.dumps(found))
-    with pytest.raises(UsageError, match="is not that of its files"):
+    with pytest.raises(UsageError, match="does not match its files"):
         Skills(folder)
 
 

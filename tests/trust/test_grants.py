@@ -617,7 +617,7 @@ async def test_an_agent_has_at_most_a_hundred_grants() -> None:
         await ref.run("go")
         for _ in range(100):
             await ref.resume(approve(grant=grant()))
-        with pytest.raises(DecisionError, match="100 are the most: revoke some"):
+        with pytest.raises(DecisionError, match="at most 100 are allowed: revoke some"):
             await ref.resume(approve(grant=grant()))
         await ref.revoke(next(iter((await ref.state()).grants)))
         await ref.resume(approve(grant=grant()))

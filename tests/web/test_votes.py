@@ -243,7 +243,7 @@ async def test_the_glass_is_broken_and_reviewed_by_the_pages() -> None:
             form = {"decision": "break_glass", "digest": row["digest"]}
             told = await olga.post(path, data=form)
             assert (told.status_code, paid) == (422, [])
-            assert "says why" in told.text
+            assert "must say why" in told.text
             assert 'id="glass" open' in told.text
             refused = await ann.post(path, data={**form, "note": WHY})
             assert (refused.status_code, paid) == (403, [])

@@ -644,11 +644,11 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
                 return await self.execute(input, **options)
             state = options.pop("state", None)
             if state is None:
-                raise UsageError("stream() takes an input, or a state to go on with")
+                raise UsageError("stream() takes an input, or a state to continue")
             fixed = [name for name in options if name not in EnvironmentOptions.__annotations__]
             if fixed:
                 raise UsageError(
-                    f"stream() resumes a run, whose state holds {fixed[0]} already: leave it out"
+                    f"stream() resumes a run, and its state already has {fixed[0]}: leave it out"
                 )
             environment = cast("EnvironmentOptions", options)
             return await self.resume(state, decisions, answers, **environment)

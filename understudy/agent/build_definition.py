@@ -504,7 +504,7 @@ def _merge_tools(
             if other is not None:
                 raise UsageError(
                     f"Agent {agent!r}: tools {name!r} and {other!r} both stand for {alias!r}, "
-                    f"which is an alias of {name!r}: a name goes on with one tool"
+                    f"which is an alias of {name!r}: each name may stand for one tool only"
                 )
             had[alias] = name
     return merged

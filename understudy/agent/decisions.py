@@ -141,8 +141,8 @@ def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Cl
     room = room_for_grants(state.grants.values(), clock.now()) if given else 0
     if len(given) > room:
         raise DecisionError(
-            f"The agent has {MAX_GRANTS - room} grants, and {MAX_GRANTS} are the most: revoke "
-            "some, or decide without `grant`",
+            f"The agent has {MAX_GRANTS - room} grants, and at most {MAX_GRANTS} are allowed: "
+            "revoke some, or decide without `grant`",
             request_id=given[0],
         )
 

@@ -30,8 +30,8 @@ def output_tools_of(definition: AgentDefinition) -> tuple[Tool[Any], ...]:
         return ()
     if definition.asks_model and "check_until_tool" not in definition.mode.step_names:
         raise UsageError(
-            f"Agent {definition.name!r}: its output ends a run by a tool, but the mode has "
-            "no step check_until_tool, so none would end: add the step"
+            f"Agent {definition.name!r}: its output ends a run by a tool, but the mode has no "
+            "step check_until_tool, so no run would end: add the step"
         )
 
     if output.tools:

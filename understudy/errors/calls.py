@@ -79,8 +79,9 @@ class CallLost(UnderstudyError):
 
     def __init__(self, *, call: str, host: str) -> None:
         super().__init__(
-            f"Host {host!r} ended before it answered {call}(): whether that was done is not known, "
-            "and it must not be done twice. Look at the agent's state, then call again if it must",
+            f"Host {host!r} ended before it answered {call}(), so nobody knows whether the call "
+            "was made, and it must not be made twice. Look at the agent's state, and call again "
+            "only if needed",
             call=call,
             host=host,
         )

@@ -75,8 +75,8 @@ class ReplyCut(RunError):
         limit = "the model's own" if max_tokens is None else f"max_tokens={max_tokens}"
         length = f" after {output_tokens} tokens" if output_tokens else ""
         super().__init__(
-            f"The reply was cut by its length limit ({limit}){length}, as the one before it: raise "
-            "max_tokens in the model_settings, or ask for less at once.",
+            f"The reply was cut by its length limit ({limit}){length}, like the reply before it: "
+            "raise max_tokens in the model_settings, or ask for less at once.",
             max_tokens=max_tokens,
             output_tokens=output_tokens,
         )
@@ -138,12 +138,12 @@ class CostUnknown(MiddlewareError):
     def __init__(self, *, middleware: str, hook: str, models: Sequence[str], requests: int) -> None:
         named = ", ".join(map(repr, models)) or "a model without a name"
         cause = (
-            f"nobody knows what {requests} of its requests to {named} cost: give the model a price "
-            "in the `pricing` of Limits or Runtime"
+            f"the cost of {requests} of its requests to {named} is unknown: give the model a "
+            "price in the `pricing` of Limits or Runtime"
         )
         RunError.__init__(
             self,
-            f"{middleware} cannot tell what the run has cost: {cause}",
+            f"{middleware} cannot tell the cost of the run: {cause}",
             middleware=middleware,
             hook=hook,
             cause=cause,

@@ -156,18 +156,19 @@ def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool, held
     labels = ", ".join(map(repr, missing))
     if missing and version is None:
         return (
-            f"needs a host with {labels}, which this runtime has not, and no other one that has "
-            f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
+            f"needs a host with {labels}. This runtime lacks a label, and no host with all labels "
+            f"can be reached: start a host with Runtime(labels={{{labels}}}) and this definition"
         )
     if version is None and held:
         return (
-            f"is not taken by this runtime, at which no call may start ({held}), and no other one "
-            "that could run it can be reached: start one that has what the store has"
+            f"is not taken by this runtime, because no call may start here ({held}), and no "
+            "other runtime that could run it can be reached: start a runtime with the rules of "
+            "the store"
         )
     if version is None:
         return (
-            "is not taken by this runtime, which is being drained, and no other one that could run "
-            "it can be reached: send to it when one has started"
+            "is not taken by this runtime, because it is being drained, and no other runtime "
+            "that could run it can be reached: send to it when another runtime has started"
         )
     start = "start one"
     if missing:

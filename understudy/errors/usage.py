@@ -59,7 +59,8 @@ class ApprovalNeeded(UsageError):
         why = f"{missing} is missing" if missing else "it was rejected"
         super().__init__(
             f"{about}: persons must agree, and {why} (request {request_id!r}). They vote by "
-            "runtime.vote(), the page of administration, or `understudy vote`; then ask again",
+            "runtime.vote(), the page of administration, or `understudy vote`. Then make the "
+            "same call again",
             request_id=request_id,
             verb=verb,
             missing=missing,
@@ -275,8 +276,7 @@ class OtherRun(UsageError):
     def __init__(self, *, agent_id: str, run_id: str, open_run: str | None) -> None:
         there = "no run is open" if open_run is None else f"the open run is {open_run!r}"
         super().__init__(
-            f"Run {run_id!r} of agent {agent_id!r} is over, or there was none: {there}. Nothing "
-            "was done",
+            f"Run {run_id!r} of agent {agent_id!r} is not open: {there}. Nothing was done",
             agent_id=agent_id,
             run_id=run_id,
             open_run=open_run,

@@ -221,8 +221,8 @@ def _checked(given: object, option: str) -> Check | AgentDefinition | None:
     if definition is not None:
         if definition.tools or definition.native_tools or definition.middleware:
             raise UsageError(
-                f"Guard({option}=...): agent {definition.name!r} has tools or middleware: an agent "
-                "that checks has instructions and a model alone"
+                f"Guard({option}=...): agent {definition.name!r} has tools or middleware: an "
+                "agent that checks may have only instructions and a model"
             )
         if not definition.asks_model:
             raise UsageError(f"Guard({option}=...): {definition.name!r} is a workflow")

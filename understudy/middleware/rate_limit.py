@@ -105,7 +105,7 @@ class RateLimit(Middleware):
         if sum(isinstance(item, RateLimit) for item in definition.middleware) > 1:
             raise UsageError(
                 f"Agent {definition.name!r} has two RateLimits, which would count each request "
-                "twice: give both limits to one"
+                "twice: give both limits to one RateLimit"
             )
 
     async def wrap_model_call(

@@ -130,7 +130,7 @@ class SubAgent(Middleware[DepsT_contra]):
         for name in map(_name_of, self._agents):
             if not definition.children[name].definition.asks_model:
                 raise UsageError(
-                    f"SubAgent: agent {name!r} calls no model, so nobody would read "
+                    f"SubAgent: agent {name!r} calls no model, so nothing would read "
                     "`task_instructions`: give a function that returns '' for it"
                 )
 

@@ -159,7 +159,7 @@ def _with_given(child: ChildAgent, instructions: object, initial_messages: objec
     told = checked_text(instructions, what="run_agent: `instructions`", may_be_empty=True)
     if told and not child.definition.asks_model:
         raise UsageError(
-            f"run_agent: agent {child.definition.name!r} calls no model, so nobody would read "
+            f"run_agent: agent {child.definition.name!r} calls no model, so nothing would read "
             "`instructions`: give them to its agents"
         )
     initial = checked_initial(initial_messages, what="run_agent")

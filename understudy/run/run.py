@@ -530,7 +530,7 @@ class Run(Generic[DepsT_co]):
         """
         run = self.state.run
         if run is None or run.over:
-            raise UsageError("run.ask_model: no run is open in which it could be recorded")
+            raise UsageError("run.ask_model: no run is open that could record the answer")
         return await self.children.ask_model(self, key, messages, model, output_type)
 
     def answer(self, key: str) -> Decision | None:

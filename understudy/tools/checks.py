@@ -67,8 +67,8 @@ def checked_check(
         return None, ()
     if read_only:
         raise UsageError(
-            f"{what}: use `check` (what a call did of which nobody knows) or `read_only` (no call "
-            "of it is ever in doubt), not both"
+            f"{what}: use `check` (for calls with an unknown effect) or `read_only` (for calls "
+            "that are never in doubt), not both"
         )
     if not callable(check) or isinstance(check, type) or not _takes_two(check):
         raise UsageError(

@@ -161,9 +161,9 @@ def check_retry(name: str, retry: object, *, repeatable: bool) -> None:
         )
     if not repeatable:
         raise UsageError(
-            f"Tool {name!r}: `retry` runs a call again, whose effect may be there already: make "
-            "the tool safe to run again with the same ctx.call_key, and give idempotent=True; or "
-            "read_only=True, if it only looks something up"
+            f"Tool {name!r}: `retry` runs a call again, although the first call may have had its "
+            "effect: make the tool safe to run again with the same ctx.call_key and give "
+            "idempotent=True, or give read_only=True if it only looks something up"
         )
 
 
@@ -174,7 +174,7 @@ def _checked_aliases(given: object, name: str) -> tuple[str, ...]:
     aliases = tuple(checked_name(each) for each in given)
     if name in aliases or len(set(aliases)) < len(aliases):
         raise UsageError(
-            f"{what} must be names that it had before, each once, and not its own, got "
+            f"{what} must be earlier names of the tool, each once, without its present name, got "
             f"{shown(given)}"
         )
     return aliases

@@ -161,8 +161,8 @@ class _NoContext:
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError(
-            f"{self._function} needs {name!r} of the context, which is of an agent of Pydantic AI: "
-            "go by the other arguments alone"
+            f"{self._function} needs {name!r} of the context, which only an agent of Pydantic AI "
+            "has: use the other arguments instead"
         )
 
 

@@ -93,8 +93,8 @@ def read_skill(folder: Path) -> Skill:
         raise UsageError(f"{where}, line {line}: it is no UTF-8: save it as UTF-8") from None
     if len(text) > MAX_TEXT or not is_storable_text(text) or "\0" in text:
         raise UsageError(
-            f"{where} has more than {MAX_TEXT:,} characters, or one that is NUL: make it shorter, "
-            "and put details into files beside it"
+            f"{where} has more than {MAX_TEXT:,} characters, or a NUL character: make it "
+            "shorter, and put details into other files of the skill"
         )
     header, below = read_header(text, where=str(where), folder=folder.name)
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
@@ -143,7 +143,7 @@ def _read(folder: Path, path: Path) -> bytes:
             raise _link(path) from None
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     if data is None:
-        raise UsageError(f"{path} is no file: delete it; a skill has files and folders alone")
+        raise UsageError(f"{path} is neither a file nor a folder: delete it")
     if len(data) > MAX_FILE:
         raise UsageError(f"{path} has more than {MAX_FILE:,} bytes: move it out of the skill")
     return data

@@ -101,8 +101,8 @@ def read_lock(path: Path) -> dict[str, Accepted]:
         checked_author(accepted.accepted_by, what=f"`accepted_by` of {shown(name)} in {path}")
         if digest_of(accepted.files) != accepted.digest:
             raise UsageError(
-                f"{path}: the digest of {shown(name)} is not that of its files: restore the file, "
-                "or accept the skill again"
+                f"{path}: the digest of {shown(name)} does not match its files: restore the "
+                "file, or accept the skill again"
             )
     return found
 

@@ -31,7 +31,9 @@ def checked_path(path: object, *, what: str = "path") -> str:
     if not path.strip():
         raise UsageError(f"`{what}` is empty: write a relative path such as 'notes/plan.md'")
     if not is_storable_text(path) or not path.isprintable():
-        raise UsageError(f"{shown(path)} has characters that no path has, such as NUL or a newline")
+        raise UsageError(
+            f"{shown(path)} has characters that a path cannot have, such as NUL or a newline"
+        )
     if "\\" in path:
         raise UsageError(f"{path!r} has a backslash: separate folders by '/'")
     if path.startswith("/"):

@@ -67,7 +67,7 @@ class RunAgents:
         if definition is not None:
             return ChildAgent(definition=definition)
         remedy = " (wrap it: Agent('a-name', mode=...))" if isinstance(agent, Mode) else ""
-        raise UsageError(f"{self.kind}([...]) takes agents, and {agent!r} is none{remedy}")
+        raise UsageError(f"{self.kind}([...]) takes agents, and {agent!r} is not an agent{remedy}")
 
     async def __call__(self, run: Run) -> Outcome | None:
         current = run.current

@@ -204,8 +204,8 @@ class Points(CallPoints):
         for own, option in ((RETRY, "retry"), (CHECK, "check")):
             if name.startswith(own):
                 raise UsageError(
-                    f"The point {name!r} is one of @tool({option}=...), whose names begin with "
-                    f"{own!r}: give it another name"
+                    f"The point name {name!r} begins with {own!r}, which is reserved for "
+                    f"@tool({option}=...): give it another name"
                 )
         if doing_once.get():
             raise UsageError(

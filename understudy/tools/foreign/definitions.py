@@ -48,8 +48,8 @@ def read_definition(given: object) -> Definition:
         inner = given["function"]
     elif kind not in (None, "function", "custom"):
         raise UsageError(
-            f"A definition of the type {shown(kind)} is that of a tool which a provider runs: "
-            "give it to the agent as native_tools=[...]"
+            f"The definition has the type {shown(kind)}, so the provider runs its tool: give it "
+            "to the agent as native_tools=[...]"
         )
     name = inner.get("name")
     if not isinstance(name, str) or not name:

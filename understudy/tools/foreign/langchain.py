@@ -125,7 +125,9 @@ def _injected(
             made[name] = _CONFIG
     for name, each in inject.items():
         if name not in made or made[name] == "tool_call_id":
-            raise UsageError(f"{what}: `inject` names {name!r}, which a model writes, or nobody")
+            raise UsageError(
+                f"{what}: `inject` names {name!r}, which is not an argument that a graph fills in"
+            )
         if not callable(each):
             raise UsageError(
                 f"{what}: inject[{name!r}] must be a function of a ToolContext, got {shown(each)}"
@@ -135,8 +137,9 @@ def _injected(
 
 def _left_open(what: str, name: str, kind: str, example: str) -> UsageError:
     return UsageError(
-        f"{what} takes {name!r}{kind}, which a graph fills in there and a model does not write: "
-        f"say what it is here, by from_langchain(tool, inject={{{name!r}: lambda ctx: {example}}})"
+        f"{what} takes {name!r}{kind}, which a graph of LangChain fills in, and not the model: "
+        "say what it is here, by from_langchain(tool, "
+        f"inject={{{name!r}: lambda ctx: {example}}})"
     )
 
 
@@ -159,9 +162,7 @@ def _schema_of(tool: BaseTool, *, what: str) -> tuple[Any, type[BaseModel] | Non
     try:
         schema = given.model_json_schema() if _is_model(given) else given.schema()
     except (PydanticUserError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{what} has arguments of which there is no JSON schema: {error}"
-        ) from error
+        raise UsageError(f"{what} has arguments without a JSON schema: {error}") from error
     schema = {key: each for key, each in schema.items() if key not in _SAID_BESIDE}
     if not _is_model(given):
         return schema, None

@@ -315,7 +315,10 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         self, hook: Hook, given: ModelInput, error: BaseException, *, has_passed_on: bool
     ) -> BaseException:
         if isinstance(error, Defer) and given.ask_key is not None:
-            error = UsageError("Defer was raised in run.ask_model, which waits where it is")
+            error = UsageError(
+                "Defer was raised in run.ask_model, whose call cannot be put off: it waits in "
+                "memory"
+            )
         elif isinstance(error, Defer) and self.has_reply:
             error = UsageError("Defer was raised after a reply came: raise it before `next`")
         return super().end_by(hook, given, error, has_passed_on=has_passed_on)

@@ -186,8 +186,9 @@ def _check_same_key(ready: ReadyCall, changed: ReadyCall) -> None:
     assert rule is not None, "only of a tool with a key"
     if rule.of(canonical(changed), name) != rule.of(canonical(ready), name):
         raise UsageError(
-            f"Tool {name!r} was not run: a middleware has changed its arguments, and with them the "
-            "key by which calls are equal. Make the key of what no middleware changes"
+            f"Tool {name!r} was not run: a middleware has changed its arguments, and with them "
+            "its key, by which calls are equal. Make the key only of arguments that no "
+            "middleware changes"
         )
 
 
