@@ -489,7 +489,7 @@ async def test_a_decision_that_breaks_the_glass_is_no_grant(given: Any) -> None:
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
         await ref.run("go", by="ann")
-        with pytest.raises(DecisionError, match="lets this call alone run"):
+        with pytest.raises(DecisionError, match="lets only this call run"):
             await ref.resume(approve(break_glass=True, note="fire", by="cy", **given))
         assert paid == []
         await ref.resume(approve(grant=grant(), by="ann"))  # nor does the vote of another person

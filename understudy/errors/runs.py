@@ -138,8 +138,8 @@ class CostUnknown(MiddlewareError):
     def __init__(self, *, middleware: str, hook: str, models: Sequence[str], requests: int) -> None:
         named = ", ".join(map(repr, models)) or "a model without a name"
         cause = (
-            f"the cost of {requests} of its requests to {named} is unknown: give the model a "
-            "price in the `pricing` of Limits or Runtime"
+            f"nobody knows what {requests} of its requests to {named} cost: give the model a price "
+            "in the `pricing` of Limits or Runtime"
         )
         RunError.__init__(
             self,
