@@ -20,8 +20,12 @@ from understudy.errors import UsageError
 __all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
 
 Assurance = Literal["host", "login", "idp"]
-"""The source of an identity: code of the host application, a login of the pages, or an identity
-provider whose token was verified. Each source is stronger than the source before it."""
+"""The source of an identity, the weakest first.
+
+- `host`: code of the host application named the person.
+- `login`: the person logged in on the pages.
+- `idp`: an identity provider signed a token, and the token was verified.
+"""
 ASSURANCES: tuple[Assurance, ...] = get_args(Assurance)
 Excluded = Literal["requester"]
 """The persons without a vote: their message, steering, answer or schedule led to the call."""
@@ -42,23 +46,32 @@ MAX_PERSONS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The author of a call, as far as its way into the program knows the author."""
+    """The author of a call: a person or code, as far as the library knows who it is."""
 
     name: str
-    """The name of the login, for display, or the name that code of the host application gave. With
-    an `issuer` the name identifies nobody: two persons may have the same name."""
+    """The name of the login, for display, or the name that code of the host application gave.
+
+    If there is an `issuer`, the name identifies nobody: two persons may have the same name.
+    """
     assurance: Assurance = "host"
+    """The source of the identity."""
     issuer: str = ""
-    """The identity provider that has signed who it is; empty where none has."""
+    """The identity provider that signed the identity; empty without a provider."""
     subject: str = ""
-    """Whom the provider means, byte for byte."""
+    """The provider's id of the person, byte for byte; empty without a provider."""
     auth_at: datetime | None = None
-    """When they have logged in at the provider; None where it does not say that."""
+    """The time of the login at the provider; None if the provider does not say it."""
     claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """All that the token says. Empty where they are asked about later: right before a call starts,
-    the voters are looked up again, and no token is there."""
+    """All claims of the token.
+
+    Empty if there is no token: right before a call starts, the voters are looked up again, without
+    their tokens.
+    """
     acting_for: str = ""
-    """The name in which they act, if it is not their own. What they do counts as theirs."""
+    """The name of the person for whom the caller acts; empty if the caller acts for nobody else.
+
+    The caller stays the author of the act.
+    """
 
     @property
     def shown(self) -> str:
@@ -67,7 +80,7 @@ class Caller:
 
     @property
     def login(self) -> Login | None:
-        """The login to record for an act; None where the name says everything."""
+        """The login to record for an act; None if the name alone identifies the author."""
         if self.assurance == "host" and not self.issuer and not self.acting_for:
             return None
         return Login(
@@ -94,48 +107,63 @@ def caller_by(by: By) -> Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """The persons who must agree before a call runs. `approval` makes an `Approval`."""
+    """The terms of an approval: which persons must agree before a call runs.
+
+    Make it with `approval`.
+    """
 
     ways: tuple[dict[str, int], ...]
-    """Each way is enough: by role, how many distinct persons with the role must approve."""
+    """The alternative ways to an approval; one way is enough.
+
+    Each way gives, by role, how many distinct persons with the role must approve.
+    """
     deny: int = 1
-    """How many persons who might approve must reject, for the call to be rejected."""
+    """The number of persons who must reject before the call is rejected.
+
+    Only persons who could approve count.
+    """
     never: tuple[Excluded, ...] = ()
-    """The persons who have no vote, with any role."""
+    """The persons who have no vote, whatever their roles."""
     within: float | None = None
-    """Seconds from the request on, after which it expires; None for what its gate says."""
+    """The number of seconds after which the request expires; None = as its gate says."""
     use_after: float | None = None
-    """Seconds for which enough persons must have agreed before the call is approved."""
+    """The number of seconds for which enough persons must have agreed before the call is approved.
+
+    None = the call is approved at once.
+    """
     use_within: float | None = None
-    """Seconds from the decision on, within which the call must start; else persons vote anew."""
+    """The number of seconds after the decision within which the call must start; None = no limit.
+
+    If the call starts later, persons vote again.
+    """
     break_glass: dict[str, int] | None = None
-    """The role of which a single person may let the call run at once; None where nobody may."""
+    """The roles of which one person may let the call run alone; None = nobody may."""
     assurance: Assurance = "host"
     """The weakest assurance that a voter may have."""
     max_auth_age: float | None = None
-    """The longest time since the login of a voter, in seconds."""
+    """The longest time since the login of a voter, in seconds; None = no limit."""
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles that vote: a voter needs any of these."""
+        """The roles that vote. A voter needs one of them."""
         return frozenset(role for way in self.ways for role in way)
 
     @property
     def excludes(self) -> bool:
-        """Whether persons may be refused whatever their roles.
+        """Whether some persons are refused whatever their roles.
 
-        Who has asked for the call, by `never`; and, where more than one must agree on some way, who
-        has edited its arguments.
+        With `never`, the persons who asked for the call are refused. If more than one person must
+        agree on some way, the persons who edited its arguments are refused too.
         """
         return bool(self.never) or any(sum(way.values()) > 1 for way in self.ways)
 
     @property
     def glass_roles(self) -> frozenset[str]:
-        """The roles that break the glass: a person needs any of these."""
+        """The roles that may break the glass. A person needs one of them."""
         return frozenset(self.break_glass or ())
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; terms that are not set are left out."""
+        """Return the terms as plain data. Terms that are not set are left out."""
         terms: dict[str, Any] = {
             "within": self.within,
             "use_after": self.use_after,
@@ -153,18 +181,20 @@ class Approval:
 
     @property
     def who(self) -> str:
-        """Who must agree, in words: "2 of finance, or 1 of ceo"."""
+        """The persons who must agree, in words: "2 of finance, or 1 of ceo"."""
         ways = [" and ".join(f"{n} of {role}" for role, n in way.items()) for way in self.ways]
         return ", or ".join(ways)
 
     @property
     def text(self) -> str:
-        """Who must agree, and who never does: "2 of finance, never the requester"."""
+        """The persons who must agree, and who never do, in words: "2 of finance, never the
+        requester".
+        """
         return f"{self.who}, never the requester" if "requester" in self.never else self.who
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """What holds besides who must agree, each as a sentence."""
+        """The other terms of the approval, each as a sentence."""
         found = []
         if self.within is not None:
             found.append(f"It must be decided within {span_text(self.within)}.")
@@ -202,31 +232,34 @@ def approval(
     assurance: Assurance = "host",
     max_auth_age: Seconds | None = None,
 ) -> Approval:
-    """Who must agree before a call runs: `approval({"finance": 2}, never=["requester"])`.
+    """Say who must agree before a call runs: `approval({"finance": 2}, never=["requester"])`.
 
-    Spans of time are seconds or timedeltas.
+    Durations are seconds or timedeltas.
 
     Args:
-        by: by role, how many distinct persons with the role must approve.
-        any_of: alternatives in the form of `by`; each is enough.
-        deny: how many persons who might approve must reject, for the call to be rejected.
-        never: the persons without a vote: `"requester"` stands for all who have asked for the call:
-            whoever wrote a message of the conversation, edited arguments, answered for a call or a
-            wait, or set or triggered the schedule of the run. The requesters of an imported agent
-            are unknown, so nobody votes there.
-        within: how long persons may take to answer. Then the request expires, which rejects it. Of
-            this time and the `expires_after` of a gate the earlier counts.
-        use_after: how long enough persons must have agreed before the call is approved. Until then
-            they may change their votes, and others may reject. The request does not expire
-            meanwhile.
-        use_within: within which time of the decision the call must start; else persons vote anew.
-        break_glass: the role of which a single person may let the call run at once:
-            `{"oncall": 1}`. They must say why, and somebody else has to review it afterwards.
+        by: the number of distinct persons who must approve, by role.
+        any_of: alternatives in the form of `by`; one of them is enough.
+        deny: the number of persons who must reject before the call is rejected. Only persons
+            who could approve count.
+        never: the persons without a vote. `"requester"` stands for everybody who asked for the
+            call: whoever wrote a message of the conversation, edited arguments, answered for a
+            call or a wait, or set or triggered the schedule of the run. The requesters of an
+            imported agent are unknown, so nobody can vote there.
+        within: the time in which persons must answer. Then the request expires, and the call is
+            rejected. If a gate has `expires_after` too, the earlier time counts.
+        use_after: the time for which enough persons must have agreed before the call is
+            approved. Until then they may change their votes, and others may reject. The request
+            does not expire meanwhile.
+        use_within: the time after the decision within which the call must start; later, persons
+            vote again.
+        break_glass: the role of which one person may let the call run alone, at once:
+            `{"oncall": 1}`. This person must give a reason, and another person has to review
+            the call later.
         assurance: the weakest assurance that a voter may have: `"host"`, `"login"` or `"idp"`.
         max_auth_age: the longest time since the login of a voter.
 
     Raises:
-        UsageError: where nobody is named, or a number of persons or a time is not possible.
+        UsageError: if nobody is named, or a number of persons or a time is not possible.
 
     """
     ways = [*([] if by is None else [by]), *any_of]
@@ -311,47 +344,58 @@ class Represented:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """What a person says of a request that several may have to agree to."""
+    """One person's vote on a request that needs the agreement of several persons."""
 
     person: str
     """The id of the person."""
     name: str
-    """The name of the person, to be shown."""
+    """The name of the person, for display."""
     login: str
-    """The name under which the vote came: by it the application is asked for the roles again."""
+    """The login name of the voter. The application is asked for the roles again by this name."""
     roles: tuple[str, ...]
-    """The roles that the person had then, as far as the request asks for them."""
+    """The roles that the person had at the vote, of the roles that the request asks for."""
     type: VoteType
+    """The vote: `approve` or `reject`."""
     message: str | None = None
-    """For `reject`: a text for the model."""
+    """For `reject`: a text for the model. None = no text."""
     note: str | None = None
-    """Why; the model does not see it."""
+    """The reason for the vote; None without a reason. The model does not see it."""
     assurance: Assurance = "host"
+    """The source of the voter's identity."""
     auth_at: datetime | None = None
-    """The time of the login; None where it is not known."""
+    """The time of the voter's login; None if it is not known."""
     break_glass: bool = False
-    """For `approve`: the person alone lets the call run, for the reason of `note`."""
+    """For `approve`: whether the person lets the call run alone, for the reason in `note`."""
     grant: GrantTerms | None = None
-    """How far the person wants the decision to hold for later calls; None for this call alone."""
+    """The grant for later calls that the person wants; None = for this call alone."""
     at: datetime
+    """The time of the vote."""
     issuer: str = ""
-    """The identity provider that has signed the identity; empty without a provider."""
+    """The identity provider that signed the identity; empty without a provider."""
     subject: str = ""
-    """Whom the provider means."""
+    """The provider's id of the person; empty without a provider."""
     acting_for: str = ""
-    """The name in which they have voted, if it is not their own. The vote is theirs."""
+    """The name of the person for whom the voter acted; empty if for nobody else.
+
+    The vote is the voter's own.
+    """
     represents: Represented | None = None
-    """For whom they have voted, by whose roles; None where these are their own."""
+    """The person whose roles were used for the vote, by delegation.
+
+    None if the roles are the voter's own.
+    """
 
     @property
     def persons(self) -> frozenset[str]:
-        """The ids of all whom the vote uses up: none of them votes a second time."""
+        """The ids of all persons who have used their vote with this vote. None of them can vote
+        again.
+        """
         other = self.represents
         return frozenset({self.person} if other is None else {self.person, other.person})
 
     @property
     def caller(self) -> Caller:
-        """The voter, to look up again."""
+        """The voter as a caller, to look up the person again."""
         return Caller(
             name=self.login,
             assurance=self.assurance,
@@ -363,12 +407,12 @@ class Vote:
 
     @property
     def shown_name(self) -> str:
-        """The name of the person, to be shown: "Ann", "Ann for bob", or "Bob for Ann until ..."."""
+        """The name of the voter, for display: "Ann", "Ann for bob", or "Bob for Ann until ..."."""
         name = f"{self.name} for {self.acting_for}" if self.acting_for else self.name
         return name if self.represents is None else f"{name} for {self.represents.text}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the vote as plain data."""
         return {
             "person": self.person,
             "name": self.shown_name,
@@ -430,29 +474,32 @@ class Voter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What votes come to."""
+    """The result of votes."""
 
     result: VoteType | None
-    """None where more persons must vote."""
+    """The decision that follows from the votes; None if more persons must vote."""
     missing: dict[str, int]
-    """By role, how many more must approve on the way that lacks the fewest; empty with a result."""
+    """The number of votes still missing, by role, on the way that lacks the fewest.
+
+    Empty if there is a result.
+    """
     counted: tuple[Vote, ...]
     """The last vote of each person with the right to vote, in the order of the votes."""
     is_broken: bool = False
-    """Whether a person alone has broken the glass."""
+    """Whether one person alone has broken the glass."""
 
     @property
     def text(self) -> str:
-        """What is missing, in words: "1 more of finance"."""
+        """The missing votes, in words: "1 more of finance"."""
         return " and ".join(f"{n} more of {role}" for role, n in self.missing.items())
 
 
 def tally(asked: Approval, votes: Iterable[Vote]) -> Tally:
-    """What these votes come to.
+    """Count votes, and return the result.
 
     Args:
         asked: who must agree.
-        votes: in the order in which they were cast. The last vote of a person counts.
+        votes: the votes in the order in which they were cast. The last vote of a person counts.
 
     """
     counted = tuple(

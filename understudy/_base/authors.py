@@ -19,22 +19,25 @@ RESERVED = frozenset({"understudy", "nobody", "somebody", "check", "expiry", "sy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A person who acts, by their login: its name, and what an identity provider says of it."""
+    """The login of a person who acts: a name, and the identity that an identity provider gives."""
 
     name: str
-    """To be shown. Two persons may have the same one."""
+    """The name, for display. Two persons may have the same name."""
     issuer: str = ""
-    """The identity provider that says who it is; empty where the name says it."""
+    """The identity provider that gives the identity; empty if the name is the identity."""
     subject: str = ""
-    """Whom the provider means."""
+    """The provider's id of the person; empty without a provider."""
     acting_for: str = ""
-    """The name in which they act, if it is not their own. They have done it themselves."""
+    """The name of the person for whom this person acts; empty if for nobody else.
+
+    The person who acts stays the author of the act.
+    """
     assurance: Literal["host", "login", "idp"] = "login"
-    """Who says that it is them: by it the application is asked who they are."""
+    """The source of the identity. The application is asked for the person by this source."""
 
     @property
     def shown(self) -> str:
-        """The name, to be shown."""
+        """The name, for display: "ann", or "ann for bob"."""
         return f"{self.name} for {self.acting_for}" if self.acting_for else self.name
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from understudy._base.request_timing import MAX_SECONDS, Seconds, checked_delay,
 from understudy.errors import UsageError
 
 GrantScope = Literal["run", "agent"]
-"""Where a grant holds: in the run that asked, or in all runs of the agent."""
+"""The runs in which a grant holds: only the `run` that asked, or all runs of the `agent`."""
 SCOPES: tuple[GrantScope, ...] = get_args(GrantScope)
 GivenOffer: TypeAlias = "bool | GrantOffer"
 """True offers every grant, False offers none."""
@@ -21,26 +21,33 @@ GivenOffer: TypeAlias = "bool | GrantOffer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantTerms:
-    """How far a decision holds for later calls. Make it with `grant`."""
+    """The terms of a grant: for which later calls a decision holds. Make it with `grant`."""
 
     # What has a name that is no term would be a grant without that limit. It is a `ConfigDict`; the
     # command line shows terms, and imports no Pydantic for it.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     until: datetime | None = None
-    """When it ends; None where `seconds` says so, or where it has no end."""
+    """The time at which the grant ends; None if `seconds` says it, or if it has no end."""
     seconds: float | None = None
-    """The time after the decision when it ends."""
+    """The number of seconds from the decision to the end of the grant; None if `until` says it, or
+    if it has no end."""
     uses: int | None = None
-    """The number of later calls that it lets through; None for any number."""
+    """The number of later calls that the grant lets through; None = any number."""
     match: tuple[str, ...] | None = None
-    """The names of the arguments that must equal those of the call that is decided; None for all
-    that the offer does not leave free."""
+    """The names of the arguments that must equal the arguments of the decided call.
+
+    None = all arguments that the offer does not leave free.
+    """
     scope: GrantScope | None = "run"
-    """None of `always=True`: all runs of an agent, and the one run of an agent that a call runs."""
+    """The runs in which the grant holds.
+
+    None only with `always=True`. The grant then holds in all runs of an agent; for an agent that a
+    call runs, it holds in that one run.
+    """
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the terms as plain data."""
         return {
             "until": time_text(self.until),
             "seconds": self.seconds,
@@ -51,7 +58,7 @@ class GrantTerms:
 
     @property
     def text(self) -> str:
-        """The terms in words: "for 1 hour, 5 uses, with the same customer, in this run"."""
+        """The terms, in words: "for 1 hour, 5 uses, with the same customer, in this run"."""
         parts = []
         if self.until is not None:
             parts.append(f"until {time_text(self.until)}")
@@ -77,19 +84,19 @@ ALWAYS = GrantTerms(match=(), scope=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantOffer:
-    """How far a decision may hold for later calls. Make it with `offer`."""
+    """The largest grant that a decision may give for later calls. Make it with `offer`."""
 
     seconds: float | None = None
-    """The longest time; None for any time, also without an end."""
+    """The longest duration of a grant, in seconds; None = any duration, also without an end."""
     uses: int | None = None
-    """The largest number of uses; None for any number, also without an end."""
+    """The largest number of uses of a grant; None = any number, also without a limit."""
     free: tuple[str, ...] | None = ()
-    """The names of the arguments that may differ; None for all."""
+    """The names of the arguments that may differ between the calls; None = all."""
     scope: GrantScope = "run"
-    """The widest scope."""
+    """The widest scope of a grant."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the offer as plain data."""
         return {
             "seconds": self.seconds,
             "uses": self.uses,
@@ -99,7 +106,7 @@ class GrantOffer:
 
     @property
     def text(self) -> str:
-        """The largest grant in words: "for at most 1 hour, at most 5 uses, in this run"."""
+        """The largest grant, in words: "for at most 1 hour, at most 5 uses, in this run"."""
         parts = []
         if self.seconds is not None:
             parts.append(f"for at most {span_text(self.seconds)}")
@@ -126,19 +133,19 @@ def grant(
     match: Iterable[str] | None = None,
     scope: GrantScope = "run",
 ) -> GrantTerms:
-    """How far a decision holds for later calls of its tool: `approve(grant=grant(until=3600))`.
+    """Say for which later calls of its tool a decision holds: `approve(grant=grant(until=3600))`.
 
     Args:
-        until: when it ends: a `timedelta` or seconds after the decision, or a time with a zone;
-            None for no end.
-        uses: the number of later calls that it lets through; None for any number.
-        match: the names of the arguments that must equal those of this call; None for all that the
-            offer does not leave free.
+        until: the end: a `timedelta` or seconds after the decision, or a time with a time zone.
+            None = no end.
+        uses: the number of later calls that the grant lets through; None = any number.
+        match: the names of the arguments that must equal the arguments of this call. None = all
+            arguments that the offer does not leave free.
         scope: `"run"`, the run that asks; or `"agent"`, all runs of the agent. An agent inside
             another agent, at the same place, belongs to these runs.
 
     Raises:
-        UsageError: for what is no time, number, name or scope.
+        UsageError: if a time, a number, a name or the scope is wrong.
 
     """
     at, seconds = None, None
@@ -188,17 +195,17 @@ def offer(
     free: Iterable[str] | Literal["any"] = (),
     scope: GrantScope = "run",
 ) -> GrantOffer:
-    """How far a decision may hold for later calls: the largest grant that a gate or rule offers.
+    """Say how large a grant may be that a gate or rule offers for later calls.
 
     Args:
-        for_at_most: the longest time, in seconds or as a `timedelta`; None for any time.
-        uses: the largest number of uses; None for any number.
-        free: the names of the arguments that may differ from those of the call that is decided;
-            `"any"` for all. All others must be equal.
+        for_at_most: the longest duration, in seconds or as a `timedelta`; None = any duration.
+        uses: the largest number of uses; None = any number.
+        free: the names of the arguments that may differ from the decided call; `"any"` for all.
+            All other arguments must be equal.
         scope: the widest scope, `"run"` or `"agent"`: see `grant`.
 
     Raises:
-        UsageError: for what is no time, number, name or scope.
+        UsageError: if a time, a number, a name or the scope is wrong.
 
     """
     seconds = None

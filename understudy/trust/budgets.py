@@ -39,23 +39,27 @@ class NoAmount(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """What a budget counts, and how much there is: made by `usd`, `tokens`, `calls`, `sum_of`."""
+    """What a budget counts, and its limit. `usd`, `tokens`, `calls` and `sum_of` make measures."""
 
     unit: Unit
+    """The kind of the measure: what it counts."""
     limit: Decimal
+    """The largest amount, in the unit of the measure."""
     tool: str = "*"
-    """The pattern of the names of tools, of what counts calls of tools."""
+    """The pattern of the names of the tools whose calls count."""
     argument: str = ""
-    """The argument that is summed; `order.amount` is inside of `order`."""
+    """The name of the argument that is summed. `order.amount` is the field `amount` of the argument
+    `order`."""
     currency: str = ""
+    """The currency of the sum; empty without a currency."""
     currency_in: str = ""
-    """The argument that says the currency."""
+    """The name of the argument that says the currency of a call; empty if no argument does."""
     given_back_by: str = ""
-    """The name of the tool that gives back what a call has spent."""
+    """The name of the tool that gives back what a call has spent; empty if no tool does."""
     ref: str = ""
-    """The argument by which that tool names the call."""
+    """The name of the argument by which the tool in `given_back_by` names the call."""
     native_tool: Decimal | None = None
-    """USD that a tool which the provider runs may cost in one request."""
+    """The USD that a tool run by the provider may cost in one request; None if unknown."""
 
     @property
     def is_of_models(self) -> bool:
@@ -63,7 +67,7 @@ class Measure:
         return self.unit in ("usd", "tokens")
 
     def shown(self, amount: Decimal) -> str:
-        """An amount, as people read it."""
+        """Return an amount as text for people."""
         if self.unit == "usd":
             return shown_usd(amount)
         text = f"{amount:,f}"
@@ -71,16 +75,16 @@ class Measure:
         return f"{text} {self.currency if self.unit == 'sum' else self.unit}".rstrip()
 
     def counts_tool(self, names: Sequence[str]) -> bool:
-        """Whether calls of a tool with these names count."""
+        """Return whether the calls of a tool with these names count."""
         if self.is_of_models:
             return False
         return self.tool in names or any(fnmatchcase(name, self.tool) for name in names)
 
     def amount_of(self, arguments: Mapping[str, Any]) -> Decimal:
-        """What a call with these arguments may spend.
+        """Return the largest amount that a call with these arguments may spend.
 
         Raises:
-            NoAmount: if that is not known, or is no amount of the budget.
+            NoAmount: if the amount is not known, or is not an amount of the budget.
 
         """
         if self.unit == "calls":
@@ -95,7 +99,7 @@ class Measure:
         return amount_in(_at(arguments, self.argument), self.argument)
 
     def ref_of(self, arguments: Mapping[str, Any]) -> str:
-        """What a call names by which its amount can be given back; empty where none can."""
+        """Return the name under which a call's amount can be given back; empty if it cannot be."""
         if not self.ref:
             return ""
         found = _at(arguments, self.ref)
@@ -105,7 +109,9 @@ class Measure:
 
     @property
     def kind(self) -> list[Any]:
-        """All that decides what is counted: with another one, another counter begins."""
+        """All settings that decide what is counted. If one of them changes, a new counter
+        begins.
+        """
         return [self.unit, self.tool, self.argument, self.currency, self.currency_in]
 
 
@@ -145,15 +151,15 @@ def amount_in(given: Any, name: str) -> Decimal:
 def usd(
     limit: Decimal | float | str, *, native_tool: Decimal | float | str | None = None
 ) -> Measure:
-    """What requests to models cost, in USD, by the prices of the runtime.
+    """Measure what requests to models cost, in USD, by the prices of the runtime.
 
     Args:
-        limit: USD.
-        native_tool: USD that one use of a tool which the provider runs, such as a search, may cost.
-            Without it, a request with such a tool is refused: nobody knows what it would cost.
+        limit: the limit in USD.
+        native_tool: the USD that one use of a tool run by the provider, such as a search, may
+            cost. Without it a request with such a tool is refused, because its cost is unknown.
 
     Raises:
-        UsageError: for what is no amount.
+        UsageError: if an amount is wrong.
 
     """
     tool = None if native_tool is None else _limit(native_tool, "usd(native_tool=)", may_be_0=True)
@@ -161,24 +167,24 @@ def usd(
 
 
 def tokens(limit: int) -> Measure:
-    """The tokens of requests to models, input and output.
+    """Measure the tokens of requests to models, input and output together.
 
     Raises:
-        UsageError: for what is no whole number from 1 on.
+        UsageError: if the limit is not a whole number from 1 up.
 
     """
     return Measure(unit="tokens", limit=_whole(limit, "tokens(...)"))
 
 
 def calls(tool: str, limit: int) -> Measure:
-    """The calls of tools.
+    """Measure the number of calls of tools.
 
     Args:
         tool: the name of a tool, or a pattern such as `"send_*"`.
-        limit: how many.
+        limit: the largest number of calls.
 
     Raises:
-        UsageError: for what is no name, or no whole number from 1 on.
+        UsageError: if `tool` is not a name, or `limit` is not a whole number from 1 up.
 
     """
     name = checked_text(tool, what="calls(...): the name of a tool")
@@ -195,22 +201,25 @@ def sum_of(
     given_back_by: str = "",
     ref: str = "",
 ) -> Measure:
-    """The sum of an argument over calls of a tool, such as the money that is refunded.
+    """Measure the sum of an argument over the calls of a tool, such as the money that is refunded.
 
-    A call whose argument is missing, negative, not finite or in another currency does not run.
+    A call does not run if its argument is missing, negative, not finite, or in another currency.
 
     Args:
         tool: the name of a tool, or a pattern.
-        argument: its name; `"order.amount"` is inside of `order`.
-        limit: the sum.
-        currency: of the sum. With `currency_in` each call must name this currency.
-        currency_in: the argument that says the currency of a call.
-        given_back_by: the name of a tool whose success gives back what a call has spent, once.
-        ref: the argument by which a call and that tool name the same thing, such as `"order"`.
+        argument: the name of the argument. `"order.amount"` is the field `amount` of `order`.
+        limit: the largest sum.
+        currency: the currency of the sum. With `currency_in`, each call must name this
+            currency.
+        currency_in: the name of the argument that says the currency of a call.
+        given_back_by: the name of a tool. If it succeeds, it gives back what a call has spent,
+            once.
+        ref: the name of the argument by which a call and that tool name the same thing, such as
+            `"order"`.
 
     Raises:
-        UsageError: for what is no amount or no name, or for one of `given_back_by` and `ref`
-            without the other.
+        UsageError: if an amount or a name is wrong, or only one of `given_back_by` and `ref` is
+            given.
 
     """
     name = checked_text(tool, what="sum_of(...): the name of a tool")
@@ -277,14 +286,20 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """For how long amounts count together. Made by `day`, `week`, `month` and `last`."""
+    """The time for which the amounts of a budget count together.
+
+    `day`, `week`, `month` and `last` make windows.
+    """
 
     unit: Literal["day", "week", "month", "last"]
+    """The kind of the window: `"day"`, `"week"`, `"month"` or `"last"`."""
     zone: str = ""
+    """The IANA name of the time zone; empty for `last`."""
     seconds: int = 0
+    """The length of the window in seconds, for `last`; else 0."""
 
     def span(self, now: int) -> Span:
-        """The window at a moment."""
+        """Return the window that holds at a moment. Times are seconds since 1970."""
         if self.unit == "last":
             slice_ = max(self.seconds // _SLICES, 1)
             bucket = now - now % slice_
@@ -315,7 +330,7 @@ class Window:
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The window, as text for people."""
         if self.unit != "last":
             return f"a {self.unit}" + ("" if self.zone == "UTC" else f" in {self.zone}")
         hours, rest = divmod(self.seconds, 3600)
@@ -334,40 +349,42 @@ def _calendar(unit: Literal["day", "week", "month"], zone: str) -> Window:
 
 
 def day(zone: str = "UTC") -> Window:
-    """From midnight to midnight in a time zone.
+    """Make a window from midnight to midnight in a time zone.
 
     Raises:
-        UsageError: if there is no zone of this name.
+        UsageError: if there is no time zone of this name.
 
     """
     return _calendar("day", zone)
 
 
 def week(zone: str = "UTC") -> Window:
-    """From Monday to Sunday in a time zone.
+    """Make a window from Monday to Sunday in a time zone.
 
     Raises:
-        UsageError: if there is no zone of this name.
+        UsageError: if there is no time zone of this name.
 
     """
     return _calendar("week", zone)
 
 
 def month(zone: str = "UTC") -> Window:
-    """From the first to the last day of a month in a time zone.
+    """Make a window of a calendar month in a time zone.
 
     Raises:
-        UsageError: if there is no zone of this name.
+        UsageError: if there is no time zone of this name.
 
     """
     return _calendar("month", zone)
 
 
 def last(*, days: float = 0, hours: float = 0, minutes: float = 0) -> Window:
-    """The time until now, at any moment. It is counted in slices of a 24th part of it.
+    """Make a sliding window: the last so many hours or minutes, at any moment.
+
+    It is counted in 24 slices, so it moves on by a 24th of its length.
 
     Raises:
-        UsageError: for less than a minute, or more than ten years.
+        UsageError: if it is shorter than a minute, or longer than ten years.
 
     """
     try:
@@ -401,26 +418,30 @@ class Spender:
 
 
 class Budget:
-    """How much may be spent: `Budget("models", usd(50), window=day("Europe/Berlin"))`.
+    """A limit on what all runs spend together: `Budget("models", usd(50),
+    window=day("Europe/Berlin"))`.
 
-    A call counts once, in the window in which it began, however long it sleeps or waits. Another
-    limit keeps what was counted. Another measure, window, `per` or `agent` begins another counter.
+    A call counts once, in the window in which it began, however long it sleeps or waits. If you
+    change the limit, the counter stays. If you change the measure, the window, `per` or `agent`, a
+    new counter begins.
 
     Args:
-        name: names it to people; no two budgets of a runtime have one name.
-        measure: what is counted, and how much there is: `usd(50)`, `tokens(1_000_000)`,
+        name: the name of the budget, for people. Each budget of a runtime has its own name.
+        measure: what is counted, and the limit: `usd(50)`, `tokens(1_000_000)`,
             `calls("send_*", 100)`, `sum_of("refund", "amount", 200, currency="EUR")`.
-        per: for whom it is counted apart: for each `run`, `agent` (with all agents inside),
-            `definition`, `tool` or `requester`. Nothing: it is for the whole store.
-        window: for how long: `day(zone)`, `week(zone)`, `month(zone)`, `last(hours=24)`. None: for
-            ever.
-        at_limit: what becomes of a call for which there is no room. `"stop"` ends its run, as
-            `Stopped`. `"ask"` asks a person: what is approved is spent beyond the limit.
-        approval: who must agree then; None: anybody with the right to decide.
-        agent: the name of an agent, or a pattern: calls of this agent count, and of those inside.
+        per: what has a counter of its own: each `run`, `agent` (with all agents inside),
+            `definition`, `tool` or `requester`. By default the whole store has one counter.
+        window: the time for which amounts count together: `day(zone)`, `week(zone)`,
+            `month(zone)`, `last(hours=24)`. None = forever.
+        at_limit: what happens to a call for which there is no room. `"stop"` ends its run, as
+            `Stopped`. `"ask"` asks a person; an approved call is spent beyond the limit.
+        approval: who must agree if `at_limit` is `"ask"`. None = any person with the right to
+            decide.
+        agent: the name of an agent, or a pattern. The calls of this agent count, and the calls
+            of all agents inside it.
 
     Raises:
-        UsageError: where something is not as it must be.
+        UsageError: if an argument is wrong.
 
     """
 
@@ -483,14 +504,21 @@ class Budget:
         self.id: str = f"{self.name}#{digest(described)[:8]}"
 
     def covers(self, path: Sequence[str]) -> bool:
-        """Whether calls of an agent below these names count."""
+        """Return whether the calls of an agent count.
+
+        Args:
+            path: the names of the agents from the outermost to the agent that makes the call.
+
+        """
         return self.agent == "*" or any(fnmatchcase(each, self.agent) for each in path)
 
     def key(self, spender: Spender, tool: str = "") -> str:
-        """For whom it is counted, as one text.
+        """Return the key of the counter that a call belongs to, such as `agent=ticket-17`.
+
+        The key is empty if the whole store has one counter.
 
         Raises:
-            NoAmount: if that is not known.
+            NoAmount: if a part of the key is not known.
 
         """
         parts = []
@@ -511,16 +539,16 @@ class Budget:
         return ", ".join(parts)
 
     def span(self, now: int) -> Span:
-        """The window at a moment, in seconds since 1970."""
+        """Return the window that holds at a moment. Times are seconds since 1970."""
         return Span(0, 0, NO_LATER, NO_LATER) if self.window is None else self.window.span(now)
 
     def shown(self, amount: Decimal) -> str:
-        """An amount, as people read it."""
+        """Return an amount as text for people."""
         return self.measure.shown(amount)
 
     @property
     def described(self) -> list[Any]:
-        """All that decides what it allows."""
+        """All settings that decide what the budget allows."""
         measure = self.measure
         given = [str(measure.limit), measure.given_back_by, measure.ref, str(measure.native_tool)]
         approval = None if self.approval is None else self.approval.to_dict()
@@ -528,12 +556,12 @@ class Budget:
 
     @property
     def unit(self) -> str:
-        """The unit of its amounts."""
+        """The unit of the amounts: the currency, if there is one, or the unit of the measure."""
         return self.measure.currency or self.measure.unit
 
     @property
     def counts(self) -> str:
-        """What it counts, as people read it."""
+        """What the budget counts, as text for people."""
         measure = self.measure
         what = {
             "usd": "what requests to models cost",
@@ -545,7 +573,7 @@ class Budget:
 
     @property
     def text(self) -> str:
-        """What it allows, as people read it."""
+        """What the budget allows, as text for people."""
         per = "".join(f", for each {each}" for each in self.per)
         window = "" if self.window is None else f" {self.window.text}"
         return f"{self.shown(self.measure.limit)}{window}{per}"

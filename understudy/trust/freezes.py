@@ -16,21 +16,23 @@ FrozenWhat: TypeAlias = Literal["store", "definition", "tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredCall:
-    """A call that was under way when something was frozen."""
+    """A call that was already running when something was frozen."""
 
     agent_id: str
-    """The id of the outermost agent, whose run is cancelled by `runtime.get(agent_id).cancel()`."""
+    """The id of the outermost agent. `runtime.get(agent_id).cancel()` cancels its run."""
     path: tuple[str, ...]
     """The names of the definitions, the outermost first."""
     run_id: str
-    """The open run of the outermost agent."""
+    """The id of the open run of the outermost agent."""
     tool: str
+    """The name of the tool."""
     call_key: str
+    """The key of the call."""
     since: datetime | None = None
-    """When it was started; None where no record says it any more."""
+    """The time at which the call started; None if no record says it any more."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the call as plain data."""
         return {
             "agent_id": self.agent_id,
             "path": list(self.path),
@@ -43,28 +45,40 @@ class EnteredCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze:
-    """The whole store, a definition, or a tool begins nothing until `Runtime.thaw`."""
+    """A freeze: the whole store, a definition or a tool begins nothing until `Runtime.thaw`."""
 
     id: str
+    """The id of the freeze, for `Runtime.thaw`."""
     what: FrozenWhat
+    """What is frozen: the whole store, a definition or a tool."""
     name: str = ""
-    """The name of the definition, or of the tool; empty for the whole store."""
+    """The name of the definition or of the tool; empty for the whole store."""
     why: str
+    """The reason, for whoever finds the freeze."""
     by: str | None = None
-    """The person who has frozen it; None where nobody is named."""
+    """The person who froze it; None if nobody was named."""
     at: datetime
+    """The time of the freeze."""
     number: int = 0
     """The number of its fact in the log of trust."""
     entered: tuple[EnteredCall, ...] = field(default=())
-    """The calls under way that it would hold if they began now, as `Runtime.freeze` or
-    `Runtime.freezes(id)` has found them: their starts are recorded, and nothing says that they have
-    ended."""
+    """The calls under way that the freeze would hold if they began now.
+
+    `Runtime.freeze` and `Runtime.freezes(id)` find them: calls whose start is recorded, and whose
+    end is not.
+    """
     silent_hosts: tuple[str, ...] = ()
-    """The names of the hosts that did not answer `Runtime.freeze`, and whose leases have ended. Of
-    `Runtime.freezes(id)`: of all hosts that have not answered by then."""
+    """The names of the hosts that did not answer.
+
+    From `Runtime.freeze`: the hosts whose leases ended without an answer. From
+    `Runtime.freezes(id)`: all hosts that have not answered yet.
+    """
     warning: str = ""
-    """Why it may hold nothing: no definition of the host that was asked is called so, or has such a
-    tool, say. It holds whatever has the name at any host, now or later."""
+    """The reason why the freeze may hold nothing; empty if there is none.
+
+    For example, the host that was asked has no definition or tool of this name. The freeze still
+    holds everything with this name at any host, now or later.
+    """
 
     @property
     def about(self) -> str:
@@ -72,7 +86,7 @@ class Freeze:
         return "the whole store" if self.what == "store" else f"{self.what} {self.name!r}"
 
     def is_about(self, path: Iterable[str], tools: Iterable[str]) -> bool:
-        """Whether it holds a call.
+        """Return whether the freeze holds a call.
 
         Args:
             path: the names of the definitions, the outermost first.
@@ -85,13 +99,13 @@ class Freeze:
 
     @property
     def text(self) -> str:
-        """That it is frozen, by whom and why."""
+        """A sentence for people: what is frozen, by whom and why."""
         by = "" if self.by is None else f" by {self.by}"
         what = "" if self.what == "store" else f"{self.about} is "
         return f"{what}frozen{by}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the freeze as plain data."""
         return {
             "id": self.id,
             "what": self.what,

@@ -30,17 +30,18 @@ THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Somebody who may decide.
+    """A person, service or model that may act. Only a person votes.
 
     Args:
-        id: identifies the person, byte for byte. It does not change.
-        name: for display; None for the id. A name of the library (`system`, `expiry`, `check`,
-            `nobody`) is refused, and so is a name with invisible or mixed look-alike characters.
-        roles: what the person may vote for.
+        id: the identity, byte for byte. It does not change.
+        name: the name for display; None = the id. The names that the library uses (`system`,
+            `expiry`, `check`, `nobody`) are refused. Names with invisible characters or mixed
+            look-alike characters are refused too.
+        roles: the roles with which the person may vote.
         kind: `"person"`, `"service"` or `"model"`.
 
     Raises:
-        UsageError: where an id, a name or a role is no text, or the kind is unknown.
+        UsageError: if an id, a name or a role is not text, or the kind is unknown.
 
     """
 
@@ -61,7 +62,7 @@ class Person:
 
     @property
     def shown_name(self) -> str:
-        """The name, for display."""
+        """The name, for display: the name, or the id if there is no name."""
         return self.id if self.name is None else self.name
 
 
@@ -80,11 +81,11 @@ class People:
     """The persons who may decide.
 
     Args:
-        given: as of `Runtime(people=...)`.
-        clock: of the runtime.
+        given: the persons, as in `Runtime(people=...)`.
+        clock: the clock of the runtime.
 
     Raises:
-        UsageError: where these are no persons, or two different persons have one id.
+        UsageError: if a value is not a person, or two different persons have one id.
 
     """
 
@@ -107,22 +108,22 @@ class People:
 
     @property
     def listed(self) -> Mapping[Key, Person] | None:
-        """The persons by the names of their logins; None where a function finds them."""
+        """The persons by the names of their logins; None if a function finds them."""
         return self._listed
 
     def seen_roles(self) -> frozenset[str]:
-        """The roles of the persons that the function has found lately."""
+        """Return the roles of the persons whom the function found lately."""
         found = (person for _, person in self._kept.values() if person is not None)
         return frozenset(role for person in found for role in person.roles)
 
     async def resolve(self, caller: Caller) -> Found:
-        """The person who calls; None where the application does not know them.
+        """Return the person who calls; None if the application does not know the caller.
 
-        A login of an identity provider is found by issuer and subject, and never by the name.
+        A login of an identity provider is found by issuer and subject, never by name.
 
         Raises:
-            PeopleUnavailable: if the function of the application raises, or does not answer in two
-                seconds.
+            PeopleUnavailable: if the function of the application raises, or does not answer in
+                two seconds.
 
         """
         if self._listed is not None:
@@ -140,7 +141,10 @@ class People:
         return found
 
     async def voter(self, caller: Caller) -> Voter:
-        """The caller as a voter. An unknown caller is a voter without a person. It never raises."""
+        """Return the caller as a voter. Never raises.
+
+        An unknown caller becomes a voter without a person.
+        """
         login = Voter(
             login=caller.name,
             assurance=caller.assurance,
@@ -164,7 +168,7 @@ class People:
         )
 
     async def voters(self, callers: Iterable[Caller]) -> dict[Caller, Voter]:
-        """As `voter`, for each caller."""
+        """Return each of these callers as a voter, as `voter` does."""
         return {each: await self.voter(each) for each in dict.fromkeys(callers)}
 
     async def _called(self, caller: Caller) -> object:

@@ -25,19 +25,21 @@ _REMEDY: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """Something that a host may have, and whether each host of the store must have it."""
+    """A feature that a store may require of every host, and the hosts that lack it."""
 
     name: str
+    """The name of the feature: `"rules"`, `"budgets"`, `"protect"` or `"freeze"`."""
     is_required: bool
+    """Whether each host of the store must have the feature."""
     by: str | None = None
-    """The person who has required it; None where nobody is named."""
+    """The person who required it; None if nobody was named."""
     at: datetime | None = None
-    """Since when it is required; None where it is not."""
+    """The time since which it is required; None if it is not required."""
     lacking: tuple[str, ...] = ()
-    """The names of the living hosts that do not have it."""
+    """The names of the living hosts that lack the feature."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the requirement as plain data."""
         return {
             "name": self.name,
             "required": self.is_required,

@@ -40,18 +40,20 @@ DENIED_BY_RULE = "Denied by a rule of the application"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallView:
-    """A call as a `when` sees it, besides its arguments."""
+    """The facts about a call that a rule's `when` gets beside the arguments."""
 
     tool: str
     """The name of the tool."""
     agent: str = ""
     """The name of the agent that makes the call."""
     agent_id: str = ""
+    """The id of the agent."""
     agent_path: tuple[str, ...] = ()
     """The names of the agents from the outermost to the agent that makes the call."""
     run_id: str = ""
+    """The id of the run."""
     requesters: tuple[str | None, ...] = ()
-    """The names of the authors of the conversation; None for an unnamed author."""
+    """The names of the authors of the conversation; None for an author without a name."""
 
 
 When: TypeAlias = Callable[[Mapping[str, Any], CallView], Any]
@@ -68,34 +70,45 @@ class HasNames(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule. `deny`, `ask` and `allow` make rules."""
+    """A rule about calls of tools. `deny`, `ask` and `allow` make rules."""
 
     kind: RuleKind
+    """What the rule does with a call that it matches: deny, ask or allow."""
     tool: str
+    """The name of a tool, or a pattern."""
     name: str
+    """The name of the rule, for people and models."""
     agent: str = "*"
+    """The name of the agent that makes the call, or a pattern."""
     when: When | None = None
+    """The function that decides whether the rule matches a call; None = it matches every call."""
     approval: Approval | None = None
+    """Who must agree, for a rule that asks; None = any person with the right to decide."""
     offer: GrantOffer | None = None
-    """The largest grant that an answer to its question may be; None where it may be none."""
+    """The largest grant that an answer to the rule's question may give; None = no grant."""
     code: str | None = None
-    """Which code `when` is, where it is not read from it: see `Rules(version=...)`."""
+    """The name of the code of `when`, if the code itself cannot be compared between hosts.
+
+    See `deny` and `Rules(version=...)`.
+    """
     within: Budget | None = None
-    """The budget that a call must have room in that the rule allows."""
+    """The budget that must have room for a call, for a rule that allows; None = no budget."""
 
     def covers(self, names: Sequence[str], agent_path: Sequence[str]) -> bool:
-        """Whether the rule is about calls of a tool with these names, by an agent below these.
+        """Return whether the rule is about a tool with these names, called by an agent at this
+        path.
 
         Args:
-            names: of the tool.
-            agent_path: the names of the agents from the outermost to the agent that makes the call.
+            names: the names of the tool.
+            agent_path: the names of the agents from the outermost to the agent that makes the
+                call.
 
         """
         is_named = self.tool in names or any(fnmatchcase(name, self.tool) for name in names)
         return is_named and self.covers_agent(agent_path)
 
     def covers_agent(self, agent_path: Sequence[str]) -> bool:
-        """Whether the rule is about calls of the last of these agents."""
+        """Return whether the rule is about calls of the last of these agents."""
         if self.agent == "*":
             return True
         # A model may give its call to an agent inside, and does not get around a denial so.
@@ -103,10 +116,10 @@ class Rule:
         return any(fnmatchcase(each, self.agent) for each in agents)
 
     def matches(self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView) -> bool:
-        """Whether the rule is about this call.
+        """Return whether the rule matches this call.
 
-        A `when` that raises or takes too long denies in a denial, asks in a question, and matches
-        nothing in what allows.
+        If `when` raises or takes too long, a rule that denies or asks matches the call, and a rule
+        that allows does not.
         """
         is_of_agent = self.kind == "allow" or not view.agent_path
         if not self.covers(names, (view.agent,) if is_of_agent else view.agent_path):
@@ -118,7 +131,7 @@ class Rule:
         return self.kind != "allow"
 
     def found(self, arguments: Mapping[str, Any], view: CallView) -> bool | str:
-        """The answer of `when` for a call; or why there is none."""
+        """Return what `when` answers for a call, or, as text, why there is no answer."""
         if self.when is None:
             return True
         began = time.thread_time()
@@ -146,20 +159,22 @@ def deny(
     agent: str = "*",
     code: str | None = None,
 ) -> Rule:
-    """A rule by which calls do not run.
+    """Make a rule that refuses calls.
 
     Args:
         tool: the name of a tool, or a pattern such as `"refund_*"`.
-        name: names the rule to people and models; by default it is made of the rest.
-        when: whether the rule matches a call: `when(arguments, view)`. Without it, it always does.
-        agent: the name of the agent that makes the call, or a pattern. A rule that denies or asks
-            is also about the calls of all agents inside it.
-        code: for rules with a version, whose `when` uses what cannot be compared with that of
-            another host, such as an object: a name for its code. Change the text whenever it
-            changes.
+        name: the name of the rule, for people and models; by default it is made of the other
+            arguments.
+        when: decides whether the rule matches a call: `when(arguments, view)`. Without it the
+            rule matches every call.
+        agent: the name of the agent that makes the call, or a pattern. A rule that denies or
+            asks also holds for the calls of all agents inside that agent.
+        code: a name for the code of `when`. It is needed for rules with a version if `when`
+            uses something that cannot be compared between hosts, such as an object. Change the
+            name whenever the code changes.
 
     Raises:
-        UsageError: where something is not as it must be.
+        UsageError: if an argument is wrong.
 
     """
     return _rule("deny", tool, name, when, agent, code=code)
@@ -175,17 +190,17 @@ def ask(
     grant: GivenOffer = False,
     code: str | None = None,
 ) -> Rule:
-    """A rule by which persons are asked before a call runs.
+    """Make a rule by which persons are asked before a call runs.
 
     Args:
         tool: as of `deny`.
-        approval: who must agree; None: anybody with the right to decide.
-        grant: the largest grant that it offers, as `offer(...)` makes it: then persons may decide
-            for later calls, too. True for any, False for none.
+        approval: who must agree; None = any person with the right to decide.
+        grant: the largest grant that persons may give for later calls, made with `offer(...)`.
+            True = any grant. False = none.
         name, when, agent, code: as of `deny`.
 
     Raises:
-        UsageError: where something is not as it must be.
+        UsageError: if an argument is wrong.
 
     """
     if approval is not None and not isinstance(approval, Approval):
@@ -206,16 +221,16 @@ def allow(
     within: Budget | None = None,
     code: str | None = None,
 ) -> Rule:
-    """A rule by which a call is not held by `Rules(default=...)`. Gates of agents still ask.
+    """Make a rule that lets calls pass `Rules(default=...)`. Gates of agents still ask.
 
     Args:
         tool, name, when, agent, code: as of `deny`.
-        within: the rule matches a call only while this budget has room for it. The call reserves
-            as it is judged, in the order of the calls: ten calls of one reply never all see the
-            same room. A call beyond it is judged by the other rules, and by `Rules(default=...)`.
+        within: a budget. The rule matches a call only while the budget has room for it. Calls
+            reserve their amounts one by one, so the calls of one reply never count on the same
+            room. A call without room is judged by the other rules and by `Rules(default=...)`.
 
     Raises:
-        UsageError: where something is not as it must be.
+        UsageError: if an argument is wrong.
 
     """
     if within is not None and (not isinstance(within, Budget) or within.measure.is_of_models):
@@ -269,27 +284,27 @@ class Verdict:
     """The verdict of rules on a call."""
 
     result: Literal["deny", "ask", "allow"] | None
-    """None where no rule matches and the gates decide."""
+    """The result; None if no rule matches. Then the gates of the agents decide."""
     rules: tuple[Rule, ...] = ()
-    """The rules from which the result follows: all that deny, all that ask, or all that allow."""
+    """The rules that led to the result: all that deny, all that ask, or all that allow."""
 
 
 class Rules:
     """Rules for the calls of all agents of a runtime: `Runtime(rules=Rules(deny("drop_*")))`.
 
-    Rules do not see native tools, which a provider runs, the tool of the final answer, and names
-    that no tool has.
+    Rules do not see three kinds of calls: native tools, which a provider runs; the tool of the
+    final answer; and names that no tool has.
 
     Args:
-        rules: made by `deny`, `ask` and `allow`; in any order.
-        default: what becomes of a call that no rule matches.
-        version: makes them the rules of the whole store, on all of its hosts: a host with an older
-            version, or without rules, starts no calls. Raise it with each change. None: they are of
-            the host alone that has them.
+        rules: the rules, made by `deny`, `ask` and `allow`, in any order.
+        default: what happens to a call that no rule matches.
+        version: a number that makes these the rules of the whole store, on all its hosts. A
+            host with an older version, or without rules, starts no calls. Raise the number with
+            each change. None = the rules hold for their own host only.
 
     Raises:
-        UsageError: for what is no rule, an unknown default, two rules with one name, or a version
-            that is no number from 1.
+        UsageError: if a value is not a rule, the default is unknown, two rules have one name,
+            or the version is not a number from 1 up.
 
     """
 
@@ -318,7 +333,7 @@ class Rules:
         self.default: Default = default
         self.version: int | None = version
         self.has_budgets: bool = any(rule.within is not None for rule in rules)
-        """Whether one of them allows within a budget."""
+        """Whether a rule allows calls within a budget."""
         self._of_default = Verdict(result=None)
         if default != "gates":
             rule = _rule(default, "*", f"whatever no rule names ({default})", None, "*")
@@ -334,17 +349,17 @@ class Rules:
         *,
         has_room: Callable[[Rule], bool] | None = None,
     ) -> Verdict:
-        """What the rules say of a call. It needs no runtime.
+        """Return what the rules say about a call. No runtime is needed.
 
         Args:
-            tool: the tool; its name; or all names that it has or had.
-            arguments: of the call.
-            view: what else is known of it; by default only the tool's name.
-            has_room: whether the budget of a rule with `within` has room for the call; by default
-                each has.
+            tool: the tool, its name, or all names that it has or had.
+            arguments: the arguments of the call.
+            view: more facts about the call; by default only the tool's name.
+            has_room: returns whether the budget of a rule with `within` has room for the call;
+                by default each budget has.
 
         Raises:
-            UsageError: if `tool` is none of these.
+            UsageError: if `tool` is neither a tool nor names.
 
         """
         names = _names_of(tool)
@@ -364,17 +379,19 @@ class Rules:
     def failing(
         self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView
     ) -> list[str]:
-        """The rules whose `when` raises, or takes too long, for this call, by name."""
+        """Return the names of the rules whose `when` raises or takes too long for this call."""
         arguments = deepcopy(dict(arguments))
         about = (rule for rule in self.rules if rule.covers(names, view.agent_path))
         return [rule.name for rule in about if isinstance(rule.found(arguments, view), str)]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that decides what they say. Rules with a version have one on all hosts.
+        """The digest of everything that decides what the rules say.
+
+        Rules with a version have the same digest on all hosts.
 
         Raises:
-            UsageError: if a `when` uses what cannot be compared with that of another host.
+            UsageError: if a `when` uses an object that cannot be compared with another host's.
 
         """
         described = [_described(rule) for rule in self.rules]

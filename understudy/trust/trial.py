@@ -53,21 +53,29 @@ which calls cannot be tried, of which this is one."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedCall:
-    """A call about which the rules that are tried say something else."""
+    """A call on which the tried rules disagree with what happened."""
 
     change: Change
+    """The kind of difference."""
     agent_id: str
+    """The id of the outermost agent."""
     agent_path: tuple[str, ...]
+    """The names of the agents from the outermost to the agent that made the call."""
     call_key: str
+    """The key of the call."""
     tool: str
+    """The name of the tool."""
     at: datetime | None
+    """The recorded time of the call; None if it is not known."""
     before: Fate
+    """What happened to the call."""
     now: Fate
+    """What would happen under the tried rules."""
     rules: tuple[str, ...]
-    """The rules that say so now; empty where none does."""
+    """The names of the rules that decide this now; empty if no rule does."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the call as plain data."""
         return {
             "change": self.change,
             "agent_id": self.agent_id,
@@ -83,13 +91,13 @@ class TriedCall:
 
 @dataclass(slots=True)
 class Trial:
-    """Tries rules on recorded calls. Give it the records of each agent by `of_agent`.
+    """A trial of rules on recorded calls. Give it the records of each agent through `of_agent`.
 
     Args:
-        rules: that are tried.
-        since: only calls that ended, or are open, since then; None: all.
-        known: finds tools of today's definitions; None: the arguments are taken as they are
-            recorded, without the defaults of the tool.
+        rules: the rules to try.
+        since: a time; calls that ended earlier are left out. None = all calls.
+        known: finds tools of today's definitions. None = arguments are taken as recorded,
+            without the defaults of the tool.
 
     """
 
@@ -97,30 +105,36 @@ class Trial:
     since: datetime | None = None
     known: Known | None = None
     agents: int = 0
+    """The number of agents that were read."""
     calls: int = 0
-    """That were tried."""
+    """The number of calls that were tried."""
     by_tool: dict[str, Counter[str]] = field(default_factory=dict)
-    """By tool: `calls`, what became of them (`denied_before`, `asked_now` and so on), and each
-    change."""
+    """The counts by tool.
+
+    `calls` is the number of calls. `denied_before`, `asked_now` and so on count what happened to
+    them. Each change has a count too.
+    """
     examples: dict[Change, list[TriedCall]] = field(default_factory=dict)
     """The first calls of each change."""
     untried: Counter[str] = field(default_factory=Counter)
-    """By reason, how many calls, or agents, could not be tried."""
+    """The number of calls or agents that could not be tried, by reason."""
     unknown: Counter[str] = field(default_factory=Counter)
-    """By rule, for how many calls its `when` raised or took too long; it counts to the safe side.
+    """The number of calls for which a rule's `when` raised or took too long, by rule.
+
+    These calls are judged on the safe side.
     """
 
     def of_agent(self, agent_id: str, agent: str) -> TrialOfAgent:
-        """A reader of the records of an agent, in order."""
+        """Return a reader that takes the records of an agent, in order."""
         self.agents += 1
         return TrialOfAgent(self, agent_id, agent)
 
     def count(self, change: Change) -> int:
-        """How many calls have changed so."""
+        """Return the number of calls with this change."""
         return sum(counted[change] for counted in self.by_tool.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the trial as plain data."""
         return {
             "agents": self.agents,
             "calls": self.calls,
