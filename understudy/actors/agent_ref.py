@@ -94,10 +94,10 @@ class RefExtractOptions(RunLimits, total=False):
 
 
 class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
-    """An agent's address. Each call that answers returns a `Future`: `.get()` it or `await` it.
+    """The address of an agent. Most calls return a `Future`: `.get()` it or `await` it.
 
-    It stays valid when the agent's actor is restarted and while the agent is passive: the next call
-    activates it.
+    The ref stays valid while the agent is passive, and when its actor is restarted. The next call
+    activates the agent.
     """
 
     _expectation: Expectation | None = None
@@ -116,7 +116,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]  # kept, it would take 0.1 KB of each ref
-        """The agent's id, as a URN. It does not change."""
+        """The agent's id as a URN. It does not change."""
         return f"urn:understudy:agent:{self.id}"
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     @property
     def id(self) -> str:
-        """The agent's id."""
+        """The id of the agent."""
         return self._slot.id
 
     # ------------------------------------------------------------------- messages
@@ -155,40 +155,45 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         go_on: bool = False,
         by: str | None = None,
     ) -> RunFuture[OutcomeOf[OutputT_co]]:
-        """Run the agent on a message; the future resolves to the outcome.
+        """Run the agent on a message; the future resolves to the outcome of the run.
 
-        While another run is under way this one is queued; also where the tools of that run sleep or
-        wait for the outside. A queued run is recorded: it begins also after a crash, and after a
-        run that failed or was cancelled. Its future stays open until it ends, or asks a person.
+        While another run is open, the new run is queued, also if the tools of the other run sleep
+        or wait. A queued run is recorded. It begins even after a crash, and after a run that failed
+        or was cancelled. The future stays open until the run ends or asks a person.
 
-        `future.message_id` is there at once. Who lost the future, in a crash for instance, asks for
-        `outcome(message_id=...)`, and does not send the message again.
+        `future.message_id` is set at once. If you lose the future, for example in a crash, call
+        `outcome(message_id=...)`. Do not send the message again.
 
         Args:
             input: the user's message.
             until_tool: end the run as soon as this tool has a result.
-            until_tool_success: the same, but only for a result that is not an error.
-            force: make the model call the until tool, and no other one, in each of its replies.
+            until_tool_success: end the run as soon as this tool has a result that is not an
+                error.
+            force: make the model call the until tool, and no other tool, in each of its
+                replies.
             max_runs: the maximum number of model calls in this run; the agent's own by default.
-            deadline: seconds after which the run is stopped, without the time that it waits.
-            early_stopping_prompt: the user message that asks for the last answer at a limit; the
-                agent's own by default.
-            ends_at: the time of day, with a time zone, at which the run is stopped; also while it
-                waits for a person, and while the agent is passive. A time that has passed stops it
-                at once.
-            message_id: the caller's id of this message. A message with the same id again is not
-                run again: its future resolves to the outcome of the first.
-            if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
-                withdraws them, and ends that run unless it also waits; `"error"` refuses this one,
-                so that its future raises `NotInterrupted`.
-            go_on: where the run before this one failed, continue it as `retry` does, with this
-                message and these options. Then the future may raise what that of `retry` does. Any
-                other run begins as without it.
-            by: the person who sends it, for the record.
+            deadline: seconds after which the run is stopped. The time for which the run waits
+                does not count.
+            early_stopping_prompt: the user message that asks for the last answer at a limit;
+                the agent's own by default.
+            ends_at: the time, with a time zone, at which the run is stopped, even while it
+                waits for a person or the agent is passive. A time in the past stops the run at
+                once.
+            message_id: the caller's id of this message. A message with an id that was used
+                before is not run again: its future resolves to the outcome of the first
+                message.
+            if_interrupted: what to do if requests of an earlier run are pending. `"withdraw"`
+                withdraws them, and ends that run unless it also waits. `"error"` refuses the
+                new run: its future raises `NotInterrupted`.
+            go_on: continue the run before this one if it failed, as `retry` does, with this
+                message and these options. The future may then raise what the future of `retry`
+                raises. If the run before did not fail, this option has no effect.
+            by: the person who sends the message, for the record.
 
         Raises:
             UsageError: if an argument is wrong.
-            WouldDeadlock: inside this agent's own run, which would wait for itself: use `send`.
+            WouldDeadlock: inside this agent's own run, which would wait for itself. Use `send`
+                there.
 
         """
         slot = self._slot
@@ -242,24 +247,25 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[str]:
         """Queue a message; the future resolves to its id once it is recorded.
 
-        When the current run has ended, one run begins with all messages of the queue. After a run
-        that failed or was cancelled, they wait for the next message or `run`. A tool may send to
-        its own agent; at most 10 runs in a row begin that way (`SelfRunsBounded`).
+        When the current run ends, one run begins with all messages of the queue. After a run that
+        failed or was cancelled, the messages wait for the next message or `run`. A tool may send to
+        its own agent; at most 10 runs in a row begin in this way (`SelfRunsBounded`).
 
         Args:
             input: the user's message.
-            at: the time at which it is queued, with a time zone; at once if that has passed. Until
-                then the agent may be passive, and `cancel_message` takes it back. When it comes
-                while an earlier run waits for a person, it waits as well: it withdraws no request.
-            steer: add it to the current run, before its next model call.
-            message_id: the caller's id of this message; a new one by default. A message with the
-                same id again is not queued again: its future resolves to the same id.
-            by: the person who sends it, for the record.
+            at: the time, with a time zone, at which the message is queued. A time in the past
+                means now. Until then the agent may be passive, and `cancel_message` takes the
+                message back. If an earlier run waits for a person at that time, the message
+                waits too; it withdraws no request.
+            steer: add the message to the current run, before its next model call.
+            message_id: the caller's id of this message; a new id by default. A message with an
+                id that was used before is not queued again: its future resolves to the same id.
+            by: the person who sends the message, for the record.
 
         Raises:
-            UsageError: if the message is empty, `message_id` is not text, `steer` is no bool, or
-                `at` is no time with a time zone. The future raises it where 1,000 messages wait for
-                their times already.
+            UsageError: if the message is empty, `message_id` is not text, `steer` is not a
+                bool, or `at` is not a time with a time zone. The future raises it if 1,000
+                messages already wait for their times.
 
         """
         if message_id is not None:
@@ -280,18 +286,18 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._ask(Send(queued))
 
     def cancel_message(self, message_id: str, *, by: str | None = None) -> Future[bool]:
-        """Cancel a message that no run has taken yet, one with a time or any other in the queue.
+        """Cancel a message that no run has taken yet, whether it has a time or not.
 
-        Also a `run()` that is queued behind another one: its future raises `UnknownMessage`. The
-        future resolves to whether it was there: False if a run has taken it, or there is none. Its
-        id may be used again.
+        The message may also be a queued `run()`; the future of that run raises `UnknownMessage`.
+        The future resolves to True if the message was cancelled, and to False if a run has taken it
+        or there is no such message. A cancelled id may be used again.
 
         Args:
-            message_id: of the message.
+            message_id: the id of the message.
             by: the person who cancels it, for the record.
 
         Raises:
-            UsageError: if `message_id` is not text, or `by` no name.
+            UsageError: if `message_id` is not text, or `by` is not a name.
 
         """
         check_message_id(message_id)
@@ -299,10 +305,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._ask(CancelMessage(message_id, self._by(author)))
 
     def queue(self) -> Future[list[QueuedMessage]]:
-        """The messages that wait for a run, in the order in which runs take them.
+        """Return the messages that wait for a run, in the order in which runs take them.
 
-        Those with a time that has not come are in `state().plans.timed`. A `run` that waits has
-        `choices`, and a message that was sent has none.
+        Messages whose time has not come are not included; `state().plans.timed` has them. A queued
+        `run` has `choices`; a message that was sent has none.
         """
         return self._look(Query(_queue_of))
 
@@ -314,20 +320,23 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Answer requests and continue the run; the future resolves to its outcome.
 
-        The future raises `DecisionError` if a request is unknown or withdrawn, or a decision does
-        not fit it, and `NotInterrupted` if the request was answered differently before.
+        The future raises `DecisionError` if a request is unknown or withdrawn, or if a decision
+        does not fit its request. It raises `NotInterrupted` if the request already has another
+        answer.
 
         Args:
-            decisions: by request id, or by request. Some of them are enough: the others stay
-                pending. One alone, such as `approve()`, is for the request that is pending now,
-                if it is the only one.
-            expect: by request id, the `digest` of what the person was shown. Where it is another
-                one, the future raises `RequestChanged`, and no decision is taken.
+            decisions: the decisions by request id, or by request. You need not answer all
+                requests; the others stay pending. A single decision, such as `approve()`, is
+                enough if exactly one request is pending.
+            expect: by request id, the `digest` of what the person was shown. If a request now
+                has another digest, the future raises `RequestChanged`, and no decision is
+                taken.
 
         Raises:
-            DecisionError: inside a tool, a hook or a model, where it is a mistake: the application
-                decides for people. This stops accidents, not code that means to decide.
-            UsageError: if `expect` is no mapping to text, or names a request that is not decided.
+            DecisionError: inside a tool, a hook or a model. Decisions must come from the
+                application. This check stops accidents, not code that means to decide.
+            UsageError: if `expect` is not a mapping to text, or names a request without a
+                decision.
 
         """
         refuse_inside_run()
@@ -344,10 +353,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         *,
         expect: Mapping[str, str] | None = None,
     ) -> Future[None]:
-        """As `resume`, but the future settles as soon as the decisions are recorded.
+        """Answer requests as `resume` does; the future settles once the decisions are recorded.
 
-        For a web page, which does not wait for the run. The future raises what that of `resume`
-        raises, and `NotInterrupted` for a run in quarantine.
+        Use it for a web page, which does not wait for the run. The future raises the errors of
+        `resume`. It also raises `NotInterrupted` for a run in quarantine.
 
         Raises:
             DecisionError: as `resume`.
@@ -390,10 +399,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def extract(
         self, tool: UntilTool, input: UserInput, **options: Unpack[RefExtractOptions]
     ) -> Future[Any]:
-        """Run until `tool`, or one of several, succeeds; the future resolves to its return value.
+        """Run until `tool`, or one of several tools, succeeds; the future resolves to its result.
 
-        Takes the options of `run` but the two that say until which tool. The future raises
-        `NotExtracted` if the run ends in another way; the run's own error is its cause.
+        It takes the options of `run` except `until_tool` and `until_tool_success`. The future
+        raises `NotExtracted` if the run ends in another way; the run's own error is its cause.
         """
         refuse_until(tool, options)
         future = self.run(input, until_tool_success=tool, **options)
@@ -411,20 +420,22 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[OutcomeOf[OutputT_co] | None]:
         """Stop the current run at once.
 
-        The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
-        a call with effects that was running is in doubt, and what never started is marked as not
-        run. Async code that goes on is abandoned after the `cancel_timeout` of the runtime.
+        The future resolves to the outcome of the run, or to None without a run. Finished calls are
+        kept. A running call with effects becomes in doubt. A call that was not started is marked as
+        not run. Async code that ignores the cancellation is abandoned after the `cancel_timeout` of
+        the runtime.
 
         Args:
-            message: why; the message of the run's stop signal.
-            context: more about it; JSON-able, kept in the signal.
-            run_id: only this run. If it is the last one and over, the future resolves to its
-                outcome; if another one is open, or came after it, the future raises `OtherRun` and
-                nothing is done. An outcome, a state and an entry of the history name their run.
-            by: the person who cancels it, for the record: the `by` of the signal's context.
+            message: the reason; the message of the run's stop signal.
+            context: more facts about the reason, JSON-able; kept in the signal.
+            run_id: cancel only this run. If it is the last run and has ended, the future
+                resolves to its outcome. If another run is open or came later, the future raises
+                `OtherRun`, and nothing is done. An outcome, a state and an entry of the history
+                have the id of their run.
+            by: the person who cancels the run; the `by` of the signal's context.
 
         Raises:
-            UsageError: for a message that is not text, or a context that cannot be stored.
+            UsageError: if the message is not text, or the context cannot be stored.
 
         """
         author = checked_author(by, what="cancel(by=...)")
@@ -441,12 +452,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
 
-        Without a run under way, the next one. It is recorded, so it holds after a restart too.
+        If no run is open, the next run is paused. The pause is recorded, so it holds after a
+        restart too.
 
         Args:
-            reason: why.
-            run_id: only this run. If it is not the open one, the future raises `OtherRun`.
-            by: the person who asks for it, for the record.
+            reason: why the run is paused.
+            run_id: pause only this run. If it is not the open run, the future raises
+                `OtherRun`.
+            by: the person who asks for the pause, for the record.
 
         Raises:
             UsageError: if `reason` is empty, not text, or not valid Unicode.
@@ -457,10 +470,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._ask(Pause(reason, _checked_run_id(run_id), by=self._by(author)))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
-        """Continue a paused run where it is.
+        """Continue a paused run where it stopped.
 
         Args:
-            run_id: only this run. If it is not the open one, the future raises `OtherRun`.
+            run_id: continue only this run. If it is not the open run, the future raises
+                `OtherRun`.
             by: the person who asks for it, for the record.
 
         """
@@ -472,42 +486,42 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Continue the last run where it failed, in a new run; the future resolves to its outcome.
 
-        What the failed run has finished stays: agents of a workflow that have ended, results of
-        tools, replies of models. A call that was started and has no result is in doubt, unless it
-        is idempotent or read-only: as after a crash. The new run has the options of the failed
-        one; its limits count anew, and its hooks run. A run in quarantine is released, and
-        continues itself.
+        Everything that the failed run has finished is kept: agents of a workflow that have ended,
+        results of tools, replies of models. A call that was started and has no result is in doubt,
+        as after a crash, unless it is idempotent or read-only. The new run has the options of the
+        failed run. Its limits count from zero, and its hooks run. A run in quarantine is released
+        and continues itself.
 
-        The future raises `NotInterrupted` if the last run has not failed and none is quarantined,
-        `NoProgress` if five retries in a row got no further, and `OtherWorkflow` if the agents of
-        the workflow are others now.
+        The future raises `NotInterrupted` if the last run did not fail and no run is in quarantine;
+        `NoProgress` if five retries in a row got no further; and `OtherWorkflow` if the workflow
+        has other agents now.
 
         Args:
-            run_id: only this run. If it was retried or released before, the future resolves to the
-                outcome of that; if it is neither the open run nor the last one, and was not
-                retried, it raises `OtherRun`.
-            by: the person who asks for it, for the record.
+            run_id: retry only this run. If it was retried or released before, the future
+                resolves to the outcome of that retry. If it is neither the open run nor the
+                last run, and was not retried, the future raises `OtherRun`.
+            by: the person who asks for the retry, for the record.
 
         """
         author = checked_author(by, what="retry(by=...)")
         return self._ask(Retry(_checked_run_id(run_id), by=self._by(author)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
-        """The outcome of the current run, or of the last one; None if there was none.
+        """Return the outcome of the current run, or of the last run; None if there was no run.
 
-        For a caller that did not start the run: after `runtime.recover()`, or after `send`. It
-        waits while the run goes on, on whatever host. An agent is activated for it only to continue
-        a run without an owner. Otherwise what the store has is told, which needs the agent's
-        definition here: the text becomes a value of its `output_type`.
+        Use it if your code did not start the run: after `runtime.recover()`, or after `send`. It
+        waits while the run continues, on any host. It activates the agent only to continue a run
+        without an owner. Otherwise it answers from the store. It needs the agent's definition, to
+        turn the text into a value of the `output_type`.
 
         Args:
-            message_id: of the run that took this message instead, also after later runs. It waits
-                while the message is in the queue.
+            message_id: return the outcome of the run that took this message, even if later runs
+                followed. The call waits while the message is in the queue.
 
         Raises:
-            UsageError: if `message_id` is not text. The future raises it if the definition is not
-                known here, the message waits for its time, or the records of its run are compacted
-                away; and `UnknownMessage` if there is no such message.
+            UsageError: if `message_id` is not text. The future raises it if the definition is
+                not known here, the message waits for its time, or the records of its run are
+                compacted away. It raises `UnknownMessage` if there is no such message.
 
         """
         if message_id is not None:
@@ -517,22 +531,22 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def notify(self, middleware: str, message: Any) -> Future[None]:
         """Pass a message to a middleware of the agent, also during a run.
 
-        Its hook `on_message` is called, and the values that it returns are merged into those of the
-        agent's state. The future settles when they are recorded.
+        Its hook `on_message` is called. The values that the hook returns are merged into the values
+        of the agent. The future settles when they are recorded.
 
         Args:
-            middleware: its name; by default that is its class's name.
-            message: any object; the agent's records do not keep it. On a store that hosts share it
-                must be JSON where another host owns the agent: it is posted there.
+            middleware: the name of the middleware; by default the name of its class.
+            message: any object. It is not recorded. If another host owns the agent, the message
+                must be JSON, because it is posted to that host.
 
         """
         return self._ask(Notify(middleware, message))
 
     def compact(self, *, by: str | None = None) -> Future[None]:
-        """Replace the agent's records by a snapshot of its state, so that it loads fast.
+        """Replace the agent's records by a snapshot of its state, so that the agent loads fast.
 
-        The events so far cannot be read afterwards: `events(after=0)` begins with a `Gap`. Waits
-        until no run is under way.
+        Earlier events cannot be read afterwards: `events(after=0)` begins with a `Gap`. The call
+        waits until no run is open.
 
         Args:
             by: the person who asks for it, for the record.
@@ -557,15 +571,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         blobs: Mapping[str, bytes],
         expected: Mapping[str, StoredFile | None] | None = None,
     ) -> Future[None]:
-        """Change files of the agent, also during a run: `Workspace.of(ref)` is made of this.
+        """Change files of the agent, also during a run. `Workspace.of(ref)` uses this call.
 
-        The future settles when that is recorded. It raises `UsageError`, and nothing is changed, if
-        a path is not what `expected` says.
+        The future settles when the change is recorded. If a path does not match `expected`, the
+        future raises `UsageError` and nothing is changed.
 
         Args:
-            changes: each path, with what it is from now on.
-            blobs: what is to be kept of these files, as `understudy.state.blobs.pack` brings it.
-            expected: by path, what it must be now.
+            changes: the new file by path.
+            blobs: the bytes to keep of these files, as `understudy.state.blobs.pack` returns
+                them.
+            expected: by path, the file that must be there now.
 
         """
         fact = FilesChanged(files=tuple(changes))
@@ -574,85 +589,90 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     # --------------------------------------------------------------------- looking
 
     def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """The bytes that the store keeps of the agent's files under these hashes.
+        """Return the bytes that the store keeps of the agent's files under these hashes.
 
-        Those that are there: what no file has any more goes with the next compaction. On any host;
-        the agent is not activated. `Workspace.of(ref)` is made of this.
+        Hashes that the store does not have are left out. Bytes that no file uses are removed by the
+        next compaction. The call works on any host and does not activate the agent.
+        `Workspace.of(ref)` uses it.
 
         Raises:
-            UsageError: for what is no hash.
+            UsageError: if a value is not a hash.
 
         """
         slot, wanted = self._slot, checked_hashes(hashes)
         return self._from_store(lambda: slot.services.store.load_blobs(slot.id, wanted)).map(dict)
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Run `work` on the loop of the runtime; the future gets what it returns or raises."""
+        """Run `work` on the loop of the runtime; the future gets its result or its error."""
         return self._from_store(work)
 
     def status(self) -> Status:
-        """The agent's status in this runtime, now; `PASSIVE` where it is not in its memory.
+        """Return the agent's status in this runtime, now; `PASSIVE` if it is not in memory here.
 
-        Never waits, and does not activate the agent. `info()` tells the status that is recorded,
-        on whatever host.
+        The call never waits, and does not activate the agent. `info()` returns the recorded status,
+        on any host.
         """
         self._refuse_in_fork()
         return self._slot.status
 
     def subscribers(self) -> int:
-        """How many subscriptions to its events are open in this runtime, now: who is present.
+        """Return the number of open subscriptions to the agent's events in this runtime.
 
-        Those of `display_events` count as well. Never waits, and does not activate the agent.
+        Subscriptions of `display_events` count too. The call never waits, and does not activate the
+        agent.
         """
         self._refuse_in_fork()
         return self._slot.log.count()
 
     def info(self) -> Future[AgentInfo]:
-        """The agent as `runtime.agents()` lists it: its recorded status, and the host that owns it.
+        """Return the agent as `runtime.agents()` lists it: its recorded status and its owner.
 
-        From the store's index, on any host. The agent is not activated. The future raises
-        `UnknownAgent` if there is no such agent.
+        The data comes from the store's index, on any host. The agent is not activated. The future
+        raises `UnknownAgent` if there is no such agent.
         """
         slot = self._slot
         return self._from_store(lambda: slot.services.looks.info(slot))
 
     def state(self) -> Future[AgentState]:
-        """A copy of the agent's state, on any host. The agent is not activated."""
+        """Return a copy of the agent's state, on any host. The agent is not activated."""
         return self._look(Query(AgentState.copied))
 
     def decisions(self) -> Future[list[DecisionRecord]]:
-        """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
+        """Return the audit: every decision that was recorded, oldest first.
+
+        Works on any host. The agent is not activated.
+        """
         return self._look(Query(_decisions_of))
 
     def events(self, after: int | str = 0) -> Subscription:
-        """The recorded events after `after`, then the live ones.
+        """Return the recorded events after `after`, then the live events.
 
         Iterate with `for` in a thread, or with `async for` on an event loop. The iteration ends
-        when the runtime stops; call `close()` on the subscription to end it earlier.
+        when the runtime stops. Call `close()` on the subscription to end it earlier.
 
         Args:
-            after: the `position` of the last event that you have. Or the number of a record, of
-                which you have all events.
+            after: the `position` of the last event that you have. Or the number of a record, if
+                you have all its events.
 
         Raises:
-            UsageError: if `after` is neither a position nor a number from 0 on.
+            UsageError: if `after` is neither a position nor a number from 0 up.
 
         """
         self._refuse_in_fork()
         return self._slot.subscribe(after)
 
     def revoke(self, grant_id: str, *, by: str | None = None) -> Future[None]:
-        """Revoke a grant: a decision that holds for later calls. Persons are asked again.
+        """Revoke a grant, so that persons are asked again. A grant is a decision for later calls.
 
-        A call that it let through, and whose body is not entered yet, does not run. The future
-        raises `UsageError` if there is no such grant.
+        A call that the grant let through does not run if its body has not been entered yet. The
+        future raises `UsageError` if there is no such grant.
 
         Args:
-            grant_id: of the grant; `state.grants` lists them.
+            grant_id: the id of the grant; `state.grants` lists the grants.
             by: the person who revokes it, for the record.
 
         Raises:
-            UsageError: if `grant_id` is no text.
+            UsageError: if `grant_id` is not text.
 
         """
         checked_text(grant_id, what="revoke(grant_id)")
@@ -664,18 +684,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def settle(
         self, call_key: str, *, how: str, happened: bool = True, by: str | None = None
     ) -> Future[None]:
-        """Settle the doubt about a call: it is known now what the call did.
+        """Settle the doubt about a call: say what the call did.
 
-        A call that waits for its check goes on: the model is told `how`, and the check is not asked
-        any more.
-
-        The future raises `UsageError` if there is no such doubt.
+        A call that waits for its check continues: the model gets the text of `how`, and the check
+        is not called again. The future raises `UsageError` if there is no such doubt.
 
         Args:
-            call_key: the call in doubt; `state.doubts_in_tree` lists them.
+            call_key: the key of the call in doubt; `state.doubts_in_tree` lists the doubts.
             how: what was found out, for the record.
             happened: whether the call took effect, or may have. It decides about calls with the
-                same key (`@tool(key=)`): for them the call counts as done, or as if it never was.
+                same key (`@tool(key=)`): if True, the call counts as done for them; if False,
+                the call does not count.
             by: the person who found it out, for the record.
 
         Raises:
@@ -691,19 +710,19 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def close_review(
         self, review_id: str, *, note: str | None = None, by: str | None = None
     ) -> Future[None]:
-        """Close the review of a call that a person alone has let run by breaking the glass.
+        """Close the review of a call that a person let run alone by breaking the glass.
 
-        The future raises `UsageError` if there is no such review, and `VoteRefused` if the person
-        is not known to `Runtime(people=)`, has broken the glass, or has asked for the call where
-        who has must not vote.
+        The future raises `UsageError` if there is no such review. It raises `VoteRefused` if the
+        person is not known to `Runtime(people=)`, broke the glass themselves, or asked for the call
+        while requesters must not vote.
 
         Args:
-            review_id: of `runtime.reviews()`.
-            note: what is to be said of it, for the record.
-            by: the person who closes it; a name is needed.
+            review_id: the id, from `runtime.reviews()`.
+            note: the comment of the reviewer, for the record.
+            by: the person who closes the review. A name is required.
 
         Raises:
-            UsageError: if `review_id` or `note` is no text.
+            UsageError: if `review_id` or `note` is not text.
 
         """
         checked_text(review_id, what="`review_id`")
@@ -747,56 +766,59 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     # --------------------------------------------------------------- Pykka's calls
 
     def is_alive(self) -> bool:
-        """Whether the runtime has not stopped. A passive agent is alive: a message activates it."""
+        """Return True until the runtime stops. A passive agent is alive: a message activates it."""
         return super().is_alive()
 
     def tell(self, message: Any) -> None:
-        """`send` without an answer.
+        """Send a message as `send` does, without an answer.
 
-        What the future of `send` would raise is lost: where there is no agent of this id, the
-        message is lost without an error.
+        Errors are lost. If there is no agent of this id, the message is lost without an error.
         """
         self.send(message)
 
     def ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
-        """`run`: with `block` it waits for the outcome, else it returns the future.
+        """Run the agent as `run` does, and wait for the outcome; without `block`, return the
+        future.
 
         Args:
             message: the user's message.
             block: wait in this thread.
-            timeout: seconds to wait; None = no limit. The run goes on after it.
+            timeout: seconds to wait; None = no limit. The run continues after the timeout.
 
         Raises:
             TimeoutError: if `timeout` passes.
-            WouldDeadlock: with `block` on the runtime's event loop, or inside the agent's own run.
+            WouldDeadlock: with `block` on the runtime's event loop, or inside the agent's own
+                run.
 
         """
         future = self.run(message)
         return future.get(timeout=timeout) if block else future
 
     def proxy(self) -> Any:
-        """Refused: an agent changes by its records alone.
+        """Refused: an agent changes only through its records.
 
         Raises:
-            UsageError: always. The ref has a method for everything that an agent can be asked.
+            UsageError: always. Use the methods of the ref.
 
         """
         raise UsageError(f"{self!r} has no proxy: use its own methods, such as run() and state()")
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
-        """Passivate the agent, once the step in progress is recorded. Nothing is lost.
+        """Passivate the agent once the step in progress is recorded. Nothing is lost.
 
-        The next message activates it, and its run continues.
+        The next message activates the agent, and its run continues.
 
         Args:
             block: wait in this thread.
-            timeout: seconds to wait; None = no limit. The agent is passivated after it, too.
+            timeout: seconds to wait; None = no limit. The agent is passivated even after the
+                timeout.
 
         Returns:
-            True if it was in memory; with `block=False` the future of that.
+            True if the agent was in memory. With `block=False`, a future of this value.
 
         Raises:
-            WouldDeadlock: with `block` inside the agent's own run, or on the runtime's event loop.
+            WouldDeadlock: with `block` inside the agent's own run, or on the runtime's event
+                loop.
             TimeoutError: if `timeout` passes.
 
         """
@@ -815,23 +837,23 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def history(
         self, *, after: int = 0, limit: int = 100, before: int | None = None
     ) -> Future[HistoryPage]:
-        """What happened to the agent, oldest first, from the store. The agent is not activated.
+        """Return what happened to the agent, oldest first, from the store.
 
-        Unlike events, the entries are complete without what came before them, are JSON-able, and
-        have durations. The future raises `UnknownAgent` if there is no such agent.
+        The agent is not activated. Each entry is complete in itself, is JSON-able and has a
+        duration, unlike an event. The future raises `UnknownAgent` if there is no such agent.
 
         Args:
-            after: the `next` of the page before; 0 for the first one.
-            limit: how many entries, from 1 on. Those of one record stay together, so a page may
-                have some more.
-            before: the `next` of the page of later entries; for the newest page any number above
-                all. The page has the entries of the last `limit` records below it, and no more than
-                twice as many are read, however many there are. What began before those has no
-                duration, and its run may be unknown (None).
+            after: the `next` of the page before; 0 for the first page.
+            limit: the number of entries, from 1 up. Entries of one record stay together, so a
+                page may have a few more.
+            before: the `next` of the page of later entries. For the newest page, use any number
+                above all. The page has the entries of the last `limit` records below it; at
+                most twice as many records are read. Something that began before these records
+                has no duration, and its run may be unknown (None).
 
         Raises:
-            UsageError: if `after` is below 0, or `limit` or `before` below 1, or `after` is given
-                beside `before`.
+            UsageError: if `after` is below 0, if `limit` or `before` is below 1, or if both
+                `after` and `before` are given.
 
         """
         check_page(after, limit, before)
@@ -839,14 +861,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._from_store(lambda: slot.services.histories.page(slot.id, after, limit, before))
 
     def display(self, *, after: int | None = 0, limit: int | None = None) -> Future[DisplayUpdate]:
-        """What happened as rows for a chat screen, from the store. The agent is not activated.
+        """Return what happened as rows for a chat screen, from the store.
 
-        The future raises `UnknownAgent` if there is no such agent.
+        The agent is not activated. The future raises `UnknownAgent` if there is no such agent.
 
         Args:
-            after: the `seq` of the update before: only the rows that have changed since; 0 for all,
-                and None too, which is the `seq` of an update that has live rows alone.
-            limit: how many rows, from 1 on; those of one record stay together. None = all.
+            after: the `seq` of the last update: only rows that changed later are returned. 0 or
+                None for all rows; an update with live rows alone has the `seq` None.
+            limit: the number of rows, from 1 up; rows of one record stay together. None = all
+                rows.
 
         Raises:
             UsageError: if `after` is below 0 or `limit` below 1.
@@ -858,11 +881,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._from_store(lambda: stored_display(slot.services.store, slot.id, after, limit))
 
     def display_events(self, after: int | None = 0) -> DisplaySubscription:
-        """The rows that change, as they do: what a live screen follows.
+        """Return the rows that change, as they change, for a live screen.
 
-        The first update has all that has changed after number `after`, each later one what has
-        changed since: live text and thinking, announced calls, and what tools emit are among it.
-        Iterate with `for` in a thread, or with `async for` on an event loop, as `events`.
+        The first update has everything that changed after number `after`. Each later update has the
+        changes since the last update, with live text and thinking, announced calls, and what tools
+        emit. Iterate with `for` in a thread, or with `async for` on an event loop.
 
         Args:
             after: the `seq` of the last update that you have; 0 or None for all rows.

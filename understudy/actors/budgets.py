@@ -23,46 +23,53 @@ _NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUse:
-    """A budget for one key, as it is now."""
+    """The use of a budget for one key, as it is now."""
 
     budget: Budget
+    """The budget."""
     key: str
-    """For whom it is counted, such as `agent=ticket-17`; empty where it is for the whole store."""
+    """What the counter belongs to, such as `agent=ticket-17`; empty for the whole store."""
     used: Decimal
-    """All that counts: what was spent, what is reserved, and what is unknown."""
+    """The amount that counts against the limit: spent, reserved and unknown together."""
     reserved: Decimal
-    """The part of calls that have not ended."""
+    """The amount reserved by calls that have not ended."""
     unknown: Decimal
-    """The part of calls that were cut off: what they were allowed to spend counts."""
+    """The amount of calls that were cut off. Everything that they could have spent counts."""
     limit: Decimal
-    """The limit in this window, with what persons have added to it, in the unit of the budget."""
+    """The limit in this window, with what persons have added, in the unit of the budget."""
     since: datetime | None
-    """When the window began; None where it counts for ever."""
+    """The beginning of the window; None if the budget counts forever."""
     until: datetime | None
-    """When the window ends. A sliding window ends never; what counts now ends to count then."""
+    """The end of the window; None if the budget counts forever.
+
+    For a sliding window: the time at which what counts now has ceased to count.
+    """
     raised: tuple[RaisedBudget, ...] = ()
     """The amounts that persons have added to the budget for this window."""
     is_of_rule: bool = False
-    """Whether a rule allows calls within it. Beyond it they do not run alone, and nothing stops."""
+    """Whether the budget belongs to a rule that allows calls within it.
+
+    Beyond this budget calls do not run without a person, and no run is stopped.
+    """
 
     @property
     def spent(self) -> Decimal:
-        """The part that is known to be spent."""
+        """The amount that is known to be spent."""
         return self.used - self.reserved - self.unknown
 
     @property
     def left(self) -> Decimal:
-        """The amount that may still be used before the limit is reached; never below 0."""
+        """The amount that is left before the limit is reached; never below 0."""
         return max(self.limit - self.used, _NOTHING)
 
     @property
     def is_low(self) -> bool:
-        """Whether four fifths of it are used."""
+        """Whether at least four fifths of the limit are used."""
         return self.used >= self.limit * WARN_AT
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The use of the budget, as text for people."""
         budget = self.budget
         text = f"{budget.shown(self.used)} of {budget.shown(self.limit)} used"
         parts = [
@@ -73,7 +80,7 @@ class BudgetUse:
         return text + (f" ({', '.join(parts)})" if parts else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; amounts with all digits, as text."""
+        """Return the use as plain data. Amounts are text with all digits."""
         amounts = {
             "used": self.used,
             "spent": self.spent,

@@ -52,8 +52,8 @@ async def stored_display(
 class DisplaySubscription(Stream[DisplayUpdate]):
     """Updates of an agent's rows, to iterate with `for` in a thread or `async for` on a loop.
 
-    What has changed while the reader was busy comes as one update. It ends when the runtime stops.
-    Call `close()` to end it earlier.
+    If several changes happen while the reader is busy, they come as one update. The iteration ends
+    when the runtime stops. Call `close()` to end it earlier.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class DisplaySubscription(Stream[DisplayUpdate]):
         self._seq: int | None = None
 
     def close(self) -> None:
-        """End the subscription. What has changed until now can still be read."""
+        """End the subscription. Earlier changes can still be read."""
         self._records.close()
 
     def _steps(self) -> Iterator[DisplayUpdate | Future[Any] | Pause]:

@@ -47,19 +47,20 @@ T = TypeVar("T")
 
 
 class Observer(Opened):
-    """Reads a store beside the runtimes that use it. It takes no lock, and owns no agent.
+    """A reader of a store, beside the runtimes that use it. It takes no lock and owns no agent.
 
-    What it tells is what is durable. Its methods are those of a `Runtime` or a ref and return
-    futures as they do; each reads in short transactions. No definition is needed.
+    It shows what is durable. Its methods are methods of a `Runtime` or a ref and return futures as
+    they do. Each method reads in short transactions. No definition is needed.
 
     Args:
-        store: `"sqlite:///path"` or `"postgresql://..."`; or a `DatabaseStore` that is not open.
+        store: `"sqlite:///path"` or `"postgresql://..."`; or a `DatabaseStore` that is not
+            open.
 
     Raises:
         UsageError: for any other store.
-        StoreUnavailable, StoreBroken, StoreDamaged: by `with` and `async with`, if it cannot be
-            read.
-        SchemaVersionError: by them, if the store has another format.
+        StoreUnavailable, StoreBroken, StoreDamaged: by `with` and `async with`, if the store
+            cannot be read.
+        SchemaVersionError: by `with` and `async with`, if the store has another format.
 
     """
 
@@ -93,15 +94,16 @@ class Observer(Opened):
         since: datetime | timedelta | None = None,
         agents: Iterable[Agent[Any, Any]] = (),
     ) -> Future[Trial]:
-        """What rules would have said of the calls that are recorded. Nothing is changed.
+        """Return what rules would have said about the recorded calls. Nothing is changed.
 
-        One agent is read after the other, page by page, so that little is in memory at a time.
+        Agents are read one after the other, page by page, so little is in memory at a time.
 
         Args:
-            rules: that are tried.
-            since: a time, or how long before now: calls that ended before are left out.
-            agents: the definitions of today. With them rules see the arguments as a runtime shows
-                them, with defaults and former names; without, as the model has written them.
+            rules: the rules to try.
+            since: a time, or a duration before now. Calls that ended earlier are left out.
+            agents: today's definitions. With them, rules see arguments as a runtime shows them,
+                with defaults and former names. Without them, rules see arguments as the model
+                wrote them.
 
         """
         if not isinstance(rules, Rules):
@@ -110,11 +112,13 @@ class Observer(Opened):
         return self._call(lambda: try_rules(self._store, rules, self._time_of(since), known))
 
     def registered_rules(self) -> Future[RegisteredRules | None]:
-        """The newest rules that hold for the whole store; None where none were registered."""
+        """Return the newest rules that hold for the whole store; None if no rules were
+        registered.
+        """
         return self._call(self._trust_state).map(lambda state: state.rules)
 
     def freezes(self) -> Future[list[Freeze]]:
-        """What is frozen now, the oldest first."""
+        """Return what is frozen now, the oldest freeze first."""
         return self._call(self._trust_state).map(lambda state: list(state.freezes.values()))
 
     async def _frozen(self) -> list[Freeze]:
@@ -127,9 +131,10 @@ class Observer(Opened):
         return state
 
     def counters(self) -> Future[Sequence[CounterSums]]:
-        """What runtimes have counted of budgets, by the names under which a store has them.
+        """Return what runtimes have counted for budgets, by the names under which the store keeps
+        them.
 
-        What a budget allows only its runtime knows.
+        Only a runtime with the budgets knows their limits.
         """
         return self._call(self._store.stored_counters)
 
@@ -137,19 +142,21 @@ class Observer(Opened):
         return self._clock.now() - since if isinstance(since, timedelta) else since
 
     def state(self, id: str) -> Future[AgentState]:
-        """The state of an agent; the future raises `UnknownAgent` if there is none."""
+        """Return the state of an agent; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
         return self._call(lambda: stored_state(self._store, id))
 
     def info(self, id: str) -> Future[AgentInfo]:
-        """The agent as `agents()` lists it; the future raises `UnknownAgent` if there is none."""
+        """Return the agent as `agents()` lists it; the future raises `UnknownAgent` if there is
+        none.
+        """
         checked_id(id)
         return self._call(lambda: self._row(id)).map(info_of)
 
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
     ) -> Future[HistoryPage]:
-        """A page of the history of an agent, as `ref.history`.
+        """Return a page of the history of an agent, as `ref.history`.
 
         Raises:
             UsageError: for a bad id, and as `ref.history`.
@@ -162,7 +169,9 @@ class Observer(Opened):
     def display(
         self, id: str, *, after: int | None = 0, limit: int | None = None
     ) -> Future[DisplayUpdate]:
-        """The rows of an agent, as `ref.display`. No definition is needed: texts are recorded.
+        """Return the rows of an agent, as `ref.display`.
+
+        No definition is needed, because the texts are recorded.
 
         Raises:
             UsageError: for a bad id, `after` below 0 or `limit` below 1.
@@ -174,10 +183,10 @@ class Observer(Opened):
         return self._call(lambda: stored_display(self._store, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """The bytes that the store keeps of an agent's files, as `ref.load_blobs`.
+        """Return the bytes that the store keeps of an agent's files, as `ref.load_blobs`.
 
         Raises:
-            UsageError: for a bad id, or for what is no hash.
+            UsageError: for a bad id, or a value that is not a hash.
 
         """
         checked_id(id)
@@ -191,11 +200,11 @@ class Observer(Opened):
     def events(
         self, id: str | None = None, after: Any = None, start: Start = "now"
     ) -> Future[list[AgentEvent]] | Feed:
-        """The recorded events of one agent until now; or, without `id`, as `Runtime.events`.
+        """Return the recorded events of one agent until now; without `id`, as `Runtime.events`.
 
         Args:
-            id: of the agent. Its live events come from a ref.
-            after: the number or the position of the last event of the agent that you have; or,
+            id: the id of the agent. For live events use a ref.
+            after: with `id`, the number or the position of the last event that you have;
                 without `id`, a cursor.
             start: as of `Runtime.events`.
 

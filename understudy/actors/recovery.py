@@ -19,13 +19,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Recovery(list[AgentRef]):
-    """The agents that `Runtime.recover` continues, as a list of their refs; and what came of it.
+    """The agents that `Runtime.recover` continues, as a list of refs, with the progress.
 
     It changes while the agents are continued in the background. Its properties are copies.
     """
 
     settled: Future[Recovery]
-    """Settles, with this object, once `waiting` is empty; at the latest when the runtime stops."""
+    """A future that resolves to this object once `waiting` is empty, or when the runtime stops."""
 
     def __init__(self, refs: Sequence[AgentRef], progress: Progress) -> None:
         super().__init__(refs)
@@ -34,18 +34,18 @@ class Recovery(list[AgentRef]):
 
     @property
     def waiting(self) -> dict[str, Exception | None]:
-        """The agents, by id, that have not got further yet, each with its last error, if any.
+        """The agents, by id, that have made no progress yet, each with its last error, if any.
 
-        After an error of a store that is away they are tried again, by themselves.
+        If the store was unavailable, they are tried again automatically.
         """
         return dict(self._progress.waiting)
 
     @property
     def left(self) -> dict[str, Exception]:
-        """The agents, by id, that are to be continued and are not, each with the reason.
+        """The agents, by id, that should be continued and are not, each with the reason.
 
-        `OwnedElsewhere` for those that another runtime has. They are not tried again: call
-        `recover` once more when the reason is gone.
+        The reason is `OwnedElsewhere` for an agent of another runtime. These agents are not tried
+        again. Call `recover` again when the reason is gone.
         """
         return dict(self._progress.left)
 

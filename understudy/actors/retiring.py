@@ -92,7 +92,8 @@ class Retired:
     agents: int
     """How many were put into the archive and deleted; of a dry run, how many would be."""
     archive: Path | None
-    """The file; None where there was nothing to put into one, and of a dry run."""
+    """The path of the archive; None in a dry run, or if there was nothing to put into an
+    archive."""
     bytes: int
     """The size of that file."""
     left: Mapping[str, str] = field(default_factory=dict)

@@ -14,14 +14,15 @@ from understudy.state.waits import has_waits
 
 @dataclass(frozen=True, slots=True)
 class NestedRun:
-    """An open run of a sub-agent. It has no actor of its own: the agent's actor runs it."""
+    """An open run of a sub-agent. It has no actor: the actor of the outermost agent runs it."""
 
     key: str
-    """The key of the call that it belongs to."""
+    """The key of the call that runs the sub-agent."""
     agent: str
-    """The name of its definition."""
+    """The name of the sub-agent's definition."""
     status: Status
     nested_runs: tuple[NestedRun, ...] = ()
+    """The runs that are nested in this run."""
 
     def _lines(self) -> Iterator[str]:
         yield f"{self.key} (nested run of {self.agent}) {self.status.value}"
@@ -33,6 +34,7 @@ class AgentTree(SupervisorTree):
     """The actor of an agent, and the runs that are nested in the agent's run."""
 
     nested_runs: tuple[NestedRun, ...] = ()
+    """The nested runs."""
 
     def _branches(self) -> list[list[str]]:
         return [list(run._lines()) for run in self.nested_runs]

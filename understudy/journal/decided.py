@@ -57,41 +57,48 @@ class DecidedQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedRequest:
-    """A decision of `runtime.decided()`, with the request that it is about."""
+    """A decision from `runtime.decided()`, with its request."""
 
     no: int
-    """Its number among all decisions of the store."""
+    """The number of the decision among all decisions of the store."""
     agent_id: str
+    """The id of the agent."""
     agent: str
     """The name of the agent's definition."""
     incarnation: int
-    """Of the agent: an agent that is deleted and made again has another one."""
+    """The incarnation of the agent. An agent that is deleted and made again has another number."""
     request_id: str
+    """The id of the request."""
     kind: str
+    """The kind of the request."""
     tool_name: str
-    """Empty where a middleware asked about no tool."""
+    """The name of the tool; empty if a middleware asked about no tool."""
     type: DecisionType
+    """The type of the decision."""
     origin: DecidedBy
+    """The source of the decision."""
     by: str | None
-    """Who decided, by name; who gave the grant; None where nobody is named."""
+    """The name of the person who decided, or who gave the grant; None if nobody was named."""
     login: Login | None
-    """The login of who decided, where more is known of it than the name."""
+    """The login of the person who decided; None if only the name is known."""
     asked_at: datetime
+    """The time of the request."""
     at: datetime
+    """The time of the decision."""
     request: Request | None
-    """As it was shown; None where the agent was deleted since. It has neither context nor salt."""
+    """The request as it was shown, without context and salt; None if the agent was deleted."""
     decision: Decision | None
-    """None where the agent was deleted since."""
+    """The decision; None if the agent was deleted."""
     votes: tuple[Vote, ...] = ()
-    """All votes on it; empty also where the agent was deleted since."""
+    """All votes on the request; empty if nobody voted, or the agent was deleted."""
 
     @property
     def waited(self) -> float:
-        """The seconds for which it waited."""
+        """The number of seconds between the request and the decision."""
         return (self.at - self.asked_at).total_seconds()
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as JSON."""
+        """Return the decision as JSON."""
         request, login = self.request, self.login
         return {
             "no": self.no,
@@ -115,7 +122,7 @@ class DecidedRequest:
         }
 
     def without_content(self) -> DecidedRequest:
-        """What is left of it when its agent is deleted."""
+        """Return what remains of the decision when its agent is deleted."""
         return replace(self, request=None, decision=None, votes=())
 
 

@@ -12,11 +12,12 @@ class WaitTimeout(pykka.Timeout, TimeoutError):
 
 
 class ActorDied(UnderstudyError, pykka.ActorDeadError):
-    """The actor died before it answered, and not of an exception of this message's handler.
+    """The actor died before it answered, and the handler of this message did not raise.
 
-    In this process its `__cause__` is the exception that killed the actor, if there was one. An
-    actor that was dead before the message was sent, or that stopped on request before it handled
-    the message, gives a plain `pykka.ActorDeadError` instead.
+    In the actor's process, `__cause__` is the exception that killed the actor, if there was one.
+
+    A message gets a plain `pykka.ActorDeadError` instead if the actor was dead before the message
+    was sent, or stopped on request before it handled the message.
     """
 
     actor_urn: str

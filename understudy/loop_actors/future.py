@@ -34,16 +34,16 @@ _LOOK = 1.0
 class Future(pykka.Future[T]):
     """A value that comes later: `.get(timeout=seconds)` in a thread, `await` on any event loop.
 
-    `.get()` also works in a thread whose event loop runs, such as a notebook's: that loop stands
-    still meanwhile. It is refused where the future would be settled on that very loop.
+    `.get()` also works in a thread whose event loop runs, such as a notebook's. That loop stands
+    still meanwhile. `.get()` is refused on the loop that would have to settle the future.
 
     Any number of threads and event loops may wait for the same future. Cancelling an `await` ends
-    that wait alone: the computation of the value continues, and so do the other waits.
+    this one wait. The value is still computed, and the other waits continue.
 
-    `map`, `filter`, `join`, `reduce` and `set_get_hook` are Pykka's. They are evaluated by the
-    first `get` or `await`. The value is kept; an exception is not, so the next `get` or `await`
-    evaluates again. An `await` on a derived future awaits its sources and calls the function on
-    the loop. A get hook may block, so an `await` calls it in a thread of its own.
+    `map`, `filter`, `join`, `reduce` and `set_get_hook` are Pykka's. The first `get` or `await`
+    evaluates them. A value is kept. An exception is not kept, so the next `get` or `await`
+    evaluates again. An `await` on a derived future awaits its sources and calls the function on the
+    loop. A get hook may block, so an `await` calls it in a thread of its own.
     """
 
     # Not on top of `concurrent.futures.Future`: with it a future takes 8.7 times the memory
@@ -90,24 +90,24 @@ class Future(pykka.Future[T]):
             raise AttributeError(error, name=name, obj=self)
 
     def done(self) -> bool:
-        """True when `get` would return or raise without waiting."""
+        """Return True if `get` would return or raise without waiting."""
         return self._state != _PENDING
 
     def get(self, *, timeout: float | None = None) -> T:
         """Wait in this thread for the value and return it, or raise the exception that was set.
 
         Args:
-            timeout: seconds to wait; None waits for ever.
+            timeout: seconds to wait; None = no limit.
 
         Raises:
             TimeoutError: if `timeout` passes; the value may still come. It is also a
                 `pykka.Timeout`.
-            WouldDeadlock: at once, if the future is pending and the event loop that has to settle
-                it runs in this thread.
+            WouldDeadlock: at once, if the future is pending and this thread runs the event loop
+                that has to settle it.
             ForkedRuntime: if the future was pending when this process was forked. An `await`
                 raises it too.
-            LoopNotRunning: if the event loop that has to settle it does not run. An `await` on
-                another loop raises it too.
+            LoopNotRunning: if the event loop that has to settle the future does not run. An
+                `await` on another loop raises it too.
 
         """
         if self._state == _PENDING:
@@ -161,21 +161,23 @@ class Future(pykka.Future[T]):
     def filter(
         self: pykka.Future[Iterable[J]], func: Callable[[J], bool]
     ) -> pykka.Future[Iterable[J]]:
-        """The items of the value for which `func` is true, as a list."""
+        """Return a future of the items of the value for which `func` is true, as a list."""
         return _Derived((self,), lambda values: list(filter(func, values[0])))
 
     def join(self: pykka.Future[Any], *futures: pykka.Future[Any]) -> Future[Iterable[Any]]:
-        """The values of this future and of `futures`, as a list in this order."""
+        """Return a future of the values of this future and of `futures`, as a list in this
+        order.
+        """
         return _Derived((self, *futures), list)
 
     def map(self, func: Callable[[T], M]) -> Future[M]:
-        """The result of `func(value)`."""
+        """Return a future of `func(value)`."""
         return _Derived((self,), lambda values: func(values[0]))
 
     def reduce(
         self: pykka.Future[Iterable[J]], func: Callable[[R, J], R], *args: R
     ) -> pykka.Future[R]:
-        """The result of `functools.reduce(func, value, *args)`."""
+        """Return a future of `functools.reduce(func, value, *args)`."""
         return _Derived((self,), lambda values: functools.reduce(func, values[0], *args))
 
     # Settling

@@ -61,26 +61,28 @@ def async_hook(hook: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, A
 
 
 class LoopActor(pykka.Actor, live_actors.LiveActor):
-    """Pykka's actor, scheduled on an event loop.
+    """Pykka's actor, run on an event loop.
 
     `on_receive`, `on_start`, `on_stop`, `on_failure` and the methods called through a proxy may be
-    plain or async. The actor handles one message at a time, in order: the next one waits while an
-    async handler awaits. A plain handler runs on the loop and must not block it.
+    plain or async. The actor handles one message at a time, in order: the next message waits while
+    an async handler awaits. A plain handler runs on the loop and must not block it.
 
     Differences from Pykka's `ThreadingActor`:
 
     - An exception that is not an `Exception` (`SystemExit`, a cancellation) stops this actor alone.
-    - `on_failure` is called for these too; `on_stop` only when the actor stops on request.
-    - Every ask of it is answered before `on_stop` or `on_failure` is called; stop requests after.
-    - It stays in memory without a reference to it from `start()` until it has ended, at the latest
-      when its loop shuts down.
+    - `on_failure` is called for these exceptions too. `on_stop` is called only when the actor stops
+      on request.
+    - Every ask is answered before `on_stop` or `on_failure` is called. Stop requests are answered
+      afterwards.
+    - From `start()` until it has ended, the actor stays in memory without a reference to it. It
+      ends at the latest when its loop shuts down.
     - It is registered in `LoopActorRegistry`, not in `pykka.ActorRegistry`.
     """
 
     actor_inbox: Mailbox
     actor_stopped: Lifetime
     loop: asyncio.AbstractEventLoop
-    """The loop it runs on, from its start."""
+    """The event loop that the actor runs on, from its start."""
 
     # Class attributes, so that an idle instance holds only what differs from them.
     _started = False
@@ -94,11 +96,11 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         """Start an actor with these arguments of its constructor. Never waits.
 
         1. `__init__` runs in this thread. `super().__init__()` makes the ref, the mailbox and the
-           urn.
+        urn.
         2. The actor is registered in `LoopActorRegistry`.
-        3. Its loop is chosen: that of `loop_for_start`, else the one that runs in this thread, else
-           the loop, in a daemon thread, that all actors share that are started where none runs.
-        4. On that loop, in a copy of this context, `on_start` is called, then messages are handled.
+        3. Its loop is chosen: the loop in `loop_for_start`; else the loop that runs in this thread;
+        else a loop in a daemon thread, which all actors share that are started without a loop.
+        4. On that loop, in a copy of this context, `on_start` is called. Then messages are handled.
 
         Raises:
             UsageError: if the loop is closed.
@@ -136,7 +138,9 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         return None
 
     def on_stop(self) -> Awaitable[None] | None:  # type: ignore[override]  # may be async
-        """Called when the actor stops on request. An exception is logged, and is `Down.reason`."""
+        """Called when the actor stops on request. An exception is logged and becomes
+        `Down.reason`.
+        """
         return None
 
     def on_failure(  # type: ignore[override]  # may be async

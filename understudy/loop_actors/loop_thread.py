@@ -32,7 +32,7 @@ class LoopThread:
         """The loop that runs from `start()` to `stop()`.
 
         Raises:
-            UsageError: if the thread is not started, or stopped.
+            UsageError: if the thread was not started, or has stopped.
 
         """
         if self._loop is None:
@@ -61,12 +61,11 @@ class LoopThread:
     def stop(self, timeout: float | None = None) -> bool:
         """Cancel the tasks of the loop, end its actors, and close it.
 
-        Called on the loop itself it requests this and returns at once. It may be called twice.
-
-        A task that goes on after it was cancelled keeps the loop, and its thread, until it ends.
+        On the loop itself, the call only requests this and returns at once. It may be called twice.
+        A task that ignores its cancellation keeps the loop and its thread until the task ends.
 
         Args:
-            timeout: seconds to wait for the thread; None waits for ever.
+            timeout: seconds to wait for the thread; None = no limit.
 
         Returns:
             True if the thread has ended.

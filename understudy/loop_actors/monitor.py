@@ -30,7 +30,9 @@ call_in_child(_make_lock)
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """An actor has ended: its last hook has returned, and every ask of it is answered."""
+    """The message that an actor has ended. Its last hook has returned, and every ask is
+    answered.
+    """
 
     ref: pykka.ActorRef[Any]
     """The actor that ended."""

@@ -16,16 +16,18 @@ A = TypeVar("A", bound=pykka.Actor)
 
 
 class LoopActorRef(pykka.ActorRef[A]):
-    """Pykka's reference, for a `LoopActor`: its futures can be awaited, and it has monitors."""
+    """A reference to a `LoopActor`: Pykka's, with futures that can be awaited, and with
+    monitors.
+    """
 
     actor_inbox: Mailbox
     actor_stopped: Lifetime
 
     def tell(self, message: Any) -> None:
-        """Send a message; never waits.
+        """Send a message. Never waits.
 
         Raises:
-            pykka.ActorDeadError: if the actor takes no more messages; this one is not sent.
+            pykka.ActorDeadError: if the actor takes no more messages; this message is not sent.
 
         """
         if not self.actor_inbox.offer(Envelope(message)):
@@ -46,14 +48,15 @@ class LoopActorRef(pykka.ActorRef[A]):
     ) -> Any | Future[Any]:
         """Send a message and wait for the reply, or with `block=False` return its future at once.
 
-        The future always settles: with the reply; with the exception of the handler; with
-        `pykka.ActorDeadError` if the actor takes no more messages, or stops before this one; or
-        with `ActorDied`, a subclass of it, if something kills the actor before it has answered.
+        The future always settles: with the reply, or with the exception of the handler. If the
+        actor takes no more messages, or stops before this message, the future raises
+        `pykka.ActorDeadError`. If the actor is killed before it answers, the future raises
+        `ActorDied`, a subclass.
 
         Args:
             message: any object.
             block: wait in this thread.
-            timeout: seconds to wait; None waits for ever.
+            timeout: seconds to wait; None = no limit.
 
         Raises:
             WouldDeadlock: if `block` is true on the actor's own event loop; nothing is sent.
@@ -75,11 +78,15 @@ class LoopActorRef(pykka.ActorRef[A]):
     @overload
     def stop(self, *, block: bool = True, timeout: float | None = None) -> bool | Future[bool]: ...
     def stop(self, *, block: bool = True, timeout: float | None = None) -> bool | Future[bool]:
-        """Ask the actor to stop when it has handled the messages sent before.
+        """Ask the actor to stop after the messages that were sent before.
+
+        Args:
+            block: wait in this thread.
+            timeout: seconds to wait; None = no limit.
 
         Returns:
-            True once it has stopped and `on_stop` has returned; False if it was dead already. With
-            `block=False` a future of this.
+            True once the actor has stopped and `on_stop` has returned; False if it was dead
+                already. With `block=False`, a future of this value.
 
         Raises:
             WouldDeadlock: if `block` is true on the actor's own event loop; nothing is sent.
@@ -96,9 +103,9 @@ class LoopActorRef(pykka.ActorRef[A]):
     def stop_now(self, reason: BaseException | None = None) -> Future[bool]:
         """Stop the actor without waiting for its mailbox or for the handler in progress.
 
-        In this order: it takes no more messages; every ask of it is answered, one in progress by
-        `ActorDied`; watchers get `Down(ref, reason)`; the handler or hook in progress is cancelled,
-        and nothing waits until it has unwound. No hook is called.
+        This happens in order: the actor takes no more messages. Every ask is answered; an ask in
+        progress gets `ActorDied`. Watchers get `Down(ref, reason)`. The handler or hook in progress
+        is cancelled, and nothing waits for it. No hook is called.
 
         Returns:
             A future of True once this is done; of False if the actor had ended before.
@@ -113,10 +120,11 @@ class LoopActorRef(pykka.ActorRef[A]):
         return future
 
     def monitor(self, watcher: Watcher) -> None:
-        """Give `watcher` one `Down` when the actor ends; at once, if it has ended already.
+        """Give `watcher` one `Down` when the actor ends; at once if it has ended already.
 
-        An actor gets it as a message. A function is called on the actor's loop, or in this thread
-        if the actor has ended already. To monitor again before that changes nothing.
+        If `watcher` is an actor, it gets a message. If it is a function, it is called on the
+        actor's loop, or in this thread if the actor has ended already. A second call before the
+        `Down` changes nothing.
         """
         self.actor_stopped.watch(watcher, self)
 
@@ -124,7 +132,7 @@ class LoopActorRef(pykka.ActorRef[A]):
         refuse_on_its_loop(self.actor_inbox.loop, "stop", "await stop(block=False)")
 
     def demonitor(self, watcher: Watcher) -> bool:
-        """End a monitor. True: no `Down` will come; False: it came, or there was no monitor."""
+        """End a monitor. Return False if the `Down` came already, or there was no monitor."""
         return self.actor_stopped.unwatch(watcher)
 
 

@@ -19,11 +19,11 @@ A = TypeVar("A", bound=pykka.Actor)
 class LoopActorRegistry:
     """All running `LoopActor`s of this process, with the methods of `pykka.ActorRegistry`.
 
-    `start()` registers an actor; it is unregistered when it takes no more messages. The two
-    registries are independent: `pykka.ActorRegistry` holds no `LoopActor`, and this one holds no
-    other actor, so `stop_all` of the one leaves the actors of the other alive.
+    `start()` registers an actor. It is unregistered when it takes no more messages. The two
+    registries are independent: neither holds the actors of the other, and `stop_all` of one leaves
+    the actors of the other alive.
 
-    Every method may be called from any thread. To register, to unregister and to find by urn take
+    Every method may be called from any thread. Registering, unregistering and finding by urn take
     constant time.
     """
 
@@ -35,7 +35,8 @@ class LoopActorRegistry:
     def broadcast(cls, message: Any, target_class: str | type[pykka.Actor] | None = None) -> None:
         """Send `message` to all running actors of `target_class`, which is a class or its name.
 
-        Without a `target_class`: to all. An actor that stops at the same time does not get it.
+        Without a `target_class`, all running actors get it. An actor that stops at the same time
+        does not get it.
         """
         if isinstance(target_class, str):
             targets = cls.get_by_class_name(target_class)
@@ -49,22 +50,22 @@ class LoopActorRegistry:
 
     @classmethod
     def get_all(cls) -> list[LoopActorRef[Any]]:
-        """All running actors, in start order."""
+        """Return all running actors, in start order."""
         return list(cls._refs.values())
 
     @classmethod
     def get_by_class(cls, actor_class: type[A]) -> list[LoopActorRef[A]]:
-        """The running actors of this class or of a subclass, in start order."""
+        """Return the running actors of this class or of a subclass, in start order."""
         return [ref for ref in cls.get_all() if issubclass(ref.actor_class, actor_class)]
 
     @classmethod
     def get_by_class_name(cls, actor_class_name: str) -> list[LoopActorRef[Any]]:
-        """The running actors whose class has exactly this name, in start order."""
+        """Return the running actors whose class has exactly this name, in start order."""
         return [ref for ref in cls.get_all() if ref.actor_class.__name__ == actor_class_name]
 
     @classmethod
     def get_by_urn(cls, actor_urn: str) -> LoopActorRef[Any] | None:
-        """The running actor with this urn."""
+        """Return the running actor with this urn; None if there is none."""
         return cls._refs.get(actor_urn)
 
     @classmethod
@@ -93,16 +94,17 @@ class LoopActorRegistry:
         """Stop all running actors, the last started first.
 
         Args:
-            block: wait in this thread for each actor before the next one is asked to stop.
-            timeout: seconds to wait for each actor; None waits for ever.
+            block: wait in this thread for each actor before the next actor is asked to stop.
+            timeout: seconds to wait for each actor; None = no limit.
 
         Returns:
-            What `LoopActorRef.stop` returns for each of them.
+            The results of `LoopActorRef.stop`, one for each actor.
 
         Raises:
-            WouldDeadlock: if `block` is true on the event loop of one of them; no actor is stopped.
-            TimeoutError: if an actor takes longer than `timeout`; those started before it are
-                not asked to stop.
+            WouldDeadlock: if `block` is true on the event loop of one of the actors; no actor
+                is stopped.
+            TimeoutError: if an actor takes longer than `timeout`; the actors started before it
+                are not asked to stop.
 
         """
         refs = cls.get_all()[::-1]
@@ -113,9 +115,9 @@ class LoopActorRegistry:
 
     @classmethod
     def unregister(cls, actor_ref: LoopActorRef[Any]) -> None:
-        """Remove an actor, which runs on; no error if it is not registered.
+        """Remove an actor from the registry; the actor continues. No error if it is not registered.
 
-        An actor that stops does this itself.
+        An actor that stops removes itself.
         """
         found = cls._refs.pop(actor_ref.actor_urn, None)
         pykka_logger.debug(

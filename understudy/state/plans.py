@@ -24,17 +24,22 @@ class Occurrence:
     """One time of a schedule."""
 
     schedule_id: str
+    """The id of the schedule."""
     due: datetime
-    """The time that the schedule says; of a triggered one, when it was triggered."""
+    """The time of the occurrence by the schedule; if it was triggered, the time of the trigger."""
     triggered: bool = False
-    """A person asked for it; the schedule's own times stay as they are."""
+    """Whether a person triggered it. The schedule's own times stay as they are."""
     by: By | None = None
-    """The person who triggered it; None where nobody was named."""
+    """The person who triggered it; None if nobody was named."""
     authors: tuple[By | None, ...] = (None,)
-    """Who has set its schedule, as of `Schedule`."""
+    """The persons who set the schedule, as in `Schedule.authors`."""
     skipped: Skipped | None = None
-    """Why it got no run: `missed`: its time had passed when it was noticed. `overlap`: the one
-    before it was still waiting or running. `full`: too many were waiting."""
+    """The reason why the occurrence got no run; None if it was not skipped.
+
+    - `missed`: its time had passed when it was noticed.
+    - `overlap`: the occurrence before it was still waiting or running.
+    - `full`: too many occurrences were waiting.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ CHECK_INBOX = object()
 
 
 class AgentActor(LoopActor):
-    """The actor of one agent id; what outlives it is in its `AgentSlot`."""
+    """The actor of one agent. Everything that outlives the actor is in its `AgentSlot`."""
 
     def __init__(self, slot: AgentSlot) -> None:
         super().__init__()
@@ -109,7 +109,9 @@ class AgentActor(LoopActor):
             self._with_store(self._take_over)
 
     def on_receive(self, message: Any) -> None:
-        """Look at what the slot has: the result of a run task, and the messages in the inbox."""
+        """Handle what is new in the slot: the result of a run task, and the messages in the
+        inbox.
+        """
         if message is not CHECK_INBOX:
             super().on_receive(message)
         elif self._slot.phase is not Phase.ACTIVATING:

@@ -64,9 +64,10 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsDropped:
-    """This subscriber lacks `count` deltas: it was too slow, or they were lost between hosts."""
+    """Deltas are missing: this subscriber was too slow, or they were lost between hosts."""
 
     count: int
+    """The number of missing deltas."""
     kind: Literal["events_dropped"] = "events_dropped"
 
 
@@ -80,19 +81,23 @@ class SelfRunsBounded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Events up to record number `floor` are compacted away; `ref.state()` has what they led to."""
+    """Earlier events are missing, because their records are compacted. `ref.state()` has the
+    result.
+    """
 
     floor: int
+    """The number of the last missing record."""
     kind: Literal["gap"] = "gap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked:
-    """Something blocked the event loop, and so every agent on it: perhaps an async tool."""
+    """Something blocked the event loop, and so every agent on it. It may be an async tool."""
 
     seconds: float
+    """The number of seconds for which the loop was blocked."""
     where: str
-    """The function that blocked it."""
+    """The function that blocked the loop."""
     kind: Literal["loop_blocked"] = "loop_blocked"
 
 
@@ -108,25 +113,30 @@ class AgentEvent:
     """One event of one agent."""
 
     agent_id: str
+    """The id of the agent."""
     seq: int | None
-    """The number of its record; the events of one record share it.
+    """The number of the event's record. The events of one record have the same number.
 
     None for events that are not stored: deltas, what tools emit, activation and passivation.
     """
     event: Event | AgentOnlyEvent
+    """The event itself."""
     at: datetime | None = None
-    """When it was recorded, by the runtime's clock.
+    """The time at which the event was recorded, by the runtime's clock.
 
     None for events that are not stored, and for records without a time.
     """
     part: int = 0
-    """How many events of its record a reader has with it; 0 where it has all of them."""
+    """The number of events of this record that a reader has once they have read this one.
+
+    0 if the reader then has all events of the record.
+    """
 
     @property
     def position(self) -> str | None:
-        """The place of the event, behind which `ref.events(after=event.position)` continues.
+        """The place of the event. `ref.events(after=event.position)` continues after it.
 
-        It is text that sorts as the events do. Unlike `seq` it tells the events of one record
+        The text sorts in the order of the events. Unlike `seq`, it tells the events of one record
         apart. None for events that are not stored.
         """
         if self.seq is None:
@@ -134,7 +144,7 @@ class AgentEvent:
         return f"{self.seq - 1:012}.{self.part:06}" if self.part else f"{self.seq:012}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; what JSON lacks as text."""
+        """Return the event as JSON. Values that JSON lacks become text."""
         return {
             "agent_id": self.agent_id,
             "seq": self.seq,

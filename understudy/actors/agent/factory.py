@@ -18,11 +18,11 @@ from understudy.run.definition import BACKGROUND_SUFFIX
 AgentFactory: TypeAlias = Callable[
     [str, str, Mapping[str, Any]], Agent[Any, Any] | Awaitable[Agent[Any, Any] | None] | None
 ]
-"""Called with the name of an agent, its id and its values; returns its definition.
+"""A function that makes the definition of an agent from its name, its id and its values.
 
-None if it knows none of this name. A plain function, which must not block, or an async one. It is
-called at each activation: of a new agent, after a passivation or a crash, and at another host.
-It should make the same definition of the same values: a run that continues needs its tools.
+It returns None if it does not know the name. It may be async; a plain function must not block. It
+is called at each activation: of a new agent, after a passivation or a crash, and at another host.
+Make the same definition for the same values, because a run that continues needs its tools.
 """
 
 

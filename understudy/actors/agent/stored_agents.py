@@ -44,29 +44,36 @@ class AgentInfo:
     """One agent, as `runtime.agents()` lists it."""
 
     id: str
+    """The id of the agent."""
     agent: str
     """The name of its definition."""
     status: Status
-    """The last one that is recorded, whether it is in memory or not. Never `PASSIVE`."""
+    """The status that was recorded last, whether the agent is in memory or not. Never `PASSIVE`."""
     status_at: datetime | None = None
-    """When that changed last; None where it is not known."""
+    """The time of the last change of the status; None if it is not known."""
     is_active: bool = False
-    """Whether it is in the memory of this runtime."""
+    """Whether the agent is in the memory of this runtime."""
     host: str | None = None
-    """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
+    """The name of the runtime that owns the agent, if hosts share the store.
+
+    None if the agent is in no runtime's memory.
+    """
     index_status: IndexStatus = IndexStatus.REST
-    """Its status in the store's index: what it waits for, also while it is passive."""
+    """The status in the index of the store: what the agent waits for, also while it is passive."""
     version: str | None = None
-    """The fingerprint of the definition that has begun its open run; None where none is open."""
+    """The fingerprint of the definition that began the open run; None without an open run."""
     due: datetime | None = None
-    """When it has something to record by itself; None if nothing is due."""
+    """The time at which the agent has something to record by itself; None if nothing is due."""
     damage: StoreDamaged | None = None
-    """Why its row in the index cannot be read: then nothing else here but the id is sure."""
+    """The error that makes the agent's row in the index unreadable; None if it can be read.
+
+    If the row cannot be read, only the id in this object is certain.
+    """
     last_seq: int = 0
-    """The number of its last record: `ref.events(after=...)` brings what comes behind it."""
+    """The number of the last record. `ref.events(after=...)` continues after it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the agent as JSON."""
         return {
             "id": self.id,
             "agent": self.agent,
@@ -83,50 +90,57 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRequest:
-    """A request of one of the store's agents that waits for a person."""
+    """A request that waits for a person, with what the store knows about it."""
 
     agent_id: str
+    """The id of the agent."""
     agent: str
     """The name of the agent's definition."""
     request: Request
+    """The request itself."""
     tool_description: str | None = None
-    """What the tool tells the model of itself; None where its definition is not known here."""
+    """The description of the tool for the model; None if the definition is not known here."""
     tool_parameters: dict[str, Any] | None = None
-    """The JSON schema of its arguments; None where its definition is not known here."""
+    """The JSON schema of the tool's arguments; None if the definition is not known here."""
     reminders: int = 0
-    """How many of its reminders have come."""
+    """The number of reminders so far."""
     escalated_to: tuple[str, ...] = ()
-    """Who else was told of it so far."""
+    """The other people who were told of the request so far."""
     next_due: datetime | None = None
-    """When its next reminder, its next escalation or its expiry is due; None if nothing is. Where
-    enough have agreed that is when it is approved."""
-    reply_size: int = 1
-    """How many requests, answered or not, the reply of the model had when this one was asked.
+    """The time of the next reminder, the next escalation or the expiry; None if nothing is due.
 
-    Without those by which a call had run already.
+    If enough persons have agreed, it is the time at which the request is approved.
+    """
+    reply_size: int = 1
+    """The number of requests, answered or not, that the model's reply had at the time of this
+    request.
+
+    Requests of calls that had already run do not count.
     """
 
     votes: tuple[Vote, ...] = ()
-    """The votes on it so far, where it asks several persons."""
+    """The votes on the request so far, if it asks several persons."""
     notes: RequestNotes = NO_NOTES
-    """What people have written beside it, without the texts of comments."""
+    """The notes beside the request, without the texts of comments."""
 
     @property
     def missing(self) -> str:
-        """The votes that are missing, such as "1 more of finance"; empty without an `approval`."""
+        """The votes that are missing, in words, such as "1 more of finance"; empty without an
+        `approval`.
+        """
         asked = self.request.approval
         return "" if asked is None else tally(asked, self.votes).text
 
     @property
     def approved_at(self) -> datetime | None:
-        """When it is approved, as enough have agreed; None where votes are missing."""
+        """The time at which the request is approved, if enough persons have agreed; else None."""
         return approved_at(self.request, self.votes)
 
     def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
-        """The decision on its request, as the mapping that `resume` and `decide` of a ref take.
+        """Return the decision on the request, in the form that `resume` and `decide` of a ref take.
 
         Raises:
-            DecisionError: if it does not fit.
+            DecisionError: if the decision does not fit the request.
 
         """
         return self.request.decide(decision)
@@ -140,7 +154,7 @@ class PendingRequest:
         return h.card(self.agent_id, self.agent, parts, colour=h.WAITS)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: the request, with what the store tells of it."""
+        """Return the request as JSON, with what the store knows about it."""
         return {
             **self.request.to_dict(),
             # That of the request is of the agent inside, which nobody can be asked for.
@@ -165,25 +179,29 @@ class PendingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingGroup:
-    """How many open requests are alike."""
+    """A count of open requests that are alike."""
 
     kind: str
-    """As of `Request.kind`."""
+    """The kind of the requests, as in `Request.kind`."""
     tool: str
-    """Empty where they are about no tool."""
+    """The name of the tool; empty if the requests are about no tool."""
     agent: str
     """The name of the definition of the agents that ask."""
     within: float | None
-    """The seconds within which they expire: the fewest of 1,800, 3,600 and 14,400, and of what was
-    asked for; else None."""
+    """The number of seconds within which the requests expire; None if later or never.
+
+    It is the smallest that fits of 1,800, 3,600 and 14,400, and of the value that was asked for.
+    """
     count: int
+    """The number of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCounts:
-    """How many requests wait for persons."""
+    """The number of requests that wait for persons."""
 
     groups: tuple[PendingGroup, ...]
+    """The counts of like requests."""
 
     def total(
         self,
@@ -193,14 +211,16 @@ class PendingCounts:
         agent: str | None = None,
         within: float | None = None,
     ) -> int:
-        """How many wait that fit these: the filters of `pending`."""
+        """Return the number of waiting requests that fit the filters. They are the filters of
+        `pending`.
+        """
         return sum(each.count for each in self._found(kind, tool, agent, within))
 
     def by(self, name: Literal["kind", "tool", "agent"], **others: Any) -> dict[str, int]:
-        """How many wait by their kind, tool or definition, the most first.
+        """Return the number of waiting requests by kind, tool or definition, the highest first.
 
         Args:
-            name: by what.
+            name: what to count by.
             others: the filters of `total`; the filter of this name does not count.
 
         """
@@ -223,20 +243,20 @@ class PendingCounts:
                 yield each
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: the total, and the groups."""
+        """Return the total and the groups as JSON."""
         return {"total": self.total(), "groups": [asdict(each) for each in self.groups]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingPlace:
-    """Where a request stands among those that wait."""
+    """The place of a request among the requests that wait."""
 
     before: int
-    """How many come before it."""
+    """The number of requests before it."""
     previous: tuple[str, str] | None
-    """The ids of the agent and of the request right before it; None where it is the first."""
+    """The ids of the agent and of the request right before it; None if it is the first."""
     next: tuple[str, str] | None
-    """The ids of the agent and of the request right behind it; None where it is the last."""
+    """The ids of the agent and of the request right after it; None if it is the last."""
 
 
 def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:

@@ -86,22 +86,28 @@ class RequestDecided:
     """A decision on a request is recorded."""
 
     agent_path: tuple[str, ...]
+    """The names of the agents from the outermost to the agent that asked."""
     request_id: str
+    """The id of the request."""
     decision: DecisionType
+    """The type of the decision."""
     by: str | None
+    """The name of the person who decided; None if nobody was named."""
     origin: DecisionOrigin = "person"
-    """What the decision comes from: `expiry` where nobody decided in time."""
+    """The source of the decision; `expiry` if nobody decided in time."""
     by_grant: str | None = None
-    """The id of the grant by which it was decided."""
+    """The id of the grant that made the decision; None without a grant."""
     kind: Literal["request_decided"] = "request_decided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsWithdrawn:
-    """Requests are withdrawn by a new message: nobody needs to answer them any more."""
+    """A new message withdrew requests. Nobody needs to answer them any more."""
 
     agent_path: tuple[str, ...]
+    """The names of the agents from the outermost to the agent that asked."""
     request_ids: tuple[str, ...]
+    """The ids of the requests."""
     kind: Literal["requests_withdrawn"] = "requests_withdrawn"
 
 
@@ -136,6 +142,7 @@ class FeedEvent:
     seq: int | None
     """The number of the event's record. None for a deletion and for a `Gap`."""
     event: FedEvent
+    """The event itself."""
     at: datetime | None
     """When the event was recorded."""
 
@@ -174,7 +181,7 @@ class FeedOptions:
             raise UsageError(f"FeedOptions(events=...) must be at least 1, got {shown(events)}")
 
     def before(self, now: datetime) -> datetime:
-        """Events from before this time are removed."""
+        """Return the time before which events are removed."""
         try:
             return now - timedelta(seconds=self.seconds)
         except OverflowError:
@@ -202,16 +209,16 @@ _Read = tuple[list[FeedEvent], _Place, _Place | None]
 class Feed(Stream[FeedEvent]):
     """The events of all agents, to iterate with `async for`, or with `for` in a thread.
 
-    It ends when the runtime stops. Who leaves a loop over it and begins another one goes on behind
-    the last event.
+    The iteration ends when the runtime stops. A second loop over the same feed continues after the
+    last event of the first loop.
 
     Args:
         call: calls a coroutine function on the loop that reads.
         read: reads a page of the feed.
         after: the cursor of the last event that the reader has.
-        start: where it begins without one.
-        has_ended: whether the runtime has stopped.
-        hints: given when there are new rows that this process has written; None: none are.
+        start: where the feed begins without a cursor.
+        has_ended: returns whether the runtime has stopped.
+        hints: signals new rows that this process has written; None = no signals.
         is_alone: whether no other process writes to the store.
 
     """
@@ -273,13 +280,15 @@ class Feed(Stream[FeedEvent]):
         return page
 
     def until_now(self) -> Feed:
-        """The same feed, for a loop that ends behind the last event at its beginning."""
+        """Return the same feed, ending after the newest event at the time when its loop begins."""
         found = copy(self)
         found._follows = False
         return found
 
     def position(self) -> Future[str]:
-        """The cursor before the first event. No event is missed once this future is settled."""
+        """Return the cursor before the first event. Once this future settles, no event is
+        missed.
+        """
         return self._begun.map(self._cursors.cursor)
 
     def _steps(self) -> Iterator[FeedEvent | Future[Any]]:

@@ -26,7 +26,7 @@ class Page(list[T]):
     """Some items of a list, in order."""
 
     after: str | None
-    """The cursor behind the last item, for the next page; None if there is nothing more now."""
+    """The cursor after the last item, for the next page; None if there are no more items now."""
 
     def __init__(self, items: Iterable[T] = (), after: str | None = None) -> None:
         super().__init__(items)
@@ -43,11 +43,11 @@ what comes of it."""
 
 
 class Listing(Stream[T], LazyFuture[Page[T]]):
-    """A list: `await` it, or `.get()` it, for a page; or iterate over all items.
+    """A list to read: `await` it or `.get()` it for a page, or iterate over all items.
 
-    Nothing is read before that. Without a `limit` the page has everything from `after` on.
-    `async for`, and `for` in a thread, go over everything from `after` on. They read `limit` items
-    at a time, so they take the memory of one page.
+    Nothing is read before that. A page has up to `limit` items after `after`; without a `limit` it
+    has all of them. `async for`, and `for` in a thread, go over all items after `after`. They read
+    `limit` items at a time, so only one page is in memory.
     """
 
     def __init__(
