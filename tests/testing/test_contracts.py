@@ -7,7 +7,8 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timezone
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 
 from tests.support.databases import smallest
 from understudy import Interrupt, Run, ToolResult, UsageError
+from understudy.errors import Fenced
 from understudy.journal import (
     Backend,
     IndexEntry,
@@ -26,7 +28,13 @@ from understudy.journal import (
     MemoryStore,
     Owned,
     Store,
+    sql_keys,
 )
+from understudy.journal.call_keys import KeyTaking, KeyUse
+from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.contracts import Batch, StoredRecords
+from understudy.journal.kept import Kept
+from understudy.journal.sqlite import SqliteBackend
 from understudy.middleware import Middleware, ModelInput, Next, NextModelCall, ToolCall
 from understudy.state.records import Record
 from understudy.state.trust_log import TrustFact
@@ -275,6 +283,119 @@ class CompactsAtAnyNumber(FileBackend):
         super().compact(dataclasses.replace(batch, first_seq=last + 1))
 
 
+class OfSqlite(SqliteBackend):
+    """A backend that keeps all that a database can keep."""
+
+    def __init__(self, path: Path, host: str) -> None:
+        super().__init__(f"{path}.db", durability="off", host=host)
+
+
+class DropsFilesAtCompaction(OfSqlite):
+    def compact(self, batch: Batch) -> None:
+        super().compact(dataclasses.replace(batch, blobs_in_use=()))
+
+
+class KeepsFilesAtCompaction(OfSqlite):
+    def compact(self, batch: Batch) -> None:
+        kept = self.load_blobs(batch.agent_id, None)
+        super().compact(dataclasses.replace(batch, blobs_in_use=tuple(kept)))
+
+
+class ForgetsMessages(OfSqlite):
+    def compact(self, batch: Batch) -> None:
+        super().compact(batch)
+        self._fetch("DELETE FROM message_runs")
+
+
+class NewSecrets(OfSqlite):
+    """Each process has a secret of its own."""
+
+    @cached_property
+    def _secret(self) -> bytes:
+        return os.urandom(32)
+
+    def key_secret(self) -> bytes:
+        return self._secret
+
+
+class KeysForEver(OfSqlite):
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        return super().key_uses(key_hash, datetime.min.replace(tzinfo=timezone.utc))
+
+
+class TakesKeysForAnybody(OfSqlite):
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
+        try:
+            return super().take_key(owned, taking)
+        except Fenced:
+            return []
+
+
+class Omits(OfSqlite):
+    """Leaves one statement out."""
+
+    statement: str
+
+    def _fetch(self, query: str, values: Any = ()) -> Any:
+        return [] if query == self.statement else super()._fetch(query, values)
+
+
+class KeepsTheFirstKey(Omits):
+    statement = sql_keys.GIVE_OTHER_BACK
+
+
+class KeepsKeysOfUnfinishedCalls(Omits):
+    statement = sql_keys.GIVE_BACK
+
+
+class ForgetsCallsInDoubt(OfSqlite):
+    def delete(self, agent_id: str) -> bool:
+        of = "agent = (SELECT key FROM agents WHERE agent_id = ?)"
+        self._fetch(f"DELETE FROM call_keys WHERE {of} AND done_at IS NULL", [agent_id])
+        return super().delete(agent_id)
+
+
+class LosesSegments(OfSqlite):
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        super().write_checkpoint(owned, dataclasses.replace(checkpoint, segments=()))
+
+
+class LosesEarlierSegments(OfSqlite):
+    """It keeps those alone that the last checkpoint has brought."""
+
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        self._fetch("DELETE FROM checkpoint_segments")
+        super().write_checkpoint(owned, checkpoint)
+
+
+class ChecksAhead(OfSqlite):
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        latest = super().load_latest(agent_id)
+        checkpoint = None if latest is None else latest[0]
+        if latest is None or checkpoint is None:
+            return latest
+        return dataclasses.replace(checkpoint, seq=checkpoint.seq + 5), latest[1]
+
+
+class WritesAhead(OfSqlite):
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        ((last,),) = self._fetch("SELECT last_seq FROM agents")
+        seq = min(checkpoint.seq, last)
+        super().write_checkpoint(owned, dataclasses.replace(checkpoint, seq=seq))
+
+
+class WritesForAnybody(OfSqlite):
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        ((epoch,),) = self._fetch("SELECT epoch FROM agents")
+        super().write_checkpoint(dataclasses.replace(owned, epoch=epoch), checkpoint)
+
+
+class PromisesSpending(FileBackend):
+    """Says that it keeps what it has no methods for."""
+
+    keeps: Collection[Kept] = frozenset[Kept](["spending"])
+
+
 class BackendOf(BackendContract):
     made: type[Any]
 
@@ -296,6 +417,27 @@ BACKENDS = [
     (WritesLate, "test_after_a_reconnect_everything_committed_is_there_and_still_owned"),
     (CompactsAtAnyNumber, "test_a_snapshot_that_is_not_the_next_record_deletes_nothing"),
     (TakesAnyNumber, "test_any_mix_of_changes_leaves_what_a_list_would_hold"),
+    (DropsFilesAtCompaction, "test_a_compaction_keeps_the_bytes_that_are_in_use_and_no_others"),
+    (KeepsFilesAtCompaction, "test_a_compaction_keeps_the_bytes_that_are_in_use_and_no_others"),
+    (ForgetsMessages, "test_ids_of_old_messages_outlive_compactions_and_go_with_their_agent"),
+    (NewSecrets, "test_the_secret_of_keys_stays_the_same"),
+    (KeysForEver, "test_a_call_that_is_done_has_its_key_for_its_time_and_no_longer"),
+    (TakesKeysForAnybody, "test_a_key_is_taken_under_the_current_claim_alone"),
+    (KeepsTheFirstKey, "test_a_call_that_takes_another_key_gives_the_first_one_back"),
+    (KeepsKeysOfUnfinishedCalls, "test_a_call_that_did_not_finish_gives_its_key_back"),
+    (
+        ForgetsCallsInDoubt,
+        "test_a_deletion_leaves_the_keys_of_calls_that_are_in_doubt_or_done",
+    ),
+    (LosesSegments, "test_the_last_checkpoint_comes_with_the_records_behind_it"),
+    (
+        LosesEarlierSegments,
+        "test_segments_of_messages_take_the_place_of_those_with_their_numbers_and_above",
+    ),
+    (ChecksAhead, "test_the_last_checkpoint_comes_with_the_records_behind_it"),
+    (WritesAhead, "test_a_checkpoint_of_a_record_that_is_not_there_is_not_written"),
+    (WritesForAnybody, "test_a_checkpoint_under_an_older_claim_is_not_written"),
+    (PromisesSpending, "test_what_it_keeps_has_its_methods"),
 ]
 
 
@@ -500,6 +642,7 @@ def test_what_does_not_apply_is_skipped_with_the_reason() -> None:
     reasons = set(judged.skipped.values())
     assert reasons == {
         "one runtime at a time has the database",
+        *(f"it keeps no {each}" for each in ("checkpoints", "files", "keys", "messages")),
         "it keeps no log of trust",
         "it keeps no spending",
     }

@@ -32,7 +32,7 @@ class StoreInUse(StoreError):
     def __init__(self, *, path: str, holder: str = "") -> None:
         by = f" ({holder})" if holder else ""
         super().__init__(
-            f"{path!r} is in use by another runtime{by}: a SQLite file serves one runtime. "
+            f"{path!r} is in use by another runtime{by}: this store serves one runtime. "
             "Stop that one, or let both use a PostgreSQL store.",
             path=path,
             holder=holder,

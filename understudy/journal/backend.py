@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, NoReturn
 
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, UsageError
 from understudy.journal.asks import StoredAsk
@@ -23,6 +23,7 @@ from understudy.journal.contracts import (
     StoredRecords,
 )
 from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.kept import Kept
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
@@ -51,30 +52,41 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Agents that one query of the index returns at most."""
-Kept = Literal[
-    "checkpoints",
-    "decided",
-    "feed",
-    "files",
-    "keys",
-    "messages",
-    "notes",
-    "notices",
-    "search",
-    "spending",
-    "trust",
-    "usage",
-]
-"""What a store may keep besides records and their index."""
-ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
 
 
 class Backend(ABC):
     """A database that keeps records. Plain blocking calls: the store calls them in its threads.
 
-    The abstract methods are all that a database must have. Every other method works without being
-    written: it is made of `load` and `agents`, and costs a look at each agent or each record where
-    a database would have an index. What a database keeps besides records is opt-in, by `keeps`.
+    A database must define `host`, `open`, `close`, `reconnect`, `begin`, `commit`, `rollback`,
+    `claim`, `append`, `release`, `compact`, `delete`, `is_committed`, `load` and `agents`. Every
+    other method works without being defined: it calls `load` and `agents`, and looks at each agent
+    or each record where a database would have an index.
+
+    What a database keeps besides records is opt-in. A value of `keeps` needs all methods of its
+    line. A store whose backend lacks one is not opened. `append` keeps the fields of `Batch`.
+
+    - `"checkpoints"`: agents that wake from their last state, not from all records. Methods:
+      `write_checkpoint`, `load_latest`.
+    - `"decided"`: decisions on requests, over all agents. Methods: `list_decided`,
+      `count_decided`. Of `Batch`: `decided`.
+    - `"feed"`: `Runtime(feed=True)`. Methods: `turn_feed`, `add_deletions`, `trim_feed`,
+      `read_feed`. Of `Batch`: `feed`.
+    - `"files"`: files of agents, as of `Workspace`. Methods: `load_blobs`. Of `Batch`: `blobs`,
+      `blobs_in_use`.
+    - `"keys"`: `@tool(key=...)`. Methods: `key_secret`, `key_uses`, `take_key`, `free_key`,
+      `has_old_keys`, `delete_old_keys`. Of `Batch`: `key_ends`.
+    - `"messages"`: ids of old messages, which are not in the agent's state any more. Methods:
+      `message_runs`. Of `Batch`: `message_runs`.
+    - `"notes"`: comments beside requests. Methods: `add_note`, `notes`, `has_notes`,
+      `sweep_notes`.
+    - `"notices"`: `Runtime(notify=...)`. Methods: `outbox`, `notices`.
+    - `"search"`: `Runtime(search=True)`. Methods: `turn_search`, `search_state`, `unindexed`,
+      `index`, `search`, `search_asks`.
+    - `"spending"`: budgets. Methods: `load_spending`, `keep_reserved`, `counters`. Of `Batch`:
+      `settlements`.
+    - `"trust"`: freezes, rules and delegations of the whole store. Methods: `trust_seen`,
+      `trust_after`, `add_trust`.
+    - `"usage"`: `Runtime(usage=True)`. Methods: `read_usage`. Of `Batch`: `used`.
 
     One thread calls the *writer's* methods, another one the *reader's*, a third one `renew`: each
     needs a connection of its own. A fourth one calls `open` before they start, and `close` after.
@@ -96,6 +108,9 @@ class Backend(ABC):
     What it does not keep, agents do without: no call of a tool has a key, say."""
     restored: bool = False
     """After `open`: whether this is an older copy of the database that was used here last."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
 
     @property
     @abstractmethod

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from inspect import isabstract
 from itertools import groupby
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -228,7 +229,7 @@ class Committer:
                 error = refused
             except Exception as unexpected:  # a defect of the backend: no waiter may hang on it
                 logger.exception("the store failed")
-                error = StoreBroken(cause=repr(unexpected), remedy="This is a defect: report it.")
+                error = defect_of(self._backend, unexpected)
             if on_commit is not None:
                 on_commit(time.perf_counter() - since, error)
             _end(group, failed, error)
@@ -326,6 +327,37 @@ class Committer:
             except StoreError as refused:
                 failed[job] = refused
         return failed
+
+
+def defect_of(backend: Backend, unexpected: Exception) -> StoreBroken:
+    """What waiters get for an error that no method of a backend may raise."""
+    name = backend.__class__.__name__
+    method = _method_of(backend, unexpected)
+    broken = StoreBroken(
+        cause=f"{name}{method} raised {unexpected!r}",
+        remedy=f"This is a defect of {name}: report it.",
+    )
+    broken.__cause__ = unexpected
+    return broken
+
+
+def _method_of(backend: Backend, error: Exception) -> str:
+    """`.` and the innermost method of `Backend` that was called when this was raised, or nothing.
+
+    It is one that an abstract class declares: what a backend has of its own says less.
+    """
+    contracts = [each for each in backend.__class__.__mro__ if isabstract(each)]
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        code, trace = frame.f_code, trace.tb_next
+        is_method = code.co_argcount and isinstance(
+            frame.f_locals.get(code.co_varnames[0]), Backend
+        )
+        name = code.co_name
+        if is_method and not name.startswith("_") and any(hasattr(c, name) for c in contracts):
+            found = f".{name}"
+    return found
 
 
 def _closed() -> StoreError:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreBroken, StoreError, StoreUnavailable
+from understudy.errors import StoreError, StoreUnavailable
 from understudy.journal.agent_journal import FIRST_PAUSE, LONGEST_PAUSE
 from understudy.journal.backend import Backend
-from understudy.journal.committer import Job, logger
+from understudy.journal.committer import Job, defect_of, logger
 from understudy.journal.contracts import Batch
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.shared import SharedBackend
@@ -223,8 +223,7 @@ class SharedSpending(DatabaseSpending):
             return [error] * len(asked)
         except Exception as unexpected:  # a defect of the backend: no waiter may hang on it
             logger.exception("the store failed")
-            cause = repr(unexpected)
-            return [StoreBroken(cause=cause, remedy="This is a defect: report it.")] * len(asked)
+            return [defect_of(self._backend, unexpected)] * len(asked)
 
     def _next(self) -> list[_Waiting]:
         """The reservations of the next statement, in the order in which they were asked for."""

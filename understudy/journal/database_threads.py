@@ -13,6 +13,7 @@ from understudy.journal.committer import Change, CommitListener, Committer
 from understudy.journal.contracts import Batch
 from understudy.journal.lease import Lease
 from understudy.journal.reads import DatabaseReads
+from understudy.journal.shared import check_kept
 
 if TYPE_CHECKING:
     from understudy.journal.spending import StoredSpending
@@ -60,6 +61,7 @@ class DatabaseThreads(DatabaseReads):
         return self._key_secret
 
     async def open(self, on_lost: Callable[[], None]) -> None:
+        check_kept(self.backend)
         loop = asyncio.get_running_loop()
         self.committer = Committer(self.backend, patience=self.patience)
         self.lease = Lease(self.backend, patience=self.patience)

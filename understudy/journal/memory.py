@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import Fenced, SearchOff, StoreConflict
 from understudy.journal.asks import StoredAsk
-from understudy.journal.backend import ALL_KEPT, Backend, Kept
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
@@ -31,6 +31,7 @@ from understudy.journal.decided import (
     decided_in,
 )
 from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.kept import ALL_KEPT, Kept
 from understudy.journal.lists import AskedAt, AskGroup, AskKey, AskPlace, AskQuery
 from understudy.journal.loaded import Loaded
 from understudy.journal.memory_decided import MemoryDecided

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, UsageError
 from understudy.journal.asks import StoredAsk
-from understudy.journal.backend import PAGE, Backend, Kept
+from understudy.journal.backend import PAGE, Backend
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
 from understudy.journal.codec import encode_again
 from understudy.journal.committer import failed_once, while_unavailable
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
+from understudy.journal.kept import Kept
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
@@ -32,6 +33,7 @@ from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, StoredNotice
 from understudy.journal.retirement import WholeAgent
+from understudy.journal.shared import check_kept
 from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.trust_log import TrustFact
 
@@ -59,6 +61,9 @@ class StoreReads(ABC):
     """Whether this host counts what requests to models use. It is set before the store opens."""
     patience: float | None = None
     """Seconds for which reads are retried during an outage; None where there are none."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
 
     @property
     def keeps_feed(self) -> bool:
@@ -313,6 +318,9 @@ class DatabaseReads(StoreReads):
 
         self._retrying = AsyncRetrying(**while_unavailable(patience))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.backend.__class__.__name__}>"
+
     async def open_to_read(self) -> None:
         """Connect to a database that another process may have open, and take no lock.
 
@@ -321,6 +329,7 @@ class DatabaseReads(StoreReads):
                 `Backend.open_to_read`.
 
         """
+        check_kept(self.backend)
         await self._reader.run(self.backend.open_to_read)
 
     async def disconnect(self) -> None:

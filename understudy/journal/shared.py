@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic_core import to_json
 
-from understudy.errors import UnderstudyError, UnknownAgent
+from understudy.errors import UnderstudyError, UnknownAgent, UsageError
 from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
+from understudy.journal.kept import KEPT
 from understudy.journal.loaded import Loaded
 from understudy.state.trust_log import HostBehind, TrustFact
 
@@ -450,6 +451,33 @@ class SharedBackend(Backend):
             the others ends, if that host does not renew it. Infinity if there is none.
 
         """
+
+
+def check_kept(backend: Backend) -> None:
+    """Check that a backend has the methods of what it keeps.
+
+    Raises:
+        UsageError: if it has not.
+
+    """
+    given, is_shared = backend.__class__, isinstance(backend, SharedBackend)
+    name = given.__name__
+    for kept in backend.keeps:
+        if kept not in KEPT:
+            known = ", ".join(map(repr, KEPT))
+            raise UsageError(
+                f"`{name}` declares {kept!r} in `keeps`, which must have values of {known}"
+            )
+        missing = [
+            f"`{method}`"
+            for method in KEPT[kept].methods_of(is_shared=is_shared)
+            if getattr(given, method, None) in (None, getattr(SharedBackend, method))
+        ]
+        if missing:
+            raise UsageError(
+                f"`{name}` declares {kept!r} in `keeps` but does not define {', '.join(missing)}: "
+                f"define what is missing, or leave {kept!r} out of `keeps`"
+            )
 
 
 def answers_of_deleted(agent_id: str) -> tuple[bytes, bytes]:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from understudy._base.clock import suspend_aware_seconds, wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.backend import ALL_KEPT, Kept
 from understudy.journal.contracts import (
     LEASE,
     Durability,
     check_durability,
     check_lease,
 )
+from understudy.journal.kept import ALL_KEPT, Kept
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.sharing import lease
 from understudy.journal.postgres.writer import PostgresWriter

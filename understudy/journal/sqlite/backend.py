@@ -20,7 +20,6 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.backend import ALL_KEPT, Kept
 from understudy.journal.contracts import (
     Batch,
     Durability,
@@ -29,6 +28,7 @@ from understudy.journal.contracts import (
     check_durability,
     time_number,
 )
+from understudy.journal.kept import ALL_KEPT, Kept
 from understudy.journal.notices import ON_DELETE, ON_INSERT, ON_UPDATE
 from understudy.journal.retirement import AT_REST
 from understudy.journal.sql_backend import LAST_FACT, Rows, Values, feed_rows, sqlite_query

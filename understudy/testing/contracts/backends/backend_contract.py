@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from understudy.testing.contracts.backends.appends import Appends
+from understudy.testing.contracts.backends.checkpoints import Checkpoints
 from understudy.testing.contracts.backends.claims import Claims
 from understudy.testing.contracts.backends.commits import Commits
 from understudy.testing.contracts.backends.compaction import Compaction
 from understudy.testing.contracts.backends.deletion import Deletion
 from understudy.testing.contracts.backends.dues import Dues
+from understudy.testing.contracts.backends.files import Files
 from understudy.testing.contracts.backends.hosts import Hosts
+from understudy.testing.contracts.backends.keys import Keys
 from understudy.testing.contracts.backends.mixes import Mixes
 from understudy.testing.contracts.backends.reads import Reads
 from understudy.testing.contracts.backends.releases import Releases
@@ -21,6 +24,9 @@ class BackendContract(
     Mixes,
     Spendings,
     TrustFacts,
+    Keys,
+    Checkpoints,
+    Files,
     Dues,
     Reads,
     Deletion,
@@ -34,6 +40,8 @@ class BackendContract(
 ):
     """What every `Backend` does, as tests in its own words. Override `new_backend`.
 
-    Each test begins with an empty database. Of what a database may keep besides records, that which
-    `Backend.keeps` names is tested; of several hosts, what a `SharedBackend` does.
+    Each test begins with an empty database. Of what a database may keep besides records,
+    `"checkpoints"`, `"files"`, `"keys"`, `"messages"`, `"spending"` and `"trust"` are tested where
+    `Backend.keeps` names them. `StoreContract` over `DatabaseStore(...)` tests the others. Of
+    several hosts, what a `SharedBackend` does is tested.
     """
