@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.command_line import TOKEN, Desk
@@ -81,3 +83,15 @@ def test_a_command_that_asks_a_server_imports_no_more_than_it_needs(
     code = 4 if "--args" in command else 0
     at = ("--url", desk.url, "--token", TOKEN)
     assert_light(loaded(*arguments, *at, code=code))
+
+
+@pytest.mark.parametrize("command", ["list", "check", "accept pdf --by ann"])
+def test_a_command_about_skills_imports_no_agents(tmp_path: Path, command: str) -> None:
+    skill = tmp_path / "skills" / "pdf"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: pdf\ndescription: About PDF.\n---\nDo it.")
+    name, *rest = command.split()
+    arguments = (name, *rest, "--folder") if name == "accept" else (name,)
+    code = 1 if name == "check" else 0
+    modules = loaded("skills", *arguments, str(skill.parent), code=code)
+    assert_light(modules, may={"pydantic"})

@@ -13,7 +13,7 @@ from understudy.cli.output import Column, JsonOption, Output
 from understudy.cli.text import some
 
 if TYPE_CHECKING:  # the help of a command needs none of it
-    from understudy.middleware.skills.lock import Compared
+    from understudy._base.skill_folders.lock import Compared
 
 FolderArgument = Annotated[
     str, typer.Argument(metavar="[FOLDER]", help="The folder of the skills.", show_default=True)
@@ -24,6 +24,7 @@ LockOption = Annotated[
         "--lock", metavar="FILE", help="The lock file; by default FOLDER.lock, beside the folder."
     ),
 ]
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _STYLES = {"accepted": "green", "new": "yellow", "changed": "red", "gone": "red"}
 
 
@@ -49,15 +50,20 @@ def list_(
 def check(
     folder: FolderArgument = "skills", lock: LockOption = None, json: JsonOption = False
 ) -> None:
-    """Say what has changed since skills were accepted. Ends with 1 where something has."""
-    out = Output(json=json)
+    """Say which lines have changed since skills were accepted. Ends with 1 where some have."""
+    from understudy._base.skill_folders.copies import changed_lines
+    from understudy._base.skill_folders.lock import lock_path
+
+    out, path = Output(json=json), lock_path(folder, lock)
     found = _compared(folder, lock)
     differ = [each for each in found if each.status != "accepted"]
     if out.is_data:
-        out.document({"ok": not differ, "skills": [_row(each) for each in found]})
+        rows = [{**_row(each), "diff": changed_lines(path, each)} for each in found]
+        out.document({"ok": not differ, "skills": rows})
     else:
         for each in found:
             _say(out, each)
+            _say_lines(out, each, path)
     raise typer.Exit(FAILED if differ else 0)
 
 
@@ -91,7 +97,8 @@ def accept(
     """Let agents load skills as they are now. Read them before: they instruct your agents."""
     from understudy._base.authors import checked_author
     from understudy._base.clock import SystemClock
-    from understudy.middleware.skills.lock import Accepted, lock_path, read_lock, write_lock
+    from understudy._base.skill_folders.copies import keep_copies
+    from understudy._base.skill_folders.lock import Accepted, lock_path, read_lock, write_lock
 
     out = Output(json=json)
     name = checked_author(by, what="--by")
@@ -121,6 +128,12 @@ def accept(
                 accepted_at=SystemClock().now(),
                 files=dict(each.skill.hashes),
             )
+    # First the copies: those of no accepted skill are missed then, whatever ends this.
+    keep_copies(
+        path,
+        [each.skill for each in chosen if each.skill is not None],
+        [each.name for each in chosen if each.skill is None],
+    )
     if changed:
         write_lock(path, kept)
     if out.is_data:
@@ -134,6 +147,7 @@ def accept(
     forgotten = [each.name for each in changed if each.skill is None]
     if accepted:
         out.say(f"{name} has accepted {some(accepted)}, in {path}", "green")
+        out.say("programs that run now load what is accepted when they start next")
     if forgotten:
         out.say(f"{path} has {some(forgotten)} no longer")
     if not changed:
@@ -141,8 +155,8 @@ def accept(
 
 
 def _compared(folder: str, lock: str | None) -> list[Compared]:
-    from understudy.middleware.skills.folder import read_skills
-    from understudy.middleware.skills.lock import compare, lock_path, read_lock
+    from understudy._base.skill_folders.folder import read_skills
+    from understudy._base.skill_folders.lock import compare, lock_path, read_lock
 
     return compare(read_skills(folder), read_lock(lock_path(Path(folder), lock)))
 
@@ -179,6 +193,19 @@ def _say(out: Output, each: Compared) -> None:
         for file in files:
             size = "" if skill is None or sign == "-" else f" ({len(skill.files[file]):,} bytes)"
             out.say(f"        {sign} {file}{size}")
+
+
+def _say_lines(out: Output, each: Compared, lock: Path) -> None:
+    """Say which lines have changed of a skill that was accepted before."""
+    from understudy._base.skill_folders.copies import changed_lines, copies_path
+
+    found = changed_lines(lock, each)
+    for diff in found.values():
+        for told in () if diff is None else diff.split("\n"):
+            out.say(f"          {told}", _DIFF_STYLES.get(told[:1], ""))
+    if unshown := [path for path, diff in found.items() if diff is None]:
+        what = "no text, too long, or not as accepted in"
+        out.say(f"          not shown: {some(unshown)} ({what} {copies_path(lock)})", "yellow")
 
 
 COMMANDS: dict[str, Listed] = {

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from understudy._base.relative_paths import Names, checked_path, is_inside
 from understudy.errors import UsageError
-from understudy.middleware.workspace.paths import Names, checked_path, is_inside
 from understudy.state.blobs import chunks_of, pack, unpack
 from understudy.state.files import FOLDER, StoredFile
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic_ai.workspaces import FileEntry, SupportsFilesystem, WorkspaceBackend, WorkspaceRef
 
+from understudy._base.relative_paths import checked_path, is_inside
 from understudy.errors import UsageError
 from understudy.middleware.workspace.access import Access, FileLimits, is_folder, missing
-from understudy.middleware.workspace.paths import checked_path, is_inside
 
 ROOT = "/workspace"
 """Under which the backend has the files: its protocol knows absolute paths alone."""

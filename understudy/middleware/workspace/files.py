@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy._base.json_values import shown
+from understudy._base.relative_paths import checked_folder, checked_path, is_inside
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
 from understudy.middleware.base import RefOfAgent
@@ -19,7 +20,6 @@ from understudy.middleware.workspace.access import (
     is_folder,
     missing,
 )
-from understudy.middleware.workspace.paths import checked_folder, checked_path, is_inside
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState

@@ -7,9 +7,9 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from understudy._base.relative_paths import checked_path, is_inside
 from understudy._base.without_links import read_without_links
 from understudy.errors import UsageError
-from understudy.middleware.workspace.paths import checked_path, is_inside
 
 MAX_ENTRIES = 10_000
 """Files of one mount that are listed."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from understudy._base.relative_paths import checked_folder, checked_path, is_inside
 from understudy.errors import UsageError
 from understudy.middleware.workspace.access import Access, FileLimits, is_folder, missing
 from understudy.middleware.workspace.files import InCall, as_bytes, text_of_file
 from understudy.middleware.workspace.mounts import Mount, mount_of
-from understudy.middleware.workspace.paths import checked_folder, checked_path, is_inside
 from understudy.middleware.workspace.search import MAX_LINE, Search, line_search, path_filter
 from understudy.run.run import Run, inside_run
 from understudy.tools import Tool, ToolContext, ToolFailed

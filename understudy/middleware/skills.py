@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from understudy._base.json_values import shown
+from understudy._base.skill_folders.folder import MAIN, Skill, read_skills
+from understudy._base.skill_folders.lock import Compared, compare, lock_path, read_lock
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.middleware.base import Middleware, Prepared
-from understudy.middleware.skills.folder import MAIN, Skill, read_skills
-from understudy.middleware.skills.lock import Compared, compare, lock_path, read_lock
 from understudy.middleware.workspace.files import text_of_file
 from understudy.run.definition import AgentDefinition
 from understudy.tools import Tool, ToolContext, ToolFailed

@@ -13,8 +13,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from understudy._base.authors import checked_author
 from understudy._base.json_values import shown
+from understudy._base.skill_folders.folder import Skill, digest_of
 from understudy.errors import UsageError
-from understudy.middleware.skills.folder import Skill, digest_of
 
 Status = Literal["accepted", "new", "changed", "gone"]
 

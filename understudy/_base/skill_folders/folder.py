@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy._base.json_values import is_storable_text, shown
+from understudy._base.relative_paths import checked_path
+from understudy._base.skill_folders.header import Header, read_header
 from understudy._base.without_links import read_without_links
 from understudy.errors import UsageError
-from understudy.middleware.skills.header import Header, read_header
-from understudy.middleware.workspace.paths import checked_path
 
 MIB = 1024 * 1024
 MAX_SKILLS = 100
