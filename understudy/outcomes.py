@@ -175,11 +175,16 @@ class Completed(_OneOutcome, Generic[OutputT_co]):
             why = str(signal)
         elif run.progress is not None:
             why = _agents_ended(run.progress)
-        elif self.state.messages and isinstance(self.state.messages[-1], ModelRequest):
+        elif self._ends_with_request and not (run.end is not None and run.end.has_output):
             why = "a tool that it called ended it"
         else:
             why = "the model gave its final answer"
         return _sentence(self.state, "Completed", f"{why}{self._cut}")
+
+    @property
+    def _ends_with_request(self) -> bool:
+        """Whether no reply came behind the last results of tools."""
+        return bool(self.state.messages) and isinstance(self.state.messages[-1], ModelRequest)
 
     @property
     def _cut(self) -> str:

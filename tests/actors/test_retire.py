@@ -379,7 +379,7 @@ async def test_who_asks_needs_the_votes_for_a_deletion_and_an_export(tmp_path: P
         ({"older_than": "30d"}, "older_than=...\\) must be seconds from 0 on"),
         ({"status": "sleepy"}, "must be one of 'idle', 'failed', 'cancelled', got 'sleepy'"),
         ({"status": "running"}, "agents that are 'running' have something open, and stay"),
-        ({"to": None}, "must say where the agents are put"),
+        ({"to": ...}, "must say where the agents are put: the file of an archive, or None to"),
         ({"to": "x.json"}, "must end with .jsonl, .jsonl.gz or .jsonl.zst, got 'x.json'"),
         ({"to": "no-folder/x.jsonl"}, "there is no folder 'no-folder': make it first"),
         ({"to": __file__ + ".jsonl", "dry_run": True}, "writes nothing: leave `to` out"),
@@ -408,18 +408,104 @@ async def test_a_file_that_is_there_and_a_folder_that_cannot_be_written_are_refu
             Retire(older_than=0, to=tmp_path)
 
 
-async def test_a_runtime_retires_by_itself(
-    clock: SimulatedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+async def test_a_runtime_retires_by_itself_as_its_clock_says(
+    clock: SimulatedClock, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("understudy.actors.retiring.jittered", lambda seconds: 0.0)
-    retire = Retire(older_than=MONTH, to=tmp_path, every=1)
+    retire = Retire(older_than=MONTH, to=tmp_path, every=timedelta(hours=6))
     async with Runtime([desk("hello")], clock=clock, retire=retire) as runtime:
         await rest(runtime, "a")
-        clock.advance(SECONDS)
-        async with asyncio.timeout(60):
-            while await ids(runtime):  # noqa: ASYNC110  # what is waited for sets no event
-                await asyncio.sleep(0)
-    assert [archived(path) for path in tmp_path.iterdir()] == [["a"]]  # noqa: ASYNC240
+        await soon(clock.advance(SECONDS - 1))
+        assert files(tmp_path) == []
+        await soon(clock.advance(1))
+        assert [archived(path) for path in files(tmp_path)] == [["a"]]
+        assert await ids(runtime) == []
+        await rest(runtime, "b")
+        await soon(clock.advance(SECONDS))
+        assert [archived(path) for path in files(tmp_path)] == [["a"], ["b"]]
+
+
+def test_who_advances_the_clock_right_after_the_start_waits_for_the_first_look(
+    clock: SimulatedClock, tmp_path: Path
+) -> None:
+    with Runtime([desk("hello")], clock=clock) as runtime:
+        runtime.spawn("desk", id="a").run("go").get(timeout=60)
+        exported = runtime.export("a").get(timeout=60)
+    retire = Retire(older_than=0, to=tmp_path, every=60)
+    with Runtime([desk("hello")], clock=clock, retire=retire) as runtime:
+        runtime.import_(exported).get(timeout=60)
+        clock.advance(60).get(timeout=60)
+        assert [archived(path) for path in files(tmp_path)] == [["a"]]
+
+
+async def test_a_look_that_fails_is_logged_and_is_not_the_last(
+    clock: SimulatedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    retire = Retire(older_than=0, to=folder, every=60)
+    async with Runtime([desk("hello")], clock=clock, retire=retire) as runtime:
+        await rest(runtime, "a")
+        folder.rmdir()
+        await soon(clock.advance(60))
+        assert "which agents are retired is not known" in caplog.text
+        assert await ids(runtime) == ["a"]
+        folder.mkdir()
+        await soon(clock.advance(60))
+        assert await ids(runtime) == []
+
+
+async def test_a_runtime_that_has_stopped_keeps_no_clock_waiting(
+    clock: SimulatedClock, tmp_path: Path
+) -> None:
+    retire = Retire(older_than=MONTH, to=tmp_path, every=60)
+    async with Runtime([desk("hello")], clock=clock, retire=retire):
+        pass
+    await soon(clock.advance(600))
+
+
+async def test_agents_are_deleted_without_an_archive_only_if_nothing_of_them_is_open(
+    place: Place, clock: SimulatedClock, tmp_path: Path
+) -> None:
+    """J87."""
+    asks = call("pay", {"amount": 1})
+    agents = [desk("hello"), Agent("asks", by_turn(asks), tools=[pay], interrupt_on={"pay": True})]
+    async with Runtime(agents, store=place.store(), clock=clock) as runtime:
+        await rest(runtime, "a", "timed")
+        interrupted(await soon(runtime.spawn("asks", id="asks").run("go")))
+        await soon(runtime.get("timed").send("later", at=clock.now() + timedelta(days=99)))
+        before = files(tmp_path)
+        done = await soon(runtime.retire(older_than=0, to=None, by="ann"))
+        assert (done.agents, done.archive, done.bytes) == (1, None, 0)
+        assert await ids(runtime) == ["asks", "timed"]
+        assert files(tmp_path) == before
+        with pytest.raises(UnknownAgent, match=r"was deleted at .* by ann"):
+            await soon(runtime.get("a").state())
+
+
+async def test_a_runtime_deletes_by_itself_without_an_archive(clock: SimulatedClock) -> None:
+    retire = Retire(older_than=MONTH, to=None)
+    async with Runtime([desk("hello")], clock=clock, retire=retire) as runtime:
+        await rest(runtime, "a")
+        await soon(clock.advance(SECONDS))
+        assert await ids(runtime) == []
+
+
+async def test_votes_for_an_archive_are_none_for_a_deletion_without_one(tmp_path: Path) -> None:
+    people = {"ann": ["ops"], "bob": ["ops"]}
+    protect: dict[Any, Any] = {"retire": approval({"ops": 1}, never=["requester"])}
+    async with Runtime([desk("hello")], people=people, protect=protect) as runtime:
+        await rest(runtime, "a")
+        with pytest.raises(ApprovalNeeded) as it:
+            await soon(runtime.retire(older_than=0, to=tmp_path / "x.jsonl", by="ann"))
+        await soon(runtime.vote(it.value.request_id, approve(by="bob")))
+        with pytest.raises(ApprovalNeeded, match="without an archive") as it:
+            await soon(runtime.retire(older_than=0, to=None, by="ann"))
+        await soon(runtime.vote(it.value.request_id, approve(by="bob")))
+        assert (await soon(runtime.retire(older_than=0, to=None, by="ann"))).agents == 1
 
 
 async def test_a_tombstone_goes_when_it_is_old_and_nothing_names_its_agent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,13 +32,18 @@ from understudy import (
     Agent,
     Failed,
     Interrupted,
+    Runtime,
+    ToolContext,
     approve,
     call,
     edit,
     reject,
     respond,
+    tool,
 )
+from understudy.errors import UsageError
 from understudy.middleware import SubAgent
+from understudy.modes import Sequential
 
 
 @dataclass
@@ -414,6 +420,30 @@ def test_an_output_goes_to_the_values_under_its_key() -> None:
     agent = Agent.from_pydantic_ai(given(ANSWER, output_type=Answer), output_key="answer")
     outcome = completed(agent.execute_sync("go", deps=Shop()))
     assert outcome.state.values["answer"] == {"text": "ok", "cents": 3}
+    told = "Completed after 1 model call: the model gave its final answer."
+    assert outcome.explain() == told
+
+
+def test_an_agent_that_is_not_adopted_is_refused_with_the_way_to_adopt_it() -> None:
+    agent = given("done")
+
+    @tool
+    async def hand_over(ctx: ToolContext) -> str:
+        await ctx.run_agent(agent, "go")  # type: ignore[call-overload]
+        return "done"
+
+    remedy = r"an agent of Pydantic AI 'support': use Agent\.from_pydantic_ai\(\.\.\.\)"
+    makers: list[Any] = [
+        lambda: Agent("boss", by_turn(), middleware=[SubAgent([agent])]),  # type: ignore[list-item]
+        lambda: Agent("flow", mode=Sequential([agent])),  # type: ignore[list-item]
+        lambda: Runtime([agent]),  # type: ignore[list-item]
+    ]
+    for make in makers:
+        with pytest.raises(UsageError, match=remedy):
+            make()
+    boss = Agent("boss", by_turn(call("hand_over"), "over"), tools=[hand_over])
+    ((_, result),) = contents(boss.execute_sync("go").state)
+    assert re.search(remedy, result)
 
 
 def test_calls_of_one_reply_share_a_step() -> None:

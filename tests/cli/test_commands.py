@@ -936,6 +936,33 @@ def test_doctor_tells_what_the_tools_of_a_program_do_not_say(
     assert harmless[1] == f"{covered}desk/look_up"
 
 
+def test_doctor_looks_into_the_store_of_a_runtime_unless_another_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = (f"sqlite:///{tmp_path / name}.db" for name in ("own", "other"))
+    for each in (store, other):
+        with Runtime(agents([]), store=each):
+            pass
+    program = types.ModuleType("program_with_a_store")
+    vars(program).update(
+        runtime=Runtime(agents([]), store=store),
+        made=lambda: Runtime(agents([]), store=store),
+        in_memory=Runtime(agents([])),
+        agents=agents([]),
+    )
+    monkeypatch.setitem(sys.modules, "program_with_a_store", program)
+
+    def told(attribute: str, *options: str, code: int = 0) -> str:
+        app = f"program_with_a_store:{attribute}"
+        return run("doctor", "--app", app, *options, code=code).output
+
+    assert f"{store} can be read" in told("runtime")
+    assert f"{store} can be read" in told("made")
+    assert f"{other} can be read" in told("runtime", "--store", other)
+    assert "say which store" in told("in_memory", code=2)
+    assert "say which store" in told("agents", code=2)
+
+
 def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,14 @@ def test_the_first_line_says_what_would_run_unasked(store: str) -> None:
     assert said.stdout.startswith("No difference in 3 runs of 3 conversations\n")
 
 
+def test_the_store_is_that_of_the_runtime_unless_another_is_given(store: str, program: Any) -> None:
+    program.kept = Runtime([program.gated], store=store)
+    program.in_memory = Runtime([program.gated])
+    assert "app_to_replay" not in run("replay", "app_to_replay:kept").stderr
+    assert "names no store" in run("replay", "app_to_replay:in_memory", code=2).stderr
+    run("replay", "app_to_replay:in_memory", "--store", store)
+
+
 def test_it_says_the_same_as_data(store: str) -> None:
     said = run("replay", "app_to_replay:forgotten", "--store", store, "--json", code=1)
     (found,) = json.loads(said.stdout)["replays"]
@@ -133,7 +141,7 @@ def test_with_a_budget_the_model_is_asked(store: str, program: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["app_to_replay:gated"], "say which store"),
+        (["app_to_replay:gated"], "names no store: say which"),
         (["app_to_replay:gated", "--store", "STORE", "--since", "7 days"], "such as 30d"),
         (["app_to_replay:gated", "--store", "STORE", "--budget", "much"], "--budget much"),
         (["app_to_replay:gated", "--store", "STORE", "--budget", "5"], "needs to know what it"),

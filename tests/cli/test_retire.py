@@ -32,6 +32,14 @@ def test_agents_at_rest_are_counted_and_put_into_an_archive(store: str, tmp_path
     assert "bytes before" in run("vacuum", "--store", store).output
 
 
+def test_agents_at_rest_are_deleted_without_an_archive(store: str, tmp_path: Path) -> None:
+    age = ("retire", "--store", store, "--older-than", "0m", "--without-archive", "--yes")
+    before = {path.suffix for path in tmp_path.iterdir()}
+    assert run(*age).output == "2 agents are deleted\n"
+    assert run(*age).output == "there is nothing to retire\n"
+    assert {path.suffix for path in tmp_path.iterdir()} == before
+
+
 def test_an_archive_is_imported_as_a_whole_or_one_agent_of_it(desk: Desk, tmp_path: Path) -> None:
     path = str(tmp_path / "archive.jsonl.gz")
     for id in ("t-1", "t-2"):
@@ -50,7 +58,10 @@ def test_an_archive_is_imported_as_a_whole_or_one_agent_of_it(desk: Desk, tmp_pa
     ("arguments", "error"),
     [
         ("--older-than=-3d --dry-run", "write a number and a unit, such as 30d"),
-        ("--older-than 3d", "say where the agents are put, by --to FILE; or give --dry-run"),
+        ("--older-than 3d", "say where the agents are put, by --to FILE; or give --without-"),
+        ("--older-than 3d --to x.jsonl --without-archive", "--to FILE or --without-archive, not"),
+        ("--older-than 3d --dry-run --without-archive", "leave --without-archive out"),
+        ("--older-than 3d --without-archive", "nobody is here to confirm that they are deleted"),
         ("--older-than 3d --to x.jsonl --dry-run", "leave --to out"),
         ("--older-than 3d --to x.json --yes", "must end with .jsonl"),
         ("--older-than 3d --to no/x.jsonl --yes", "there is no folder 'no': make it first"),

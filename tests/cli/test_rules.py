@@ -106,6 +106,14 @@ def test_trial_says_what_would_change_and_fails_on_request(store: str) -> None:
     run("rules", "trial", "app_with_rules:rules", *at, "--since", "2w")
 
 
+def test_trial_looks_into_the_store_of_the_runtime(store: str, program: Any) -> None:
+    with Runtime([desk()], store=store) as runtime:
+        completed(runtime.spawn("desk", "t-1").run("go").get(timeout=60))
+    program.kept = Runtime([desk()], store=store, rules=program.rules, people=program.people)
+    assert "1 calls of 1 agents" in run("rules", "trial", "app_with_rules:kept").stdout
+    assert "names no store" in run("rules", "trial", "app_with_rules:rules", code=2).stderr
+
+
 def test_doctor_and_show_say_which_rules_hold(store: str, program: Any) -> None:
     with Runtime([desk()], store=store, rules=GOOD) as runtime:
         runtime.spawn("desk", "t-1").run("go").get(timeout=60)

@@ -441,6 +441,19 @@ def test_an_agent_is_exported_deleted_and_imported(runtime: Runtime) -> None:
     assert there.history().get(timeout=SECONDS).entries
 
 
+def test_agents_at_rest_are_retired_to_an_archive_or_deleted_without_one(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    desk(runtime).run("Hello!").get(timeout=SECONDS)
+    assert runtime.retire(older_than=0, dry_run=True).get(timeout=SECONDS).agents == 1
+    assert "or None to delete" in str(raised(lambda: runtime.retire(older_than=0)))
+    done = runtime.retire(older_than=0, to=tmp_path / "x.jsonl").get(timeout=SECONDS)
+    assert (done.agents, done.archive) == (1, tmp_path / "x.jsonl")
+    desk(runtime).run("Hello!").get(timeout=SECONDS)
+    done = runtime.retire(older_than=0, to=None).get(timeout=SECONDS)
+    assert (done.agents, done.archive) == (1, None)
+
+
 def test_an_agent_is_passivated_and_answers_again(runtime: Runtime) -> None:
     ref = desk(runtime)
     ref.run("Hello!").get(timeout=SECONDS)

@@ -104,18 +104,31 @@ class Lookout:
             while (seconds := self._period()) is not None:
                 before = self._seen
                 self._seen = await self._hints.wait(seconds, before)
-                await self._look_once(is_hinted=self._seen != before)
+                if not await look_once(self._what, self._look(self._seen != before)):
+                    await asyncio.sleep(PAUSE)
         finally:
             self._task = None
 
-    async def _look_once(self, *, is_hinted: bool) -> None:
-        try:
-            await self._look(is_hinted)
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except JournalFailed as error:  # the store is away
-            logger.warning("%s is not known: %s", self._what, text_of(error))
-            await asyncio.sleep(PAUSE)
-        except BaseException:  # of a store of the application: a SystemExit would end the loop
-            logger.exception("%s is not known", self._what)
-            await asyncio.sleep(PAUSE)
+
+async def look_once(what: str, look: Coroutine[Any, Any, None]) -> bool:
+    """Look, and log what the look raises.
+
+    Args:
+        what: the look finds out, as in "what became of calls".
+        look: looks.
+
+    Returns:
+        Whether it has raised nothing.
+
+    """
+    try:
+        await look
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except JournalFailed as error:  # the store is away
+        logger.warning("%s is not known: %s", what, text_of(error))
+        return False
+    except BaseException:  # of a store of the application: a SystemExit would end the loop
+        logger.exception("%s is not known", what)
+        return False
+    return True

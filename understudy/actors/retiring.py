@@ -1,4 +1,4 @@
-"""Agents of which nothing is open are put into an archive, and deleted: `Runtime.retire`."""
+"""Agents of which nothing is open are archived, and deleted: `Runtime.retire`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from understudy._base import security_log
-from understudy._base.clock import jittered, new_random_id
+from understudy._base.clock import new_random_id
+from understudy._base.clock_waits import Again
 from understudy._base.json_values import shown
-from understudy._base.lookout import Lookout
+from understudy._base.lookout import look_once
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.phase import Phase
@@ -64,12 +64,14 @@ class Retire:
 
     older_than: Seconds
     """Seconds or a timedelta since the agent has come to rest."""
-    to: str | os.PathLike[str]
-    """The folder into which archives are written, one for each time that there is something."""
+    to: str | os.PathLike[str] | None
+    """The folder into which archives are written, one for each time that there is something. None:
+    there is no archive, and the agents are deleted for good."""
     status: Status | str | None = None
     """Only agents of this status: `"idle"`, `"failed"` or `"cancelled"`. None: any of these."""
     every: Seconds = timedelta(hours=1)
-    """Seconds or a timedelta between two looks. The first look comes as long after the start."""
+    """Seconds or a timedelta between two looks, by the clock of the runtime. The first look comes
+    as long after the start."""
     ending: Ending = ".jsonl.gz"
     """How the names of the archives end."""
 
@@ -81,6 +83,8 @@ class Retire:
         if self.ending not in get_args(Ending):
             known = ", ".join(map(repr, get_args(Ending)))
             raise UsageError(f"Retire(ending=...) must be one of {known}, got {shown(self.ending)}")
+        if self.to is None:
+            return
         folder = checked_folder(self.to, what="Retire(to=...)")
         checked_archive(folder / f"x-{new_random_id()}{self.ending}", what="Retire(ending=...)")
 
@@ -90,12 +94,13 @@ class Retired:
     """What `Runtime.retire` has done."""
 
     agents: int
-    """How many were put into the archive and deleted; of a dry run, how many would be."""
+    """How many were deleted, after they were archived if that was asked for; of a dry run, how
+    many would be."""
     archive: Path | None
-    """The path of the archive; None in a dry run, or if there was nothing to put into an
-    archive."""
+    """The path of the archive; None in a dry run, without an archive, or if there was nothing to
+    put into it."""
     bytes: int
-    """The size of that file."""
+    """The size of that file; 0 without one."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Why agents that are old enough were left, by their ids: of 1,000 at most."""
     dry_run: bool = False
@@ -175,7 +180,7 @@ class Retiring:
     Args:
         host: the agents.
         terms: which are retired.
-        archive: where they are put; None for a dry run.
+        archive: where they are put; None if they are not, and for a dry run.
 
     """
 
@@ -232,12 +237,13 @@ class Retiring:
             await self._store.load_whole(ids), key=lambda whole: place[whole.stored.agent.agent_id]
         )
         checked = await asyncio.to_thread(lambda: list(self._checked(wholes, before)))
-        if self._archive is None:
+        if self._terms.dry_run:
             self._count += len(checked)
             return
         if not checked:
             return
-        await asyncio.to_thread(self._archive.add, [each.line for each in checked])
+        if self._archive is not None:
+            await asyncio.to_thread(self._archive.add, [each.line for each in checked])
         gone = await self._delete([each.agent for each in checked])
         self._count += len(gone)
         for each in checked:
@@ -245,14 +251,15 @@ class Retiring:
                 self._leave(each.agent.agent_id, "it has changed meanwhile, or is in use")
 
     def _checked(self, wholes: Collection[WholeAgent], before: datetime) -> Iterator[_Checked]:
-        """Those that may go, as lines that an import can read. In a thread."""
+        """Those that may go, with the line of each for the archive. In a thread."""
+        has_lines = self._archive is not None or self._terms.dry_run  # a dry run finds what fails
         for whole in wholes:
             id = whole.stored.agent.agent_id
             try:
                 loaded = decoded(whole.stored)
                 why = open_in(loaded.folded())
                 last = loaded.records[-1].at if loaded.records else None
-                line = export_line(whole, self._now, self._terms.by)
+                line = export_line(whole, self._now, self._terms.by) if has_lines else b""
             except UnderstudyError as error:
                 why, last, line = str(error), None, b""
             if not why and last is not None and last > before:
@@ -331,30 +338,33 @@ class RetireSchedule:
         self._host = host
         self._retire = retire
         seconds = checked_delay(retire.every, what="Retire(every=...)").total_seconds()
-        # By chance, so that of hosts that share a store one finds nothing left of the other.
-        self._lookout = Lookout(
-            "which agents are retired",
-            partial(jittered, seconds),
-            self._look,
-            host.services.start_task,
-        )
+        services = host.services
+        self._again = Again(services.clock, seconds, self._look_once, services.start_task)
 
     def open(self) -> None:
-        """Begin. By real time, whatever the clock of the runtime is."""
-        self._lookout.begin()
+        """Begin."""
+        self._again.begin()
 
     def close(self) -> None:
         """Retire no more."""
-        self._lookout.close()
+        self._again.close()
 
-    async def _look(self, is_hinted: bool) -> None:
+    async def _look_once(self) -> None:
+        await look_once("which agents are retired", self._look())
+
+    async def _look(self) -> None:
         retire = self._retire
         age = checked_delay(retire.older_than, what="Retire(older_than=...)")
         status = checked_status(retire.status, what="Retire(status=...)")
-        time = self._host.services.clock.now().strftime("%Y%m%dT%H%M%SZ")
-        path = Path(retire.to) / f"retired-{time}-{new_random_id()[:8]}{retire.ending}"
-        terms = Terms(age, status, is_quiet=True)
-        done = await Retiring(self._host, terms, Archive(path)).run()
+        archive = None
+        if retire.to is not None:
+            time = self._host.services.clock.now().strftime("%Y%m%dT%H%M%SZ")
+            name = f"retired-{time}-{new_random_id()[:8]}{retire.ending}"
+            archive = Archive(Path(retire.to) / name)
+        done = await Retiring(self._host, Terms(age, status, is_quiet=True), archive).run()
         if done.agents:
             security_log.note("act", "retire", who=None)
-            logger.info("%d agents were retired to %r", done.agents, str(done.archive))
+            where = (
+                "deleted, without an archive" if archive is None else f"retired to {done.archive}"
+            )
+            logger.info("%d agents were %s", done.agents, where)

@@ -101,6 +101,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
 CANCEL_TIMEOUT = 5.0
+NOT_SAID: Any = ...
+"""The default of an argument of which None has a meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -1330,7 +1332,7 @@ class Runtime(Opened):
         self,
         *,
         older_than: Seconds,
-        to: str | os.PathLike[str] | None = None,
+        to: str | os.PathLike[str] | None = NOT_SAID,
         status: Status | str | None = None,
         dry_run: bool = False,
         by: str | None = None,
@@ -1346,10 +1348,11 @@ class Runtime(Opened):
         Args:
             older_than: seconds or a timedelta since the agent has come to rest.
             to: the file, which must not be there: its name ends with `.jsonl`, `.jsonl.gz` or
-                `.jsonl.zst`. It is made once there is something to put into it.
+                `.jsonl.zst`. It is made once there is something to put into it. None: there is no
+                archive, and the agents are deleted for good.
             status: only agents of this status: `"idle"`, `"failed"` or `"cancelled"`. None: any of
                 these.
-            dry_run: only count them; without `to`.
+            dry_run: only count them; without a file.
             by: the person who asks for it, for the record.
 
         Raises:
@@ -1367,13 +1370,15 @@ class Runtime(Opened):
         wanted = checked_status(status, what="retire(status=...)")
         checked_flag(dry_run, what="retire(dry_run=...)")
         author = checked_author(by, what="retire(by=...)")
-        if dry_run == (to is not None):
+        if dry_run and to is not NOT_SAID and to is not None:
+            raise UsageError("retire(dry_run=True) writes nothing: leave `to` out")
+        if not dry_run and to is NOT_SAID:
             raise UsageError(
-                "retire(dry_run=True) writes nothing: leave `to` out"
-                if dry_run
-                else "retire(to=...) must say where the agents are put; or give dry_run=True"
+                "retire(to=...) must say where the agents are put: the file of an archive, or None "
+                "to delete them for good; or give dry_run=True"
             )
-        path = None if to is None else checked_archive(to, what="retire(to=...)")
+        has_archive = to is not NOT_SAID and to is not None
+        path = checked_archive(to, what="retire(to=...)") if has_archive else None
         terms = Terms(age, wanted, author, dry_run=dry_run)
 
         async def retired() -> Retired:
@@ -1383,8 +1388,11 @@ class Runtime(Opened):
         if dry_run:
             return self._call(retired)
         security_log.note("act", "retire", who=author)
-        what = {"older_than": age.total_seconds(), "status": wanted}
+        what: dict[str, Any] = {"older_than": age.total_seconds(), "status": wanted}
         about = f"retire agents that are at rest for {span_text(age.total_seconds())}"
+        if not has_archive:  # votes for an archive are none for a deletion without one
+            what["archive"] = False
+            about += ", without an archive"
         return self._guarded("retire", about, what, author, retired)
 
     def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:

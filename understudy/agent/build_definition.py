@@ -41,6 +41,7 @@ from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools import Tool
+from understudy.tools.base_agent import instead_of_agent
 from understudy.tools.effects import check_tables
 from understudy.tools.gate_rule import Rule
 from understudy.tools.tool_defaults import ToolDefaults
@@ -589,7 +590,8 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         definition = definition_of(given)
         if definition is None:
             raise UsageError(
-                f"Agent {parent.name!r}: a child must be an Agent or a dict, got {given!r}"
+                f"Agent {parent.name!r}: a child must be an Agent or a dict, got "
+                + instead_of_agent(given)
             )
         return ChildAgent(definition=definition)
     unknown = [key for key in given if key not in _CHILD_OPTIONS]

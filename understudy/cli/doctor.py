@@ -27,13 +27,14 @@ from understudy.cli.exits import (
     refuse,
 )
 from understudy.cli.output import JsonOption, Output
-from understudy.cli.serve import load, load_definitions
+from understudy.cli.serve import definitions_of, load_target, store_of
 from understudy.cli.sources import ApiSource, Source, every_row
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import ago, some
 from understudy.errors import UnderstudyError
 
 if TYPE_CHECKING:  # the help of the command needs none of it
+    from understudy.actors import Runtime
     from understudy.agent.agent import Agent
     from understudy.cli.store_source import StoreSource
 
@@ -63,20 +64,21 @@ def doctor(
             "--app",
             metavar="MODULE:ATTR",
             help="Whether the agents have definitions in this Runtime, or among these agents; and "
-            "which of their tools do not say what they do.",
+            "which of their tools do not say what they do. The store is that of the Runtime, "
+            "unless you give another.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Look whether a store is whole, and what in it needs a person. It changes nothing."""
     out = Output(json=json)
-    if store is None:
-        store = _of_running()
+    found = None if app is None else load_target(app)
+    store = store or store_of(found) or _of_running()
     checks = list(_machine())
     code = DONE
     try:
         # One by one: what was found out before the store could not be read is told.
-        for check in _of_source(store, app, quick=quick):
+        for check in _of_source(store, app, found, quick=quick):
             checks.append(check)
     except UnderstudyError as error:
         if code_of(error) != STORE:
@@ -96,7 +98,13 @@ def doctor(
     raise typer.Exit(code)
 
 
-def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
+def _of_source(
+    store: str,
+    app: str | None,
+    found: Runtime | list[Agent[Any, Any]] | None,
+    *,
+    quick: bool,
+) -> Iterator[Check]:
     from understudy.cli.doctor_tools import of_tools
     from understudy.cli.store_source import StoreSource
 
@@ -106,9 +114,9 @@ def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
         yield from of_store(store, quick=quick)
         yield from _of_agents(source)
         yield from _of_definitions(store)
-        yield from _of_rules(source, app)
-        if app is not None:
-            agents, defaults = load_definitions(app)
+        yield from _of_rules(source, app, found)
+        if app is not None and found is not None:
+            agents, defaults = definitions_of(found, app)
             yield from _of_app(source, app, agents)
             yield from of_tools(agents, defaults)
     finally:
@@ -232,7 +240,7 @@ def _of_app(source: Source, target: str, agents: Iterable[Agent[Any, Any]]) -> I
         yield Check("app", "ok", f"{target} has all definitions")
 
 
-def _of_rules(source: StoreSource, app: str | None) -> Iterator[Check]:
+def _of_rules(source: StoreSource, app: str | None, found: object) -> Iterator[Check]:
     """Which rules hold for the whole store, and whether a program has them."""
     from understudy.actors import Runtime
 
@@ -243,7 +251,6 @@ def _of_rules(source: StoreSource, app: str | None) -> Iterator[Check]:
     at = registered.at.isoformat(sep=" ", timespec="seconds")
     detail = f"version {said.version}, {len(said.rules)} rules, by host {said.host!r} at {at}"
     yield Check("rules", "ok", detail)
-    found = load(app) if app is not None else None
     if not isinstance(found, Runtime):
         return
     rules = found.rules

@@ -12,7 +12,7 @@ from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.inputs import span_of
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.rules import CHANGE_NAMES, changes_named
-from understudy.cli.serve import load_target
+from understudy.cli.serve import load_target, store_of
 from understudy.cli.targets import StoreOption
 from understudy.errors import StoreDamaged, UnknownAgent, UsageError
 
@@ -70,12 +70,13 @@ def replay(
     from understudy.testing.replaying import replay as replayed
 
     out = Output(json=json)
-    if store is None:
-        refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
     wanted = list(fail_on or ["newly-unasked"])
     changes = changes_named([name for name in wanted if name != DIFFERENT])
     measure = _budget_of(budget)
     found = load_target(target)
+    store = store or store_of(found)
+    if store is None:
+        refuse(USAGE, f"{target} names no store: say which, by --store URL or UNDERSTUDY_STORE")
     runtime = found if isinstance(found, Runtime) else None
     agents = _chosen(runtime.definitions if runtime is not None else found, agent, target)
     if measure is not None and len(agents) > 1:

@@ -33,6 +33,10 @@ def retire(
             "--to", metavar="FILE", help="A new file: NAME.jsonl, NAME.jsonl.gz or NAME.jsonl.zst."
         ),
     ] = None,
+    without_archive: Annotated[
+        bool,
+        typer.Option("--without-archive", help="Delete them for good, instead of --to."),
+    ] = False,
     status: Annotated[
         str | None,
         typer.Option("--status", help="Only agents that are `idle`, `failed` or `cancelled`."),
@@ -50,25 +54,30 @@ def retire(
 ) -> None:
     """Put agents of which nothing is open into an archive, and delete them. It needs --store."""
     age = span_of(older_than, option="--older-than")
-    if dry_run == (to is not None):
+    if dry_run and (to is not None or without_archive):
+        option = "--without-archive" if to is None else "--to"
+        refuse(USAGE, f"--dry-run writes and deletes nothing: leave {option} out")
+    if to is not None and without_archive:
+        refuse(USAGE, "give --to FILE or --without-archive, not both")
+    if not dry_run and to is None and not without_archive:
         refuse(
             USAGE,
-            "--dry-run writes nothing: leave --to out"
-            if dry_run
-            else "say where the agents are put, by --to FILE; or give --dry-run",
+            "say where the agents are put, by --to FILE; or give --without-archive to delete them "
+            "for good, or --dry-run",
         )
     store = where.store
     if store is None or where.url is not None:
         _need_store("retire")
     if not (yes or dry_run):
         confirm(
-            f"Delete agents that are at rest for {older_than}, once they are in {to}?",
+            f"Delete agents that are at rest for {older_than}, "
+            + ("without an archive?" if to is None else f"once they are in {to}?"),
             to="that they are deleted",
             otherwise="nothing was deleted",
         )
     import asyncio
 
-    done = asyncio.run(_retired(store, age, to, status, by))
+    done = asyncio.run(_retired(store, age, to, status, dry_run=dry_run, by=by))
     if out.is_data:
         archive = None if done.archive is None else str(done.archive)
         out.document(
@@ -85,8 +94,10 @@ def retire(
         out.say(f"{line(id)} stays: {line(why)}", "dim")
     if done.dry_run:
         out.say(f"{done.agents} agents would be retired")
-    elif done.archive is None:
+    elif not done.agents:
         out.say("there is nothing to retire")
+    elif done.archive is None:
+        out.say(f"{done.agents} agents are deleted", "green")
     else:
         out.say(
             f"{done.agents} agents are retired to {done.archive}, {done.bytes:,} bytes", "green"
@@ -94,12 +105,17 @@ def retire(
 
 
 async def _retired(
-    store: str, age: timedelta, to: str | None, status: str | None, by: str | None
+    store: str,
+    age: timedelta,
+    to: str | None,
+    status: str | None,
+    *,
+    dry_run: bool,
+    by: str | None,
 ) -> Retired:
     from understudy.actors import Runtime
 
     async with Runtime(store=store, sweep=None) as runtime:
-        dry_run = to is None
         return await runtime.retire(older_than=age, to=to, status=status, dry_run=dry_run, by=by)
 
 

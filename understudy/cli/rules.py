@@ -12,7 +12,7 @@ from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.inputs import span_of
 from understudy.cli.lazily import SETTINGS, Listed, group_of
 from understudy.cli.output import JsonOption, Output
-from understudy.cli.serve import load, load_definitions
+from understudy.cli.serve import load, load_definitions, store_of
 from understudy.cli.targets import StoreOption
 from understudy.cli.text import some
 
@@ -114,10 +114,11 @@ def trial(
     from understudy.actors import Observer
 
     out = Output(json=json)
-    if store is None:
-        refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE")
     wanted = changes_named(fail_on or ())
     found, runtime = _rules_of(rules)
+    store = store or store_of(runtime)
+    if store is None:
+        refuse(USAGE, f"{rules} names no store: say which, by --store URL or UNDERSTUDY_STORE")
     definitions = _agents_of(agents, rules, runtime)
     with Observer(store) as observer:
         tried = observer.try_rules(found, since=span_of(since), agents=definitions).get()

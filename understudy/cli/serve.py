@@ -359,15 +359,29 @@ def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     return Runtime(found, store=settings.store), store_name(settings.store)
 
 
+def store_of(found: object) -> str | None:
+    """The store of a runtime that others can look into; None of anything else."""
+    from understudy.actors import Runtime
+
+    name = found.store_name if isinstance(found, Runtime) else None
+    return None if name is None or name.startswith("memory:") else name
+
+
 def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaults]:
     """The definitions of the runtime, or of the agents, that `module:attr` names.
 
     With what the runtime says of tools that do not say what their effects are.
     """
+    return definitions_of(load_target(target), target)
+
+
+def definitions_of(
+    found: Runtime | Sequence[Agent[Any, Any]], target: str
+) -> tuple[Sequence[Agent[Any, Any]], ToolDefaults]:
+    """As `load_definitions`, of what is loaded."""
     from understudy.actors import Runtime
     from understudy.tools.tool_defaults import NO_DEFAULTS
 
-    found = load_target(target)
     if not isinstance(found, Runtime):
         return found, NO_DEFAULTS
     if not found.definitions:  # a cluster, or a runtime with a factory alone

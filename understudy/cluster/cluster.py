@@ -29,7 +29,7 @@ from understudy.actors.hosts.recovery import Progress
 from understudy.actors.presence import Presence
 from understudy.actors.reads.feed import Start
 from understudy.actors.reads.listing import Listing, checked_limit
-from understudy.actors.runtime import RuntimeOptions
+from understudy.actors.runtime import NOT_SAID, RuntimeOptions
 from understudy.actors.schedules import own_ref
 from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
@@ -612,14 +612,15 @@ class Cluster(_RuntimeCalls):
         self,
         *,
         older_than: Seconds,
-        to: str | os.PathLike[str] | None = None,
+        to: str | os.PathLike[str] | None = NOT_SAID,
         status: Status | str | None = None,
         dry_run: bool = False,
         by: str | None = None,
     ) -> Future[Retired]:
         """As `Runtime.retire`, at some host: the archive is a file of the machine of that host."""
         checked_author(by, what="retire(by=...)")
-        named = {"older_than": older_than, "to": to, "status": status, "dry_run": dry_run, "by": by}
+        named: dict[str, Any] = {"older_than": older_than, "status": status}
+        named |= {"dry_run": dry_run, "by": by} | ({} if to is NOT_SAID else {"to": to})
         return self._runtime_call("retire", (), named)
 
     def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:

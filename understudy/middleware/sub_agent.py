@@ -19,7 +19,7 @@ from understudy.run.child_calls import result_of_agent
 from understudy.run.definition import AgentDefinition, definition_of
 from understudy.run.instructions import check_instructions
 from understudy.tools import Tool, ToolContext, ToolFailed
-from understudy.tools.base_agent import BaseAgent
+from understudy.tools.base_agent import BaseAgent, instead_of_agent
 
 TaskInstructions = Callable[[ToolContext[Any], str], "str | Awaitable[str]"]
 """Of the context of the call and the agent's name: what the agent is told for this task."""
@@ -200,7 +200,8 @@ def _name_of(agent: Any) -> str:
         name = getattr(definition_of(agent), "name", None)
     if not isinstance(name, str):
         raise UsageError(
-            f"SubAgent: `agents` must hold agents, or dicts with a name, got {agent!r}"
+            "SubAgent: `agents` must hold agents, or dicts with a name, got "
+            f"{instead_of_agent(agent)}"
         )
     return name
 

@@ -28,6 +28,7 @@ from understudy.run.running_parts import RunningParts
 from understudy.state.run_state import Call
 from understudy.state.what_it_did import what_it_did
 from understudy.tools import ToolFailed
+from understudy.tools.base_agent import instead_of_agent
 
 doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)
 """Whether code runs inside of `ctx.once`: it cannot be suspended in its middle."""
@@ -175,5 +176,7 @@ def _child(run: Run, agent: Any) -> ChildAgent:
         return child
     definition = definition_of(agent)
     if definition is None:
-        raise UsageError(f"run_agent takes an Agent or the name of a child, got {agent!r}")
+        raise UsageError(
+            "run_agent takes an Agent or the name of a child, got " + instead_of_agent(agent)
+        )
     return ChildAgent(definition=definition)

@@ -12,3 +12,13 @@ class BaseAgent(Generic[DepsT_contra, OutputT_co]):
 
     definition: Any
     """Its `AgentDefinition`, which is defined in the layer `run` above."""
+
+
+def instead_of_agent(given: object) -> str:
+    """What an error says of something that was given for an agent, with the remedy if there is."""
+    from pydantic_ai.agent import AbstractAgent  # no other module needs it
+
+    if isinstance(given, AbstractAgent):
+        name = "" if given.name is None else f" {given.name!r}"
+        return f"an agent of Pydantic AI{name}: use Agent.from_pydantic_ai(...)"
+    return repr(given)

@@ -591,7 +591,7 @@ async def test_a_message_that_steers_is_seen_by_the_agent_that_is_at_work() -> N
         (lambda: Parallel([]), ["Parallel", "no agents"]),
         (lambda: Sequential("ab"), ["list of agents", "'ab'"]),  # type: ignore[arg-type]  # on purpose
         (lambda: Sequential(3), ["list of agents", "3"]),  # type: ignore[arg-type]  # on purpose
-        (lambda: Sequential(["a"]), ["'a' is none"]),  # type: ignore[list-item]  # on purpose
+        (lambda: Sequential(["a"]), ["got 'a'"]),  # type: ignore[list-item]  # on purpose
         (lambda: Sequential([Loop([agent("a")])]), ["wrap it", "mode="]),  # type: ignore[list-item]
         (lambda: Sequential([SAME, SAME]), ["'same'", "twice"]),
         (lambda: Sequential([agent("a"), agent("a")]), ["'a'", "another name"]),

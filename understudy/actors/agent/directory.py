@@ -17,6 +17,7 @@ from understudy.agent.build_definition import check_name
 from understudy.errors import OtherAgent, UsageError
 from understudy.run.definition import BACKGROUND_SUFFIX, AgentDefinition
 from understudy.state.agent_state import AgentState
+from understudy.tools.base_agent import instead_of_agent
 
 
 class Directory:
@@ -124,7 +125,7 @@ class Directory:
         if isinstance(agent, MadeAtActivation):
             return agent
         if not isinstance(agent, Agent):
-            raise UsageError(f"Runtime(agents=[...]) takes agents, not {agent!r}")
+            raise UsageError(f"Runtime(agents=[...]) takes agents, got {instead_of_agent(agent)}")
         before = self._agents.setdefault(agent.name, agent)
         if before is not agent:
             raise UsageError(f"Two different agents are named {agent.name!r}: rename one")

@@ -20,6 +20,7 @@ from understudy.run.run import ESCALATED, Run
 from understudy.state.records import SubRunEnded
 from understudy.state.what_it_did import what_it_did
 from understudy.state.workflow_progress import Progress
+from understudy.tools.base_agent import instead_of_agent
 
 
 class Workflow(Mode[DepsT_contra]):
@@ -67,7 +68,7 @@ class RunAgents:
         if definition is not None:
             return ChildAgent(definition=definition)
         remedy = " (wrap it: Agent('a-name', mode=...))" if isinstance(agent, Mode) else ""
-        raise UsageError(f"{self.kind}([...]) takes agents, and {agent!r} is not an agent{remedy}")
+        raise UsageError(f"{self.kind}([...]) takes agents, got {instead_of_agent(agent)}{remedy}")
 
     async def __call__(self, run: Run) -> Outcome | None:
         current = run.current
