@@ -110,23 +110,29 @@ class RuntimeStatus:
     """Counts of a runtime, at one moment."""
 
     agents: int
-    """In memory: activated, or spawned with deps, or not in the store yet."""
+    """The number of agents in memory, including agents that are not in the store yet."""
     running: int
+    """The number of agents with a run in progress."""
     abandoned_threads: int
-    """Threads of plain tools that still run though no call waits for them any more."""
+    """The number of threads of plain tools that still run although no call waits for them."""
     abandoned_tasks: int
-    """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
+    """The number of tasks of async code that still run `cancel_timeout` seconds after their
+    cancellation."""
     draining: bool = False
-    """Whether it takes no agents any more: see `Runtime.drain`. Also while no call may start here,
-    because its rules are older than those of the store, say."""
+    """Whether the runtime takes no more agents: see `Runtime.drain`.
+
+    Also True while no call may start here, for example because its rules are older than the rules
+    of the store.
+    """
     held: str = ""
-    """Why no call may start here now; empty where calls may."""
+    """The reason why no call may start here now; empty if calls may start."""
     frozen: tuple[str, ...] = ()
-    """What is frozen in the store, by whom and why: see `Runtime.freeze`. Requests are taken."""
+    """What is frozen in the store, by whom and why: see `Runtime.freeze`. Messages are still
+    taken."""
 
     @property
     def ready(self) -> bool:
-        """Whether a load balancer should send requests here: not once it drains."""
+        """Whether a load balancer should send requests here. False once the runtime drains."""
         return not self.draining
 
 
@@ -174,91 +180,97 @@ T = TypeVar("T")
 
 
 class Runtime(Opened):
-    """Spawns agents, supervises them, and finds them by id.
+    """Starts agents, supervises them, and finds them by id.
 
-    `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` uses
-    the running loop, so that async tools may use the connections of the application.
+    `with Runtime(...)` starts an event loop in a thread of its own. `async with Runtime(...)` uses
+    the running loop, so async tools can use the connections of the application.
 
     Args:
-        agents: definitions that can be spawned by name.
-        store: where agents are kept: `"memory:"` while the process lives, `"sqlite:///path"` for
-            one runtime, `"postgresql://..."` for many; or a `Store` of your own.
-        durability: what a record survives. `"full"`: a power loss. `"normal"` and `"off"`: the end
-            of the process, but not of the machine.
-        deps_for: gives `deps` to an agent by its id, where none were given to `spawn`. A plain
-            function, called on the event loop, so it must not block.
-        factory: makes the definition of an agent whose name is not declared in `agents`, from its
-            name, its id and its state's values, whenever it is activated: see `AgentFactory`.
+        agents: the definitions that can be spawned by name.
+        store: where agents are kept: `"memory:"` while the process lives, `"sqlite:///path"`
+            for one runtime, `"postgresql://..."` for many; or a `Store` of your own.
+        durability: what a record survives. `"full"`: a power loss. `"normal"` and `"off"`: the
+            end of the process, but not of the machine.
+        deps_for: returns the `deps` of an agent by its id, if `spawn` got none. It is a plain
+            function that is called on the event loop, so it must not block.
+        factory: makes the definition of an agent whose name is not among `agents`, at each
+            activation: see `AgentFactory`.
         idle_timeout: seconds after which an idle agent is passivated; None = never.
-        sweep: seconds between two looks at the store for agents without an owner, although they
-            have something to continue: their process ended, here or on another host. They are
-            continued as by `recover()`. The first look comes as long after the start; where hosts
-            share the store, at once. None = none.
+        sweep: seconds between two searches of the store for agents that have work to continue
+            and no owner, because their process ended. They are continued as by `recover()`. The
+            first search comes after one such time; if hosts share the store, at once. None = no
+            searches.
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
-        cancel_timeout: seconds that async code may take to end once it is cancelled: by `cancel`,
-            a deadline, `delete`, or the end of the runtime. Then it is abandoned, with a warning in
-            the log.
-        max_threads: the size of the pool in which plain tools and hooks run.
+        cancel_timeout: seconds that async code may take to end after it is cancelled: by
+            `cancel`, a deadline, `delete`, or the end of the runtime. Then it is abandoned,
+            with a warning in the log.
+        max_threads: the size of the thread pool for plain tools and hooks.
         usage: whether to count what requests to models use, by day, definition and model, for
-            `usage()` and the page. It is a row more in the commits that have replies. What is
-            counted stays when it is off.
-        feed: True or options turn on the feed of the store, which `events()` reads, and keep it as
-            long as they say; it stays on for all runtimes of the store, until one of them is given
-            False, which empties it. None: leave it as it is.
-        search: True makes an index of the words of requests and conversations, which `search()`
-            looks into, and keeps it up to date; it stays in the store until a runtime is given
-            False, which removes it. None: leave it as it is.
-        lease: seconds for which this runtime owns its agents in a shared store without a heartbeat:
-            if its machine is lost, others go on with them so much later. By default 10.
-        host: the name of this runtime, which others see; by default that of the machine, with the
-            number of the process. Two may have the same name.
-        labels: what this host has: it runs the agents that need nothing else (`Agent(needs=...)`).
-        any_host: whether a call to an agent that another runtime has is answered here, where the
-            store is shared. False: it is refused with `OwnedElsewhere`, and no other host takes an
-            agent of this one.
-        context: what is carried from the code that calls an agent to the code that answers it, such
-            as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
-            agents and its threads included, runs under the context of who sent its message.
+            `usage()` and the page. It adds a row to each commit with a reply. Earlier counts
+            stay when it is off.
+        feed: True or options turn on the feed of the store, which `events()` reads. The feed
+            stays on for all runtimes of the store until a runtime is given False, which empties
+            it. None = leave it as it is.
+        search: True makes an index of the words of requests and conversations, for `search()`,
+            and keeps it up to date. The index stays in the store until a runtime is given
+            False, which removes it. None = leave it as it is.
+        lease: seconds for which this runtime owns its agents in a shared store without a
+            heartbeat. If its machine is lost, other hosts continue its agents after this time.
+            10 by default.
+        host: the name of this runtime, for others; by default the name of the machine with the
+            number of the process. Two runtimes may have the same name.
+        labels: what this host has. It runs only agents whose needs (`Agent(needs=...)`) are
+            among these labels.
+        any_host: whether a call to an agent of another runtime is answered here, on a shared
+            store. False = such a call is refused with `OwnedElsewhere`, and no other host takes
+            an agent of this runtime.
+        context: codecs, such as `ContextVarCodec`. They carry values such as a tenant or a
+            trace from the code that calls an agent to the code that runs it. A run, with its
+            agents and threads, has the context of the sender of its message.
         telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
-        undeclared: what holds for tools that do not say what it does to call them again, of agents
-            that do not say it either: `"effects"`, or `"read_only"`. See `Agent`.
-        unknown_after: errors after which nobody knows what a call did, of all agents. See `Agent`.
-        tool_errors: what happens with errors that tools raise by accident: `"log"`, `"traceback"`
-            or `"raise"`, see `Agent`. An agent's own is nearer; but `"raise"` is of all agents.
-        doubt_ends: seconds or a timedelta after which a doubt ends of which only the model was
-            told: it holds no other call then, and `doubts()` lists it no longer. None = only once
-            it is settled. Of runs that begin with this runtime.
-        pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
-            True for the prices of `genai-prices`; or your own, which are asked before those: a
-            `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
-            what `Limits(max_cost=)` needs is priced.
-        people: who may vote on requests that ask several persons (`approval`): a mapping of the
-            names by which they log in to their roles, or to a `Person` of `understudy.trust`; or a
-            function, plain or async, of a `Caller` that returns a `Person`, or None for somebody
-            who is not known. An answer holds for a minute; no answer in two seconds is none.
-        rules: which calls of all agents are denied, need persons, or run: `Rules` of
-            `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
-            puts others in their place.
-        protect: what persons must agree to before it is done: `{"delete": approval({"ops": 2})}`.
-            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover`, `retire`
-            (whoever must agree to `delete` and `export` must agree to it as well), `retire_rules`
-            and `thaw`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the same is asked
-            for again then. It is of this runtime: give it to all hosts of the store.
-        budgets: how much the calls of all agents may spend, together: a list of `Budget` of
-            `understudy.trust`. Each host of the store is given the same ones.
-        notify: a `Notify` of `understudy.notify`, which tells people of requests. The store keeps
-            what is to be told from then on, whichever host writes it, until a runtime is given
-            False. None: this runtime tells nobody, and leaves that as it is.
-        retire: `Retire(...)`: agents that are old enough, and of which nothing is open, are put
-            into archives and deleted, again and again: see `retire()`. None: they stay.
-        clock, new_id: the source of times and ids. By default times are those of the machine; where
-            hosts share a database, those of its server.
+        undeclared: what is assumed of tools that do not declare their effects, if their agents
+            do not say it either: `"effects"` or `"read_only"`. See `Agent`.
+        unknown_after: for all agents, the errors after which nobody knows what a call did. See
+            `Agent`.
+        tool_errors: what happens with errors that tools raise by accident: `"log"`,
+            `"traceback"` or `"raise"`, see `Agent`. The agent's own setting wins, but `"raise"`
+            holds for all agents.
+        doubt_ends: seconds or a timedelta after which a doubt ends if only the model was told
+            about it. Then it holds no other call, and `doubts()` does not list it. None = it
+            ends only when it is settled. It holds for runs that begin with this runtime.
+        pricing: prices for the replies, so that the cost of each reply is recorded with it.
+            True = the prices of `genai-prices`. Your own prices are asked first: a `Price` by
+            the name of its model, a function of a reply, or `Prices(...)`. None = only what
+            `Limits(max_cost=)` needs is priced.
+        people: who may vote on requests that ask several persons (`approval`). Either a mapping
+            of login names to roles, or to a `Person` of `understudy.trust`; or a function,
+            plain or async, that takes a `Caller` and returns a `Person`, or None for an unknown
+            caller. An answer holds for a minute. No answer within two seconds counts as no
+            answer.
+        rules: `Rules` of `understudy.trust`: which calls of all agents are denied, ask persons,
+            or run. They hold in addition to the gates of the agents. `runtime.rules = ...`
+            replaces them.
+        protect: the operations that need the agreement of persons: `{"delete": approval({"ops":
+            2})}`. Possible keys: `compact`, `delegate` (for others), `delete`, `export`,
+            `import`, `recover`, `retire` (it also needs what `delete` and `export` need),
+            `retire_rules` and `thaw`. The person who asks gets `ApprovalNeeded`; others `vote`;
+            then the person asks again. It holds for this runtime only, so give it to all hosts
+            of the store.
+        budgets: how much the calls of all agents may spend together: a list of `Budget` of
+            `understudy.trust`. Give the same list to each host of the store.
+        notify: a `Notify` of `understudy.notify`, which tells people about requests. From then
+            on the store keeps what is to be told, whichever host writes it, until a runtime is
+            given False. None = this runtime tells nobody, and changes nothing.
+        retire: `Retire(...)`: agents that are old enough, and have nothing open, are regularly
+            put into archives and deleted: see `retire()`. None = they stay.
+        clock, new_id: the sources of times and ids. By default times come from the machine; if
+            hosts share a database, from its server.
 
     Raises:
-        UsageError: if an argument is wrong; it names the argument.
-        StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: by `with` and `async with`,
-            if the store cannot be opened.
+        UsageError: if an argument is wrong; the error names the argument.
+        StoreInUse, StoreUnavailable, StoreBroken, SchemaVersionError: by `with` and `async
+            with`, if the store cannot be opened.
 
     """
 
@@ -339,11 +351,11 @@ class Runtime(Opened):
             doubt_ends = checked_delay(doubt_ends, what="`doubt_ends`").total_seconds()
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
-        """By which replies are priced when they come."""
+        """The prices by which replies are priced when they come."""
         self.tool_defaults: ToolDefaults = ToolDefaults.given(
             undeclared, unknown_after, tool_errors, what="Runtime"
         )
-        """What holds for tools where neither they nor their agents say something else."""
+        """The settings for tools that neither the tools nor their agents say."""
         opened = self._store = open_store(store, durability=durability, lease=lease, host=host)
         self._clock = clock or _clock_of(opened)
         self._store_name = store if isinstance(store, str) else None
@@ -420,19 +432,22 @@ class Runtime(Opened):
 
     @property
     def people(self) -> People | None:
-        """Who may vote on requests that ask several persons; None where nobody is named."""
+        """The persons who may vote on requests that ask several persons; None if `people` was not
+        given.
+        """
         return self._trust.people
 
     @property
     def rules(self) -> Rules | None:
-        """The rules for the calls of all agents. What is set holds for each call that starts next.
+        """The rules for the calls of all agents. New rules hold for each call that starts
+        afterwards.
 
-        To set rules with a version, or any where the store has such rules, waits until the store
-        has them: on the runtime's own loop, await `set_rules`.
+        Setting rules waits for the store if the rules have a version, or the store has rules with a
+        version. On the runtime's own loop, await `set_rules` instead.
 
         Raises:
-            UsageError: where other than `Rules` or None is set, or as of `set_rules`.
-            WouldDeadlock: on the runtime's loop, where the store is to be asked.
+            UsageError: if the value is neither `Rules` nor None, or as of `set_rules`.
+            WouldDeadlock: on the runtime's loop, if the store has to be asked.
 
         """
         return self._trust.rules
@@ -453,15 +468,16 @@ class Runtime(Opened):
             self.set_rules(rules).get()
 
     def set_rules(self, rules: Rules | None) -> Future[None]:
-        """Put these rules in the place of those of this runtime. With a version, register them.
+        """Replace the rules of this runtime. Rules with a version are registered for the whole
+        store.
 
-        The future has a result once they hold here. Other hosts learn of a new version within a
-        second or two, and start no calls then until they have it.
+        The future resolves once the rules hold here. Other hosts learn of a new version within one
+        or two seconds. They then start no calls until they have these rules.
 
         Raises:
-            UsageError: for other than `Rules` or None. By the future: if the version is registered
-                with other rules, or is older than the newest; or if there is no version, and the
-                store has rules with one.
+            UsageError: if the value is neither `Rules` nor None. By the future: if the version
+                is registered with other rules, or is older than the newest version; or if the
+                rules have no version, and the store has rules with a version.
 
         """
         checked = checked_rules(rules)
@@ -487,26 +503,27 @@ class Runtime(Opened):
             )
 
     def registered_rules(self) -> Future[list[RegisteredRules]]:
-        """All rules with a version that hosts have registered in the store, the newest first.
+        """Return all rules with a version that hosts have registered in the store, the newest
+        first.
 
-        `runtime.trust.state.rules` has those that hold.
+        `runtime.trust.state.rules` has the rules that hold.
         """
         return self._call(lambda: self._agent_host.trust.registered_rules())
 
     def retire_rules(self, *, version: int | None = None, by: str | None = None) -> Future[bool]:
-        """Have no rules hold for the whole store any more, until a higher version is registered.
+        """End the rules of the whole store, until a higher version is registered.
 
-        Each host keeps the rules that it has; hosts without rules may open again.
+        Each host keeps its own rules. Hosts without rules may open again.
 
         Args:
-            version: of the rules that are meant; None for those that hold.
-            by: the person who decides it, which the store keeps.
+            version: the version of the rules to end; None = the rules that hold.
+            by: the person who decides it; kept in the store.
 
         Returns:
-            Whether some rules held.
+            Whether rules held.
 
         Raises:
-            UsageError: for what is no version, or no name. By the future: if rules of another
+            UsageError: if the version or the name is wrong. By the future: if rules of another
                 version hold.
 
         """
@@ -541,27 +558,29 @@ class Runtime(Opened):
         why: str,
         by: str | None = None,
     ) -> Future[Freeze]:
-        """Let nothing of the store begin any more, at any host, until it is thawed.
+        """Freeze the store: nothing begins at any host until it is thawed.
 
-        Messages are recorded, and people may decide and cancel. No run begins, no model is asked,
-        and no call starts. Calls whose bodies were entered end, and their results are recorded.
+        No run begins, no model is asked, and no call starts. Messages are still recorded, and
+        people may decide and cancel. Calls whose bodies were already entered end, and their results
+        are recorded.
 
-        The future has a result once each living host judges by it, or its lease is over. No body of
-        what is frozen is entered after that. It is kept in the store.
+        The freeze is kept in the store. The future resolves once each living host obeys it, or the
+        lease of the host has ended. After that no frozen body is entered.
 
         Args:
-            definition: freeze agents of this definition alone, also inside of others. The call that
-                runs such an agent waits.
-            tool: freeze calls of the tools of this name alone. A run rests at such a call.
-            why: for whoever finds it frozen.
+            definition: freeze only the agents of this definition, also inside other agents. The
+                call that runs such an agent waits.
+            tool: freeze only the calls of tools with this name. A run rests at such a call.
+            why: the reason, for whoever finds the freeze.
             by: the person who asks for it.
 
         Returns:
-            The freeze, with the calls that are under way. The same asked for again by the same
-            person is the same freeze.
+            The freeze, with the calls under way. If the same person asks for the same freeze
+                again, it is the same freeze.
 
         Raises:
-            UsageError: for both, for an empty name or reason, or a `by` that is no name.
+            UsageError: if both `definition` and `tool` are given, if a name or the reason is
+                empty, or if `by` is not a name.
 
         """
         what, name, reason = checked_target(definition, tool, why)
@@ -570,17 +589,18 @@ class Runtime(Opened):
         return self._call(lambda: self._freezing.freeze(what, name, reason, author))
 
     def thaw(self, id: str, *, by: str | None = None) -> Future[bool]:
-        """End a freeze. What waited begins by itself, at all hosts, unless another one holds it.
+        """End a freeze. Everything that waited for it begins by itself, unless another freeze holds
+        it.
 
-        The future resolves to whether the freeze stood.
+        The future resolves to whether the freeze was in force.
 
         Args:
-            id: of the freeze.
+            id: the id of the freeze.
             by: the person who asks for it.
 
         Raises:
-            UsageError: if `id` is no text, or `by` no name.
-            ApprovalNeeded: by the future, where `Runtime(protect={"thaw": ...})` asks persons.
+            UsageError: if `id` is not text, or `by` is not a name.
+            ApprovalNeeded: by the future, if `Runtime(protect={"thaw": ...})` asks persons.
 
         """
         checked_text(id, what="thaw(id)")
@@ -599,23 +619,24 @@ class Runtime(Opened):
     def require(
         self, name: Requirable, *, required: bool = True, by: str | None = None
     ) -> Future[bool]:
-        """Let no host run on the store that does not have this, from now on.
+        """Require a feature of every host of the store, from now on.
 
-        All living hosts must have it when it is asked for. A host that lacks it does not open then,
-        and its error says which, and how to give it.
+        All living hosts must have the feature now. Later, a host without it does not open; its
+        error names the feature and how to add it.
 
         Args:
-            name: `"rules"`, `"budgets"`, `"protect"`: whether `Runtime` was given these; or
-                `"freeze"`: whether it knows of freezes, as all hosts of this version do.
-            required: False: require it no longer.
-            by: the person who decides it, which the store keeps.
+            name: `"rules"`, `"budgets"` or `"protect"`: the option must have been given to
+                `Runtime`. Or `"freeze"`: the host must know of freezes, as all hosts of this
+                version do.
+            required: False = stop requiring it.
+            by: the person who decides it; kept in the store.
 
         Returns:
-            Whether that is new.
+            Whether this is a change.
 
         Raises:
-            UsageError: for another name. By the future: if this host, or another living one, does
-                not have it; it names them.
+            UsageError: for another name. By the future: if this host or another living host
+                lacks the feature; the error names the hosts.
 
         """
         wanted = checked_requirable(name, what="require(name)")
@@ -627,19 +648,21 @@ class Runtime(Opened):
         return self._call(lambda: self._requirements.release(wanted, author))
 
     def required(self) -> Future[list[Requirement]]:
-        """What a store may require of its hosts, whether it does, and which hosts lack it."""
+        """Return the features that a store may require, whether it does, and which hosts
+        lack them.
+        """
         return self._call(lambda: self._requirements.required())
 
     def freezes(self, id: str | None = None) -> Future[list[Freeze]]:
-        """What is frozen now, the oldest first; without the calls that were under way.
+        """Return what is frozen now, the oldest first, without the calls under way.
 
         Args:
-            id: of a freeze: the future resolves to this one alone, as `freeze` gave it, with the
-                calls that are under way now and all hosts that have not answered by now. It
-                resolves to an empty list where the freeze is over.
+            id: the id of a freeze. The future then resolves to this freeze alone, with the
+                calls under way now and all hosts that have not answered yet. The list is empty
+                if the freeze is over.
 
         Raises:
-            UsageError: if `id` is no text.
+            UsageError: if `id` is not text.
 
         """
         if id is not None:
@@ -648,16 +671,18 @@ class Runtime(Opened):
 
     @property
     def has_budgets(self) -> bool:
-        """Whether it has budgets, its own or those of its rules."""
+        """Whether the runtime or its rules have budgets."""
         return self._budgets is not None
 
     @property
     def low_budgets(self) -> int:
-        """How many budgets have four fifths used now, as far as calls at this host have told it."""
+        """The number of budgets with at least four fifths used, as far as calls at this host
+        show.
+        """
         return 0 if self._budgets is None else self._budgets.low()
 
     def budgets(self) -> Future[list[BudgetUse]]:
-        """How much of each budget is used, by whom it is counted for. Empty without budgets."""
+        """Return the use of each budget, one entry for each counter. Empty without budgets."""
 
         async def uses() -> list[BudgetUse]:
             return [] if self._budgets is None else await self._budget_desk.uses()
@@ -666,21 +691,22 @@ class Runtime(Opened):
 
     @property
     def has_notify(self) -> bool:
-        """Whether it tells people of requests: `Runtime(notify=...)`."""
+        """Whether the runtime tells people about requests: `Runtime(notify=...)`."""
         return isinstance(self._notify, Notifying)
 
     def retry_notice(self, no: int, *, by: str | None = None) -> Future[bool]:
-        """Deliver a notice that was given up once more: see `notices`.
+        """Deliver a failed notice once more: see `notices`.
 
         Args:
-            no: of the notice.
+            no: the number of the notice.
             by: the person who asks for it, for the security log.
 
         Returns:
-            Whether there was such a notice that had failed.
+            Whether there was a failed notice with this number.
 
         Raises:
-            UsageError: for what is no number, or no name. By the future: if the store keeps none.
+            UsageError: if the number or the name is wrong. By the future: if the store keeps no
+                notices.
 
         """
         checked_count(no, what="retry_notice(no)")
@@ -694,7 +720,8 @@ class Runtime(Opened):
         return self._call(again)
 
     def reserved(self, id: str) -> Future[dict[str, str]]:
-        """What an agent has reserved of budgets now, as people read it, by their names.
+        """Return what an agent has reserved of budgets now, as text for people, by the budget's
+        name.
 
         Raises:
             UsageError: for a bad id.
@@ -716,20 +743,20 @@ class Runtime(Opened):
         key: str = "",
         by: str | None = None,
     ) -> Future[BudgetUse]:
-        """Add an amount to a budget for its window of now, at all hosts of the store.
+        """Add an amount to a budget for its current window, at all hosts of the store.
 
         Args:
-            name: of the budget.
-            amount: what is added to its limit.
-            why: for the record.
-            key: for whom it is counted, as `budgets()` lists it.
+            name: the name of the budget.
+            amount: the amount that is added to its limit.
+            why: the reason, for the record.
+            key: the key of the counter, as `budgets()` lists it.
             by: the person who decides it, for the record.
 
         Returns:
-            The budget as it is then.
+            The budget after the change.
 
         Raises:
-            UsageError: if there is no such budget or key, or the amount is none.
+            UsageError: if there is no such budget or key, or the amount is wrong.
 
         """
         author = checked_author(by, what="raise_budget(by=...)")
@@ -751,24 +778,26 @@ class Runtime(Opened):
         release: bool = False,
         by: str,
     ) -> Future[RequestNotes]:
-        """Say that somebody looks after a request until a time. It refuses nobody's decision.
+        """Claim a request: say that somebody looks after it until a time. Others may still decide
+        it.
 
-        Somebody else may take it over: `RequestNotes.claim.over` says from whom. It ends by its
-        time, when the request is answered, or when it is released.
+        Another person may take it over; `RequestNotes.claim.over` then names the person before. The
+        claim ends at its time, when the request is answered, or when it is released.
 
         Args:
-            id: of the agent.
-            request_id: of its request.
-            until: until when, with a time zone; by default for an hour, and for 30 days at most.
-            release: end it. Nothing happens where this person does not have it.
-            by: who takes it.
+            id: the id of the agent.
+            request_id: the id of its request.
+            until: the end of the claim, with a time zone; in an hour by default, in 30 days at
+                most.
+            release: end the claim. Nothing happens if this person does not have it.
+            by: the person who takes it.
 
         Returns:
-            The future of what is written beside the request then.
+            A future of the notes beside the request.
 
         Raises:
-            UsageError: for a wrong argument. By the future: for a time that is over or too late, or
-                where the request has 500 notes already.
+            UsageError: for a wrong argument. By the future: if the time is over or too late, or
+                if the request already has 500 notes.
             UnknownAgent: by the future, if there is no such agent.
             DecisionError: by the future, if the request does not wait for a person.
 
@@ -780,13 +809,13 @@ class Runtime(Opened):
         return self._call(lambda: self._desk.take(id, request_id, until, release, who))
 
     def comment(self, id: str, request_id: str, text: str, *, by: str) -> Future[RequestNotes]:
-        """Write something beside a request, for others who look at it. No agent learns of it.
+        """Write a comment beside a request, for other people who look at it. No agent reads it.
 
         Args:
-            id: of the agent.
-            request_id: of its request. It may be decided by now.
+            id: the id of the agent.
+            request_id: the id of its request. The request may be decided already.
             text: at most 4,000 characters.
-            by: who writes it.
+            by: the person who writes it.
 
         Returns, Raises:
             As `take`.
@@ -799,15 +828,15 @@ class Runtime(Opened):
     def snooze(
         self, id: str, request_id: str, *, until: datetime | None, by: str
     ) -> Future[RequestNotes]:
-        """Leave a request out of the lists of one person until a time: `pending(viewer=...)`.
+        """Hide a request from the lists of one person until a time: `pending(viewer=...)`.
 
-        Others see it. It comes back at its time, or when it expires within the hour.
+        Others still see it. It comes back at its time, or an hour before it expires.
 
         Args:
-            id: of the agent.
-            request_id: of its request.
-            until: until when, with a time zone, within 30 days; None: show it again.
-            by: who does not want to see it.
+            id: the id of the agent.
+            request_id: the id of its request.
+            until: the end, with a time zone, within 30 days; None = show it again.
+            by: the person who does not want to see it.
 
         Returns, Raises:
             As `take`.
@@ -824,17 +853,18 @@ class Runtime(Opened):
         to: str | tuple[str, str] | Caller | None,
         by: str,
     ) -> Future[RequestNotes]:
-        """Say who is to look after a request. Anybody else may decide it all the same.
+        """Assign a request to a person. Other people may still decide it.
 
         Args:
-            id: of the agent.
-            request_id: of its request.
-            to: the name of a login; or issuer and subject of an identity provider; None: nobody.
-            by: who says it.
+            id: the id of the agent.
+            request_id: the id of its request.
+            to: the name of a login; or issuer and subject of an identity provider; None =
+                nobody.
+            by: the person who assigns it.
 
         Returns, Raises:
-            As `take`. Where `people` is given, the future raises `UsageError` for somebody whom it
-            does not know, and `PeopleUnavailable` where it does not answer.
+            As `take`. With `people`, the future raises `UsageError` for an unknown person, and
+                `PeopleUnavailable` if `people` does not answer.
 
         """
         who = self._author("assign", id, request_id, by)
@@ -882,25 +912,26 @@ class Runtime(Opened):
         reason: str,
         by: str | None = None,
     ) -> Future[Delegation]:
-        """Let a person vote with roles of another one, until a time, at all hosts of the store.
+        """Let a person vote with the roles of another person, until a time, at all hosts of the
+        store.
 
-        The vote of who gets them counts for both: neither votes a second time. What one person has
-        by a delegation is not delegated on. It is looked at where a vote is cast, and again right
+        A vote with these roles counts for both persons: neither can vote again. Delegated roles
+        cannot be delegated further. The delegation is checked when a vote is cast, and again right
         before the call starts.
 
         Args:
-            from_: who has the roles: the name of a login; or issuer and subject of an identity
-                provider.
-            to: who gets them, in the same way.
-            roles: which of those that `people` says that the person has.
-            until: until when, with a time zone.
-            reason: why, for the record.
+            from_: the person who has the roles: the name of a login; or issuer and subject of
+                an identity provider.
+            to: the person who gets the roles, in the same form.
+            roles: the roles to delegate, of the roles that `people` gives the person.
+            until: the end, with a time zone.
+            reason: the reason, for the record.
             by: the person who asks for it; `from_` by default.
 
         Raises:
-            UsageError: for a wrong argument. By the future: if one of them is no person that is
-                known, or the giver does not have a role.
-            PeopleUnavailable: by the future, if nobody can say now who they are.
+            UsageError: for a wrong argument. By the future: if a person is not known, or the
+                giver does not have a role.
+            PeopleUnavailable: by the future, if `people` does not answer now.
 
         """
         self._need_people("delegate(...)")
@@ -934,26 +965,27 @@ class Runtime(Opened):
         return bool(found[0]) and found[0] == found[1]
 
     def delegations(self) -> Future[list[Delegation]]:
-        """The delegations that hold now, the oldest first.
+        """Return the delegations that hold now, the oldest first.
 
         Raises:
-            UsageError: if no people are known.
+            UsageError: if `people` was not given.
 
         """
         self._need_people("delegations()")
         return self._call(lambda: self._agent_host.trust.delegations())
 
     def end_delegation(self, id: str, *, by: str | None = None) -> Future[bool]:
-        """Let a delegation hold no longer. The future resolves to whether it did.
+        """End a delegation. The future resolves to whether it was in force.
 
-        A call that was approved by a vote of it, and has not started, asks persons anew.
+        A call that was approved by a vote with the delegation, and has not started, asks persons
+        again.
 
         Args:
-            id: of the delegation.
+            id: the id of the delegation.
             by: the person who asks for it, for the record.
 
         Raises:
-            UsageError: if `id` is no text, or `by` no name.
+            UsageError: if `id` is not text, or `by` is not a name.
 
         """
         self._need_people("end_delegation(...)")
@@ -963,19 +995,19 @@ class Runtime(Opened):
         return self._call(lambda: self._agent_host.trust.end_delegation(id, author))
 
     def vote(self, request_id: str, decision: Decision) -> Future[AdminRequest]:
-        """Vote on what somebody wants to be done that is protected: `Runtime(protect=...)`.
+        """Vote on an operation that is protected by `Runtime(protect=...)`.
 
         The future resolves to the request with its votes.
 
         Args:
-            request_id: of `ApprovalNeeded`, or of `administration()`.
+            request_id: the id of the request, from `ApprovalNeeded` or `administration()`.
             decision: `approve(by="ann")` or `reject(by="ann")`.
 
         Raises:
-            UsageError: for what is no decision with a name.
+            UsageError: if the decision is wrong or has no name.
             DecisionError: by the future, if there is no such request any more.
             VoteRefused: by the future, if the person may not vote on it.
-            PeopleUnavailable: by the future, if nobody can say now who it is.
+            PeopleUnavailable: by the future, if `people` does not answer now.
 
         """
         self._need_people("vote(...)")
@@ -990,10 +1022,12 @@ class Runtime(Opened):
         return self._call(lambda: self._administration.vote(request_id, decision, caller))
 
     def administration(self) -> Future[list[AdminRequest]]:
-        """What persons are to agree to, or have, and what was not done since; the oldest first.
+        """Return the protected operations that wait for votes, or are agreed to and not done yet.
+
+        The oldest comes first.
 
         Raises:
-            UsageError: if no people are known.
+            UsageError: if `people` was not given.
 
         """
         self._need_people("administration()")
@@ -1037,17 +1071,17 @@ class Runtime(Opened):
     # -------------------------------------------------------------------- life cycle
 
     def stop(self, timeout: float | None = None) -> None:
-        """Passivate all agents, each after the step in progress is recorded, then end the loop.
+        """Passivate all agents, each after its step in progress is recorded, then end the loop.
 
-        Calls that still wait get `RuntimeStopped`. Inside `async with` leave the block instead.
-        Async code that goes on after it was cancelled is abandoned.
+        Calls that still wait get `RuntimeStopped`. Async code that ignores its cancellation is
+        abandoned. Inside `async with`, leave the block instead of calling this.
 
         Args:
-            timeout: seconds for the steps in progress; then they are cut off, as by a crash.
+            timeout: seconds for the steps in progress. Then they are cut off, as by a crash.
 
         Raises:
             WouldDeadlock: inside a run of this runtime, or on its event loop.
-            UsageError: inside `async with`, or for a timeout that is no number of seconds.
+            UsageError: inside `async with`, or if the timeout is not a number of seconds.
 
         """
         seconds = _checked_timeout(timeout, "`timeout`")
@@ -1117,7 +1151,7 @@ class Runtime(Opened):
 
     @property
     def counts_usage(self) -> bool:
-        """Whether it counts what requests to models use."""
+        """Whether the runtime counts what requests to models use."""
         return self._store.counts_usage
 
     @property
@@ -1166,18 +1200,18 @@ class Runtime(Opened):
         deps: Any = None,
         values: Mapping[str, Any] | None = None,
     ) -> AgentRef:
-        """The ref of a new agent, or of the one that has this id. Never waits, and does no I/O.
+        """Return the ref of a new agent, or of the agent that has this id. Never waits, does no
+        I/O.
 
         Args:
             agent: a definition or its name.
             id: text without `/`; a new id by default.
-            deps: passed to its tools; never stored.
-            values: the values that a new agent's state begins with: instructions read them by
-                `{key}`.
+            deps: an object that is passed to the agent's tools; never stored.
+            values: the values of a new agent. Instructions read them by `{key}`.
 
         Raises:
             UsageError: for an unknown name, a bad id, or the id of an agent with another
-                definition (`OtherAgent`). Where only the store, or the factory, knows that, the
+                definition (`OtherAgent`). If only the store or the factory knows this, the
                 futures of the ref raise it.
 
         """
@@ -1186,7 +1220,7 @@ class Runtime(Opened):
         return host.ref(*host.directory.spawn(agent, id, deps=deps, values=values))
 
     def get(self, id: str) -> AgentRef:
-        """The ref of the agent of this id, in memory or stored. Never waits, and does no I/O.
+        """Return the ref of the agent with this id, in memory or stored. Never waits, does no I/O.
 
         If there is no such agent, the first future of the ref raises `UnknownAgent`.
 
@@ -1198,19 +1232,20 @@ class Runtime(Opened):
         return self._agent_host.ref(self._agent_host.directory.get(id))
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
-        """What happens to all agents of the store, on other hosts too, in the order of its commits.
+        """Return the events of all agents of the store, on all hosts, in the order of the commits.
 
-        Changes of status, requests that are made, decided, withdrawn, reminded of and escalated,
-        ends of runs, and deletions. Iterate it with `async for`, or with `for` in a thread. Nothing
-        is left out and nothing comes twice; what is no longer kept is told by a `Gap`.
+        The events are: changes of status; requests that are made, decided, withdrawn, reminded of
+        and escalated; ends of runs; and deletions. Iterate with `async for`, or with `for` in a
+        thread. No event is left out and none comes twice. A `Gap` says that earlier events are not
+        kept any more.
 
         Args:
-            after: the cursor of the last event that you have. The feed goes on behind it.
-            start: without `after`: `"now"`, or at the `"oldest"` event that is kept.
+            after: the cursor of the last event that you have. The feed continues after it.
+            start: without `after`: begin `"now"`, or at the `"oldest"` event that is kept.
 
         Raises:
-            UsageError: if an argument is wrong, or the store keeps no feed. The iteration raises it
-                where the feed is off: see `Runtime(feed=...)`.
+            UsageError: if an argument is wrong, or the store keeps no feed. The iteration
+                raises it if the feed is off: see `Runtime(feed=...)`.
 
         """
         self._running_loop()
@@ -1219,26 +1254,28 @@ class Runtime(Opened):
         return self._feed(after, start)
 
     def resolve(self, token: str, value: Any, *, by: str | None = None) -> Future[bool]:
-        """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
+        """Answer the wait that has this token: `await ctx.wait_for(name)` returns the value.
 
-        An answer that comes before the tool waits is kept for it. The agent may be passive, and of
-        another run of this process.
+        An answer that comes before the tool waits is kept for it. The agent may be passive, and the
+        token may be older than this process.
 
         Args:
-            token: of `ctx.token(name)`.
-            value: JSON-able.
-            by: the person or service that answers. They have asked for what follows from it: see
-                `approval(never=["requester"])`, which nobody can meet after an answer by nobody.
+            token: the token, from `ctx.token(name)`.
+            value: the answer, JSON-able.
+            by: the person or service that answers. They count as a requester of the calls that
+                follow. After an answer without a name, nobody can vote on a call with
+                `approval(never=["requester"])`.
 
         Returns:
-            The future of whether this is the answer. It settles when that is durable. A second
-            call with the same value is True as well; with another one it is False, and the first
-            answer stands.
+            A future of whether this is the answer. It settles when the answer is durable. A
+                second call with the same value also returns True. A second call with another
+                value returns False, and the first answer stands.
 
         Raises:
-            UsageError: for a value that cannot be stored as JSON, or if `by` is no name.
+            UsageError: if the value cannot be stored as JSON, or `by` is not a name.
             UnknownToken: by the future, if no wait of this store has this token.
-            Expired: by the future, if the wait is over without this answer, or its run cancelled.
+            Expired: by the future, if the wait ended without this answer, or its run was
+                cancelled.
             RecordRefused: by the future, if the value is too large.
             OwnedElsewhere: by the future, if the agent is in the memory of another runtime that
                 cannot be asked (`any_host=False`).
@@ -1247,15 +1284,17 @@ class Runtime(Opened):
         return self._answer_wait(token, resolved(value, by))
 
     def reject(self, token: str, reason: str, *, by: str | None = None) -> Future[bool]:
-        """As `resolve`, but the wait ends without a value: the tool gets `WaitRejected`.
+        """End the wait that has this token without a value: the tool gets `WaitRejected`.
+
+        It returns and raises what `resolve` does.
 
         Args:
-            token: of `ctx.token(name)`.
-            reason: a text, which the model sees if the tool does not catch the error.
+            token: the token, from `ctx.token(name)`.
+            reason: a text. The model sees it if the tool does not catch the error.
             by: as of `resolve`.
 
         Raises:
-            UsageError: for a reason that is no text, or empty, or if `by` is no name.
+            UsageError: if the reason is empty or not text, or `by` is not a name.
 
         """
         return self._answer_wait(token, rejected(reason, by))
@@ -1267,26 +1306,27 @@ class Runtime(Opened):
     def recover(self, *, at_once: int = 32, by: str | None = None) -> Future[Recovery]:
         """Continue every run that was cut off, and start what is queued.
 
-        Agents that wait for a person are left alone: see `pending()`. Those that were cut off
+        Agents that wait for a person are left alone: see `pending()`. Agents that were cut off
         before without progress come last, one by one.
 
-        They are continued in the background, until the run of each has an outcome. Where the store
-        is away meanwhile they are tried again when it answers, after longer and longer pauses of at
-        most 10 seconds, until the runtime stops.
+        The agents are continued in the background, until the run of each has an outcome. If the
+        store is unavailable meanwhile, they are tried again when it answers, after growing pauses
+        of at most 10 seconds, until the runtime stops.
 
         Args:
-            at_once: how many agents run at a time until each makes progress.
-            by: the person who has them continued, for the record.
+            at_once: the number of agents that run at a time, until each has made progress.
+            by: the person who asks for it, for the record.
 
         Returns:
-            The future of the list of their refs. It settles when it is known which agents these
-            are; `await ref.outcome()` waits for a run. The list also says which agents have not got
-            further yet (`waiting`), which are not continued here and why (`left`), and when all
-            that is known (`await recovery.settled`).
+            A future of the refs of the agents. It settles when the agents are known; `await
+                ref.outcome()` waits for a run. The list also says which agents have made no
+                progress yet (`waiting`), which agents are not continued here and why (`left`),
+                and when all this is known (`await recovery.settled`).
 
         Raises:
-            UsageError: if `at_once` is not at least 1, or `by` no name.
-            StoreUnavailable: by the future, if the list cannot be read. Nothing is continued then.
+            UsageError: if `at_once` is below 1, or `by` is not a name.
+            StoreUnavailable: by the future, if the list cannot be read. Nothing is continued
+                then.
 
         """
         checked_count(at_once, what="`at_once`")
@@ -1302,19 +1342,21 @@ class Runtime(Opened):
         )
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
-        """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
+        """Return the outcome as `ref.outcome`; the future raises `UnknownAgent` without such an
+        agent.
+        """
         return self.get(id).outcome(message_id=message_id)
 
     def delete(self, id: str, *, by: str | None = None) -> Future[bool]:
-        """Delete an agent and all its records; a run that is under way is cancelled first.
+        """Delete an agent and all its records; an open run is cancelled first.
 
-        Its id may be used again: nothing of the old agent reaches the new one. The future
+        Its id may be used again: nothing of the old agent reaches the new agent. The future
         resolves to whether there was such an agent.
 
         Args:
-            id: of the agent.
-            by: the person who deletes it. The store keeps when it was deleted and by whom:
-                `UnknownAgent` says so until there is another agent of this id.
+            id: the id of the agent.
+            by: the person who deletes it. The store keeps the time and the person;
+                `UnknownAgent` says so until there is another agent with this id.
 
         """
         checked_id(id)
@@ -1414,7 +1456,9 @@ class Runtime(Opened):
         return self._call(lambda: self._agent_host.services.store.vacuum())
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
-        """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
+        """Compact an agent as `ref.compact()`; the future raises `UnknownAgent` without such an
+        agent.
+        """
         ref = self.get(id)
         return (ref if self._caller is None else of_login(ref, self._caller)).compact(by=by)
 
@@ -1423,18 +1467,18 @@ class Runtime(Opened):
     ) -> Future[AgentRef]:
         """Put an exported agent into this store, as a new incarnation.
 
-        An open run in it may have continued elsewhere: every call that was started and is not
-        finished is in doubt, and people are asked their requests anew. Its schedules are paused.
-        None of its grants holds: whoever wrote the data says who gave them.
+        An open run in it may have continued elsewhere. So every call that was started and not
+        finished is in doubt, and people are asked their requests again. Its schedules are paused.
+        None of its grants holds, because the data cannot prove who gave them.
 
         Args:
-            data: what `export` returned.
-            id: another id than the one in the data.
+            data: the export, as `export` returned it.
+            id: a new id for the agent; by default the id in the data.
             by: the person who imports it, for the record.
 
         Raises:
-            UsageError: for a bad id, or a `by` that is no text. The future raises it if there is an
-                agent of this id, or the data is not an export.
+            UsageError: for a bad id, or if `by` is not text. The future raises it if an agent
+                has this id, or the data is not an export.
             SchemaVersionError: by the future, if it is an export of another format.
 
         """
@@ -1457,7 +1501,7 @@ class Runtime(Opened):
         return self._guarded("import", about, what, author, imported)
 
     def export(self, id: str, *, by: str | None = None) -> Future[dict[str, Any]]:
-        """As of an `Observer`; where it is protected, by who has the votes for it."""
+        """Export an agent, as `Observer.export`. If it is protected, enough votes are needed."""
         checked_id(id)
         author = checked_author(by, what="export(by=...)")
         security_log.note("act", "export", who=author, agent=id)
@@ -1517,29 +1561,29 @@ class Runtime(Opened):
         )
 
     def schedules(self, agent: AgentRef | str) -> Schedules:
-        """The schedules of an agent, to list, pause, resume, trigger and remove them.
+        """Return the schedules of an agent, to list, pause, resume, trigger and remove them.
 
         Raises:
-            UsageError: for what is neither a ref of this runtime nor the id of an agent.
+            UsageError: if the argument is neither a ref of this runtime nor the id of an agent.
 
         """
         self._running_loop()
         return Schedules(own_ref(agent, self.get, self._agent_host.lifetime))
 
     def drain(self, timeout: float | None = None) -> Future[bool]:
-        """Give up all agents in order, and take none any more: before a rolling deploy ends this.
+        """Give up all agents in order, and take no more. Use it before you end this process.
 
-        Each agent is passivated: at rest at once, in a run after the step in progress. Other hosts
-        of a shared store go on with each of them then. Calls here are answered there (see
-        `any_host`), and raise `UnfitHost` where no other host can be reached. `status()` says that
-        it drains. Then leave the runtime.
+        Each agent is passivated: at once if it is at rest, otherwise after the step in progress.
+        Other hosts of a shared store continue the agents. Calls here are answered by them (see
+        `any_host`), and raise `UnfitHost` if no other host can be reached. `status()` says that the
+        runtime drains. Then leave the runtime.
 
         Args:
-            timeout: seconds to wait for the steps in progress; None = no limit. After it the
-                draining goes on all the same: call this again, or leave the runtime.
+            timeout: seconds to wait for the steps in progress; None = no limit. The draining
+                continues after the timeout: call this again, or leave the runtime.
 
         Returns:
-            The future of whether no agent is left here.
+            A future of whether no agent is left here.
 
         Raises:
             WouldDeadlock: inside a run of this runtime.
@@ -1553,7 +1597,9 @@ class Runtime(Opened):
         return self._call(lambda: self._agent_host.drain(timeout))
 
     def tree(self) -> SupervisorTree:
-        """The supervisor and the actors as they are now, with the nested runs; `print` it."""
+        """Return the supervisor and the actors as they are now, with the nested runs;
+        `print` it.
+        """
         self._running_loop()
         return self._agent_host.tree()
 
@@ -1564,15 +1610,15 @@ class Runtime(Opened):
 
     @property
     def definitions(self) -> tuple[Agent[Any, Any], ...]:
-        """The definitions that it was given, and those of agents that were spawned by one.
+        """The definitions that were given, and the definitions of agents that were spawned by one.
 
-        What a factory makes is not among them, nor what makes their background calls.
+        Definitions made by a factory are not included, nor definitions of background calls.
         """
         all_known = self._agent_host.directory.definitions()
         return tuple(each for each in all_known if not each.definition.background_of)
 
     def status(self) -> RuntimeStatus:
-        """How many agents are in memory, and how many of them run, now."""
+        """Return how many agents are in memory now, and how many of them run."""
         self._refuse_in_fork()
         slots = self._agent_host.directory.slots()
         return RuntimeStatus(

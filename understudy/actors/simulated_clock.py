@@ -21,14 +21,14 @@ OnTime = Callable[[Callable[[], None]], None]
 class SimulatedClock:
     """A clock that stands still until it is told to advance. Thread-safe.
 
-    `Runtime(clock=clock)` does by it what it does by the time of day: reminders, escalations and
-    expiries of requests come when the clock is advanced to them.
+    With `Runtime(clock=clock)` everything that is due at a time, such as reminders, escalations and
+    expiries of requests, comes when the clock is advanced to that time.
 
     Args:
-        start: the time at which it stands first, with a time zone.
+        start: the first time, with a time zone.
 
     Raises:
-        UsageError: if `start` is no time with a time zone.
+        UsageError: if `start` is not a time with a time zone.
 
     """
 
@@ -41,22 +41,23 @@ class SimulatedClock:
         self._callbacks: dict[int, OnTime] = {}
 
     def now(self) -> datetime:
-        """The time at which it stands."""
+        """Return the time at which the clock stands."""
         return self._now
 
     def monotonic(self) -> float:
-        """The seconds by which it was advanced."""
+        """Return the number of seconds by which the clock was advanced."""
         return (self._now - self._start).total_seconds()
 
     def advance(self, seconds: float) -> Future[None]:
-        """Go on by so many seconds, and stop at each time at which something is due.
+        """Advance the clock by this many seconds, and stop at each time at which something is due.
 
         Returns:
-            A future that resolves when all that was due is recorded. A run that goes on by it may
-            still be under way: `await ref.outcome()` waits for it.
+            A future that resolves when everything that was due is recorded. A run that
+                continues because of it may still be under way; `await ref.outcome()` waits for
+                it.
 
         Raises:
-            UsageError: for anything but a number of seconds above 0.
+            UsageError: if the argument is not a number of seconds above 0.
 
         """
         if not is_time_span(seconds):
@@ -81,7 +82,7 @@ class SimulatedClock:
         return done
 
     def call_at(self, at: datetime, callback: OnTime) -> Callable[[], None]:
-        """As of `TimerClock`. A time that has passed is due at the next `advance`."""
+        """Call a function at a time, as `TimerClock`. A past time is due at the next `advance`."""
         number = next(self._numbers)
         with self._lock:
             self._callbacks[number] = callback

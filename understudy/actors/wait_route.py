@@ -42,33 +42,33 @@ class _Refused(Exception):
 
 
 class WaitRoute:
-    """An ASGI application to mount: `app.mount("/waits", WaitRoute(lambda: app.state.runtime))`.
+    """An ASGI application that takes answers to waits: `app.mount("/waits", WaitRoute(lambda:
+    app.state.runtime))`.
 
     It needs no framework.
 
-    `POST .../<token>` with a JSON body resolves the wait of this token with that value.
-    `POST .../<token>/reject` with a JSON text rejects it for that reason. Both answer by a JSON
-    object, which has nothing of what was sent:
+    `POST .../<token>` with a JSON body resolves the wait of this token with that value. `POST
+    .../<token>/reject` with a JSON text rejects the wait for that reason. Both answer with a JSON
+    object that contains nothing of what was sent:
 
-    - 200 `accepted`: the answer is recorded, or was before; and where another one was before it.
-    - 400 no JSON, or no such reason; 405 not POST; 413 too large; 415 not `application/json`.
+    - 200 `accepted`: the wait has an answer: this one, or one that was recorded before.
+    - 400: no JSON, or a wrong reason; 405: not POST; 413: too large; 415: not `application/json`.
     - 404 `unknown`: no wait has this token, whatever it looks like.
     - 410 `expired`: the wait is over without an answer.
-    - 503: the store is away, or the agent is in the memory of another runtime that cannot be asked
-      (`any_host=False`): send it again later.
+    - 503: the store is unavailable, or the agent belongs to another runtime that cannot be asked
+      (`any_host=False`). Send it again later.
 
-    The token in the path is the secret, so nothing else is checked. Keep it out of logs. Requests
-    say nothing of who sends them: give `by` where all come from one service.
+    The token in the path is the secret; nothing else is checked. Keep it out of logs. A request
+    does not say who sent it: give `by` if all requests come from one service.
 
     Args:
-        runtime: whose agents, a `Runtime` or a `Cluster`; or a function that gives it, which is
-            called for each request. A mounted application is made before the runtime is: give a
-            function.
-        max_bytes: of a body.
-        by: who answers, as of `Runtime.resolve`.
+        runtime: a `Runtime` or a `Cluster`, or a function that returns it and is called for
+            each request. A mounted application is made before the runtime, so give a function.
+        max_bytes: the largest size of a body, in bytes.
+        by: the person or service that answers, as of `Runtime.resolve`.
 
     Raises:
-        UsageError: for bad arguments.
+        UsageError: for a wrong argument.
 
     """
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
-    """What came of a vacuum."""
+    """The result of a vacuum."""
 
     before: int
-    """Bytes of the store before it."""
+    """The size of the store before the vacuum, in bytes."""
     after: int
-    """Bytes of the store behind it."""
+    """The size of the store after the vacuum, in bytes."""

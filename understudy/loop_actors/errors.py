@@ -34,15 +34,15 @@ class ActorDied(UnderstudyError, pykka.ActorDeadError):
 
 
 class RuntimeStopped(UnderstudyError, pykka.ActorDeadError):
-    """The runtime, or the cluster, has stopped, so this call gets no answer from it.
+    """The runtime or the cluster has stopped, so this call gets no answer.
 
-    What is recorded stays: the next runtime on the store continues it. Where an actor of yours
-    ended by itself, it is `ActorDied`, or a plain `pykka.ActorDeadError`.
+    Everything recorded stays: the next runtime on the store continues it. If an actor of your own
+    ended by itself, the error is `ActorDied` or a plain `pykka.ActorDeadError`.
     """
 
     ends_with_runtime = True
     agent_id: str | None
-    """The agent that was called; None for a cluster."""
+    """The id of the agent that was called; None for a cluster."""
 
     def __init__(self, message: str, *, agent_id: str | None = None) -> None:
         super().__init__(message, agent_id=agent_id)

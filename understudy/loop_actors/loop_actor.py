@@ -38,21 +38,21 @@ MESSAGES_PER_TURN = 64
 loop_for_start: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "loop_for_start", default=None
 )
-"""The loop for actors that are started in this context; None: see `LoopActor.start`."""
+"""The event loop for actors that are started in this context; None = see `LoopActor.start`."""
 
 
 def async_hook(hook: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, Any]:
-    """Declare an async `on_start`, `on_stop` or `on_failure` where Pykka declares a plain one.
+    """Declare an async `on_start`, `on_stop` or `on_failure` where Pykka declares a plain hook.
 
         class Clerk(LoopActor):
             @async_hook
             async def on_start(self) -> None: ...
 
-    It is for type checkers that compare a method with all base classes, as mypy does. The function
-    is returned unchanged, and the actor awaits an async hook with or without it.
+    It helps type checkers that compare a method with all base classes, as mypy does. The function
+    is returned unchanged. The actor awaits an async hook with or without this decorator.
 
     Raises:
-        UsageError: if `hook` is no `async def`.
+        UsageError: if `hook` is not an `async def`.
 
     """
     if not inspect.iscoroutinefunction(hook):

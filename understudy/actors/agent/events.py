@@ -56,9 +56,10 @@ class Status(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChanged:
-    """The agent's status has changed. What led to it is recorded before."""
+    """The agent's status has changed. What led to the change is recorded before."""
 
     status: Status
+    """The new status."""
     kind: Literal["status_changed"] = "status_changed"
 
 
@@ -76,6 +77,7 @@ class SelfRunsBounded:
     """The agent started too many runs in a row by messages to itself. It is idle now."""
 
     runs: int
+    """The number of runs in a row."""
     kind: Literal["self_runs_bounded"] = "self_runs_bounded"
 
 
@@ -394,7 +396,7 @@ class EventLog:
 class Subscription(Stream[AgentEvent], EventSink):
     """The events of an agent, to iterate with `for` in a thread or `async for` on a loop.
 
-    It ends when the runtime stops. Call `close()` to end it earlier.
+    The iteration ends when the runtime stops. Call `close()` to end it earlier.
     """
 
     def __init__(
@@ -428,13 +430,13 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._changed: Future[None] | None = None
 
     def close(self) -> None:
-        """End the subscription. Events that were emitted until now can still be read."""
+        """End the subscription. Events that were emitted before can still be read."""
         self._log.remove(self)
         self._end()
 
     @property
     def is_reading(self) -> bool:
-        """Whether records are being read from the store, before what was emitted since."""
+        """Whether stored records are being read, before the events emitted since."""
         return self._held is not None
 
     def _steps(self) -> Iterator[AgentEvent | Future[None]]:

@@ -237,14 +237,14 @@ class Archive:
 
 
 def read_archive(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The exported agents of an archive, one after the other: `runtime.import_` takes each.
+    """Read an archive: yield its exported agents, one by one, for `runtime.import_`.
 
-    Where the process that wrote it was killed, the file may end in the middle of a part. That end
-    is left out, with a warning in the log: its agents were not deleted.
+    If the process that wrote the file was killed, the file may end in the middle of a part. That
+    end is left out, with a warning in the log: its agents were not deleted.
 
     Raises:
-        UsageError: if its name has another ending, or a line of it is no exported agent.
-        OSError: if it cannot be read.
+        UsageError: if the file name has another ending, or a line is not an exported agent.
+        OSError: if the file cannot be read.
 
     """
     file = Path(path)

@@ -113,7 +113,7 @@ class RequestsWithdrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDeleted:
-    """The agent and all its records are deleted."""
+    """An agent and all its records were deleted."""
 
     kind: Literal["agent_deleted"] = "agent_deleted"
 

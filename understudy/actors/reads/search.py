@@ -26,38 +26,43 @@ LONGEST_PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """One text that has all the words: a request that waits, or a part of a conversation."""
+    """A text that has all the words of a search: a waiting request, or a part of a conversation."""
 
     agent_id: str
+    """The id of the agent."""
     agent: str
     """The name of the agent's definition."""
     where: Literal["request", "conversation"]
+    """Where the text is: in a `request` or in a `conversation`."""
     kind: Literal["request"] | SaidKind
-    """A `request`; or what was said by a `user`, by the `agent`, in a `call` of a tool, or as the
-    `result` of a call."""
+    """The kind of the text.
+
+    `request`; or, in a conversation, what a `user` or the `agent` said, a `call` of a tool, or the
+    `result` of a call.
+    """
     at: datetime | None
-    """When it was asked, or said."""
+    """The time of the request or of the text; None if it is not known."""
     request_id: str | None = None
-    """Of a request."""
+    """The id of the request; None in a conversation."""
     seq: int | None = None
-    """The number of the record that has it, of a conversation."""
+    """The number of the record that has the text; None for a request."""
     row: int = 0
-    """Which of the rows that the record makes in a conversation has it, from 0."""
+    """The index, from 0, of the row with the text, among the rows that the record makes."""
     tool_call_id: str | None = None
-    """Of the call, where it is a `call` or a `result`."""
+    """The id of the call, for a `call` or a `result`; else None."""
     inside: tuple[str, ...] = ()
-    """The names of the agents inside of the agent, down to the agent that has said it."""
+    """The names of the agents inside the agent, down to the agent that said it."""
     tool_name: str = ""
-    """The tool that it is about; empty where it is about none."""
+    """The name of the tool that the text is about; empty if it is about no tool."""
     snippet: Snippet
-    """The text around the first of the words, and the places of the words in it."""
+    """The text around the first word that was found, and the places of the words in it."""
     cursor: str = ""
-    """The `after` of what follows it."""
+    """The value of `after` that continues the search after this hit."""
     content: Mapping[str, Any] = field(repr=False)
-    """The request, or the row of the conversation, as plain data: what the words are in."""
+    """The request or the row of the conversation with the words, as plain data."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The hit as JSON-able data, without its content."""
+        """Return the hit as JSON-able data, without its content."""
         return {
             "agent_id": self.agent_id,
             "agent": self.agent,
@@ -75,11 +80,13 @@ class SearchHit:
         }
 
     def seen_as(self, query: SearchQuery, content: Any) -> SearchHit | None:
-        """The hit as somebody sees it who sees its content so; None if it lacks the words then.
+        """Return the hit as a person sees it to whom some values are hidden.
+
+        None if the content that the person sees lacks the words.
 
         Args:
-            query: what was looked for.
-            content: the content, with other values in place of what is hidden.
+            query: the words that were searched for.
+            content: the content, with other values in the place of hidden values.
 
         """
         if content == self.content:
@@ -93,7 +100,7 @@ class SearchHit:
 
 
 class SearchPage(Page[SearchHit]):
-    """A page of a search, the newest first."""
+    """A page of search hits, the newest first."""
 
     behind: int
 
@@ -102,7 +109,7 @@ class SearchPage(Page[SearchHit]):
     ) -> None:
         super().__init__(items, after)
         self.behind = behind
-        """How many agents, at least, have texts that the index does not have yet."""
+        """The number of agents, at least, with texts that the index does not have yet."""
 
 
 def hit_of(stored: StoredHit, query: SearchQuery, cursor: str) -> SearchHit:

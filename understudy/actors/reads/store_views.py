@@ -128,7 +128,7 @@ class PendingFilters(TypedDict, total=False):
 
 
 class StoreViews(ABC):
-    """Tells of the agents of a store, and activates and loads none of them."""
+    """The calls that read the agents of a store. They activate and load no agent."""
 
     _closed_too_soon: ClassVar[str]
     """The error text of a call that was made in time and could not be answered any more."""
@@ -152,26 +152,27 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[AgentInfo]:
-        """The agents of the store, and those that are spawned here, sorted by id.
+        """Return the agents of the store, and the agents that are spawned here, sorted by id.
 
-        `await` it, or `.get()` it, for a page, a list with the cursor `after` of the next one.
-        `async for` goes over all of them in pages. One whose row in the index is damaged is listed
-        with its `damage`.
+        `await` it, or `.get()` it, for a page: a list with `after`, the cursor of the next page.
+        `async for` goes over all agents in pages. An agent whose row in the index is damaged is
+        listed with its `damage`.
 
         Args:
-            status: only those with this status.
-            agent: only those with a definition of this name.
-            prefix: only those whose ids begin with it.
-            updated_since: only those whose status has changed since, sorted by when it did. One
-                that changes while you go over the pages comes again. With a time zone.
-            version: only those with an open run that the definition of this fingerprint has begun;
-                or `"other"`: that none of the definitions of this runtime has begun. Those hold up
-                a roll-out.
+            status: only agents with this status.
+            agent: only agents with a definition of this name.
+            prefix: only agents whose ids begin with this text.
+            updated_since: only agents whose status has changed since this time, sorted by the
+                time of the change. The time needs a time zone. An agent that changes while you
+                read the pages comes again.
+            version: only agents with an open run that was begun by the definition with this
+                fingerprint; or `"other"`: by no definition of this runtime. These agents hold
+                up a roll-out.
             after: the `after` of the page before, with the same filters.
-            limit: how many, at most 10,000; None = all that there are.
+            limit: the number of agents in a page, at most 10,000; None = all.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         since = (
@@ -218,31 +219,34 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[PendingRequest]:
-        """The requests of all agents that wait for a person. It activates and loads no agent.
+        """Return the requests of all agents that wait for a person. No agent is activated or
+        loaded.
 
-        `await` it, or `.get()` it, for a page, a list with the cursor `after` of the next one.
-        `async for` goes over all of them in pages. A tool is described where its definition is
-        known: at a runtime, not at an observer.
+        `await` it, or `.get()` it, for a page: a list with `after`, the cursor of the next page.
+        `async for` goes over all requests in pages. The description of a tool is included if its
+        definition is known: at a runtime, not at an observer.
 
         Args:
-            tool: only those about a tool of this name.
-            agent: only those of agents with a definition of this name.
-            kind: only those of this kind: see `Request.kind`.
-            within: only those that expire in so many seconds, or a timedelta, or have expired.
-            search: only those with each of these words, or parts of words, in the title, in the
-                name of the tool or the definition, or in an id.
-            viewer: the person who looks: the name of a login; or issuer and subject of an identity
-                provider. What the person has snoozed is left out, unless it expires within the
-                hour. None: nothing is left out.
-            mine: only those that the viewer has taken, or was assigned.
-            unassigned: only those that nobody has taken, or was assigned.
-            snoozed: also those that the viewer has snoozed.
-            order: the `"oldest"` first; or the first `"expiring"`, those that never do last.
+            tool: only requests about a tool of this name.
+            agent: only requests of agents with a definition of this name.
+            kind: only requests of this kind: see `Request.kind`.
+            within: only requests that have expired, or will expire in this time: seconds or a
+                timedelta.
+            search: only requests with each of these words, or parts of words, in the title, in
+                the name of the tool or the definition, or in an id.
+            viewer: the person who looks: the name of a login; or issuer and subject of an
+                identity provider. Requests that the person has snoozed are left out, unless
+                they expire within the hour. None = no request is left out.
+            mine: only requests that the viewer has taken or was assigned.
+            unassigned: only requests that nobody has taken or was assigned.
+            snoozed: include requests that the viewer has snoozed.
+            order: the `"oldest"` first; or the first `"expiring"`, with requests that never
+                expire last.
             after: the `after` of the page before, with the same filters and order.
-            limit: how many, at most 10,000; None = all that there are.
+            limit: the number of requests in a page, at most 10,000; None = all.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         query = self._pending_query(
@@ -261,13 +265,13 @@ class StoreViews(ABC):
         return self._asks("pending", query, item, after, limit, self._with_notes, span)
 
     def notes(self, id: str, request_id: str) -> Future[RequestNotes]:
-        """What people have written beside a request: who has taken it, and the comments.
+        """Return the notes beside a request: the claim, the assignment and the comments.
 
-        Nothing where there is no such request. It is kept for 30 days after the request has ended.
+        Empty if there is no such request. Notes are kept for 30 days after the end of the request.
 
         Args:
-            id: of the agent.
-            request_id: of its request.
+            id: the id of the agent.
+            request_id: the id of its request.
 
         Raises:
             UsageError: for a bad id.
@@ -340,20 +344,20 @@ class StoreViews(ABC):
         within: Seconds | None = None,
         **filters: Unpack[PendingFilters],
     ) -> Future[PendingPlace]:
-        """Where a request stands in the list that `pending` makes of these filters.
+        """Return the place of a request in the list that `pending` makes with these filters.
 
-        Also where the request is not in the list, as it is decided: then this is what was around
-        it. It activates and loads no agent.
+        If the request is decided and no longer in the list, the place shows what was around it. No
+        agent is activated or loaded.
 
         Args:
-            agent_id: of the agent that is asked for the decision: the outermost.
+            agent_id: the id of the outermost agent, which is asked for the decision.
             request: the request.
             order: as of `pending`.
             within: as of `pending`.
-            filters: the others of `pending`.
+            filters: the other filters of `pending`.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         checked_id(agent_id)
@@ -381,12 +385,12 @@ class StoreViews(ABC):
         unassigned: bool = False,
         snoozed: bool = False,
     ) -> Future[PendingCounts]:
-        """How many requests of all agents wait for a person, in groups of equal ones.
+        """Count the requests of all agents that wait for a person, in groups of like requests.
 
-        It activates and loads no agent.
+        No agent is activated or loaded.
 
         Args:
-            within: seconds, or a timedelta, by which is counted as well what expires.
+            within: seconds or a timedelta: also count by this time to the expiry.
             search: as of `pending`.
             viewer: as of `pending`.
             mine: as of `pending`.
@@ -394,7 +398,7 @@ class StoreViews(ABC):
             snoozed: as of `pending`.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         query = self._pending_query(
@@ -431,12 +435,12 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[Wait]:
-        """The sleeps of tools, and their waits for the outside, of all agents that wait.
+        """Return the sleeps of tools, and their waits for answers from outside, of all agents.
 
-        A list in pages, with the arguments of `pending`. It activates and loads no agent.
+        It is a list in pages, with the arguments of `pending`. No agent is activated or loaded.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         query = AskQuery(tool, agent, order, "wait")
@@ -451,14 +455,15 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[Doubt]:
-        """The calls in doubt of all agents: a person is asked, or only the model was told.
+        """Return the calls in doubt of all agents. A person is asked, or only the model was told.
 
-        A list in pages, with the arguments of `pending`. The first `"expiring"` are those that end
-        first by themselves. It activates and loads no agent. `ref.settle(doubt.call_key, how=...)`
-        settles a doubt without a `request_id`. One with it is answered, as any request.
+        It is a list in pages, with the arguments of `pending`. With `order="expiring"`, doubts that
+        end by themselves first come first. No agent is activated or loaded. A doubt with a
+        `request_id` is answered, as any request. `ref.settle(doubt.call_key, how=...)` settles a
+        doubt without one.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         query = AskQuery(tool, agent, order, "doubt")
@@ -473,13 +478,14 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[Review]:
-        """What persons alone have let run by breaking the glass, and nobody else has reviewed yet.
+        """Return the calls that persons let run alone by breaking the glass, and that need a
+        review.
 
-        A list in pages, with the arguments of `pending`. It activates and loads no agent.
-        `runtime.get(review.agent_id).close_review(review.id, by=...)` closes one.
+        It is a list in pages, with the arguments of `pending`. No agent is activated or loaded.
+        `runtime.get(review.agent_id).close_review(review.id, by=...)` closes a review.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         query = AskQuery(tool, agent, order, "review")
@@ -499,30 +505,33 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[DecidedRequest]:
-        """What was decided on the requests of all agents, the newest decision first.
+        """Return the decisions on the requests of all agents, the newest first.
 
-        A list in pages, as `pending`. It activates and loads no agent. It has what was decided in
-        this store, also of agents that were compacted. Of an agent that was deleted it has who
-        decided what, when and about which tool, and neither arguments nor notes. An agent that was
-        imported brings nothing with it.
+        It is a list in pages, as `pending`. No agent is activated or loaded. It has the decisions
+        made in this store, also of compacted agents. Of a deleted agent it has who decided what,
+        when and about which tool, without arguments and notes. It has no decisions of an imported
+        agent from before the import.
 
         Args:
-            person: only what somebody of this name decided, voted on, or gave the grant for.
-            tool: only about a tool of this name.
-            agent: only of agents with a definition of this name.
-            agent_id: only of the agent with this id.
-            type: only these: `"approve"`, `"edit"`, `"reject"`, `"respond"` or `"dismiss"`.
-            origin: only what one `"person"` decided, or several by `"votes"`; what a `"grant"`
-                let through or denied; what nobody answered in time (`"expiry"`); or calls that
-                the program that executes them has given up (`"executor"`).
-            since: only from this time on.
-            until: only before this time.
+            person: only decisions that a person of this name made, voted on, or gave the grant
+                for.
+            tool: only decisions about a tool of this name.
+            agent: only decisions for agents with a definition of this name.
+            agent_id: only decisions for the agent with this id.
+            type: only decisions of this type: `"approve"`, `"edit"`, `"reject"`, `"respond"` or
+                `"dismiss"`.
+            origin: only decisions of this origin: one `"person"`; several persons by `"votes"`;
+                a `"grant"` that let the call through or denied it; `"expiry"`, if nobody
+                answered in time; or `"executor"`, if the program that executes the call gave it
+                up.
+            since: only decisions from this time on.
+            until: only decisions before this time.
             after: the `after` of the page before, with the same filters.
-            limit: how many, at most 10,000; None = all that there are.
+            limit: the number of decisions in a page, at most 10,000; None = all.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument. If the store keeps no
-                decisions, the list raises it.
+            UsageError: if an argument is wrong; the error names the argument. If the store
+                keeps no decisions, the list raises it.
 
         """
         for name, given in (("person", person), ("tool", tool), ("agent", agent)):
@@ -562,17 +571,17 @@ class StoreViews(ABC):
     def usage(
         self, *, since: datetime | None = None, until: datetime | None = None
     ) -> Future[list[DayUsage]]:
-        """What requests to models have used, by day, definition and model, in this order.
+        """Return what requests to models have used, by day, definition and model, in this order.
 
-        It has what runtimes with `usage=True` have counted, of all agents, also of agents that are
-        deleted since. Days are in UTC.
+        It has everything that runtimes with `usage=True` have counted, for all agents, also deleted
+        agents. Days are in UTC.
 
         Args:
-            since: the first day; by default 30 days are told.
-            until: the days before this time, the day of the time included; by default today.
+            since: the first day; by default the last 30 days are returned.
+            until: the last day, as a time within it; by default today.
 
         Raises:
-            UsageError: if a time has no time zone. If the store keeps no usage, the future.
+            UsageError: if a time has no time zone. By the future: if the store keeps no usage.
 
         """
         first = None if since is None else checked_time(since, what="`since`")
@@ -587,12 +596,13 @@ class StoreViews(ABC):
         return self._call(read)
 
     def attention(self, limit: int = FIRST) -> Future[Attention]:
-        """What needs a person: how many of each kind there are, and the first of them.
+        """Return everything that needs a person: the number of each kind, and the first of each
+        kind.
 
-        It activates and loads no agent.
+        No agent is activated or loaded.
 
         Args:
-            limit: how many rows of each kind, at most 10,000; 0 for the counts alone.
+            limit: the number of rows of each kind, at most 10,000; 0 for the counts alone.
 
         Raises:
             UsageError: if `limit` is neither 0 nor the size of a page.
@@ -675,20 +685,21 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[SearchHit]:
-        """Where all words of a text are: in requests that wait, and in what was said. Newest first.
+        """Search for texts that have all these words, in requests and conversations, the newest
+        first.
 
-        Letters, digits and a `*` behind a word count, which stands for any end of the word; all
-        else divides words. Case and accents do not count. It activates and loads no agent. A page
-        that is read with a `limit` is a `SearchPage`: it says whether the index is `behind`.
+        Letters and digits count; everything else divides words. A `*` after a word stands for any
+        ending. Case and accents do not count. No agent is activated or loaded. A page that is read
+        with a `limit` is a `SearchPage`: it says whether the index is `behind`.
 
         Args:
             text: the words.
             where: only in `"requests"`, or only in `"conversations"`.
             after: the `after` of the page before, or the `cursor` of a hit, of the same search.
-            limit: how many, at most 10,000; None = all that there are.
+            limit: the number of hits in a page, at most 10,000; None = all.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
             SearchOff: by the future, if the store has no index: see `Runtime(search=True)`.
 
         """
@@ -720,7 +731,10 @@ class StoreViews(ABC):
 
     @property
     def has_search(self) -> bool:
-        """Whether an index is kept up here: see `Runtime(search=True)`. Others may keep it up."""
+        """Whether this process keeps an index for the search: `Runtime(search=True)`.
+
+        Runtimes of the store may keep it up elsewhere.
+        """
         return False
 
     async def _searchable(self) -> int:
@@ -748,18 +762,18 @@ class StoreViews(ABC):
         after: str | None = None,
         limit: int | None = None,
     ) -> Listing[StoredNotice]:
-        """What people were told of requests, or are to be told, by each channel; newest first.
+        """Return what people were told about requests, or are to be told, by channel; newest first.
 
-        A list in pages, as `pending`. Empty where no runtime of the store has `notify`. What is
-        over is kept for some days.
+        It is a list in pages, as `pending`. Empty if no runtime of the store has `notify`. A notice
+        is kept for some days after it is over.
 
         Args:
-            state: only those that are `"new"`, `"done"`, `"dropped"` or `"failed"`.
+            state: only notices in this state: `"new"`, `"done"`, `"dropped"` or `"failed"`.
             after: the `after` of the page before, with the same state.
-            limit: how many, at most 10,000; None = all that there are.
+            limit: the number of notices in a page, at most 10,000; None = all.
 
         Raises:
-            UsageError: if an argument is wrong; it names the argument.
+            UsageError: if an argument is wrong; the error names the argument.
 
         """
         if state is not None and state not in STATES:
@@ -779,7 +793,9 @@ class StoreViews(ABC):
         return self._listed(read, after, limit)
 
     def count(self) -> Future[dict[Status, int]]:
-        """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
+        """Count the agents of the store by status. No agent counts as `PASSIVE`: see
+        `AgentInfo`.
+        """
 
         async def count() -> dict[Status, int]:
             await self._ready()
@@ -793,10 +809,11 @@ class StoreViews(ABC):
         return self._call(count)
 
     def now(self) -> Future[datetime]:
-        """The time by which the agents of the store live, in UTC: what expires has by this one.
+        """Return the time of the store in UTC. Requests expire by this time.
 
-        By the clock of the runtime. By default, and for an observer, that is the machine's; where
-        hosts share the store it is the server's, and the machine's may be wrong by minutes.
+        It is the time of the runtime's clock. By default, and for an observer, that is the clock of
+        the machine. If hosts share the store it is the clock of the server; the machine's clock may
+        differ by minutes.
         """
 
         async def now() -> datetime:
@@ -805,13 +822,15 @@ class StoreViews(ABC):
         return self._call(now)
 
     def export(self, id: str, *, by: str | None = None) -> Future[dict[str, Any]]:
-        """All records of an agent, as JSON-able data for `import_`. The agent is not changed.
+        """Return all records of an agent, as JSON-able data for `import_`. The agent is not
+        changed.
 
         The future raises `UnknownAgent` if there is no such agent.
 
         Args:
-            id: of the agent.
-            by: the person who exports it. No record says so: the security log does.
+            id: the id of the agent.
+            by: the person who exports it. It is not recorded with the agent, but in the
+                security log.
 
         """
         checked_id(id)
@@ -836,17 +855,17 @@ class StoreViews(ABC):
     # ---------------------------------------------------------------------- tools
 
     def tool_of(self, request: Request) -> Tool | None:
-        """The tool that a request is about; None where its definition is not known here.
+        """Return the tool that a request is about; None if its definition is not known here.
 
-        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
+        The tool's `parameters` are the JSON schema of a form. Its `revalidate` checks the input.
         """
         self._running_loop()
         return self._tool_of(request.agent_path[0], request)
 
     def why_impossible(self, request: Request) -> str | None:
-        """Why nobody can let the call of a request run, with the remedy: its tool is gone.
+        """Return why nobody can let the call of a request run, with the remedy: its tool is gone.
 
-        None where it can run, or where its definition is not known here.
+        None if the call can run, or if its definition is not known here.
         """
         self._running_loop()
         definition = self._directory.definition_of(request.agent_path[0], request.agent_id)
