@@ -92,7 +92,7 @@ class HumanInTheLoop(Middleware, Gate):
         return None if tool_name not in self._gates else self._gates[tool_name] is not None
 
     def rule_of(self, tool_name: str) -> GateRule | None:
-        """Return the rule for calls of the tool; None if no rule names it, or its calls need nobody."""
+        """Return the rule for calls of the tool; None if no rule asks about them."""
         return self._gates.get(tool_name)
 
     def asks_several(self, tool: Tool) -> bool:

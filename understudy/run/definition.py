@@ -95,7 +95,7 @@ class Gate(ABC):
         return False
 
     def approvals(self) -> Mapping[str, Approval]:
-        """Return the approval of each tool whose calls several persons must agree to, by its name."""
+        """Return the approval of each tool whose calls need several persons, by its name."""
         return {}
 
     @abstractmethod
