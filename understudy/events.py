@@ -302,7 +302,7 @@ class ToolEnded:
     metadata: Any = None
     """The `metadata` of the `ToolReturn` that the tool returned, as JSON. It is for the program."""
     user_content: str | Sequence[UserContent] | None = None
-    """The `content` of the `ToolReturn` that the tool returned. The model gets it beside the
+    """The `content` of the `ToolReturn` that the tool returned. The model gets it with the
     result."""
     kind: Literal["tool_ended"] = "tool_ended"
 
@@ -393,6 +393,7 @@ class AgentEnded:
     index: int
     """The agent's index among the workflow's agents, from 0."""
     outcome: Literal["completed", "failed", "stopped"]
+    """The type of the outcome of the agent's run."""
     escalated: bool
     """Whether it ends the nearest loop around it."""
     kind: Literal["agent_ended"] = "agent_ended"

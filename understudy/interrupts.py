@@ -288,6 +288,7 @@ class DoubtfulCall:
     tool_call_id: str
     arguments: dict[str, Any]
     reason: str
+    """The reason why the outcome is unknown."""
     agent: str
     """The name of the agent that made the call."""
     since: datetime
@@ -355,8 +356,10 @@ class Request:
     `interrupt` is a question of a tool or of a middleware.
     """
     agent_id: str
+    """The id of the agent whose run asks; without a runtime, the agent's name."""
     run_id: str
     agent_path: tuple[str, ...]
+    """The names of the agents, from the outermost agent to the agent that asks."""
     call_key: str
     tool_call_id: str
     tool_name: str
@@ -376,6 +379,7 @@ class Request:
     payload: Any = None
     """For a question: its content. For a halt: the reason."""
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
+    """The types of decision that may answer the request."""
     created_at: datetime
     expires_at: datetime | None = None
     """The time from which a decision is refused. The request then counts as `on_expiry` says."""
@@ -384,6 +388,7 @@ class Request:
     escalations: tuple[Escalation, ...] = ()
     """The other people who are told, and when, in order, while no decision is recorded."""
     on_expiry: OnExpiry = "reject"
+    """The effect of the expiry: `reject` rejects the call, `stop` stops the whole run."""
     fingerprint: str
     """The fingerprint of the tool's name, schema and version at the time of the request."""
     digest: str
@@ -708,6 +713,7 @@ class Grant:
     offer: GrantOffer | None = None
     """The largest grant that was offered. The grant ends when the offer changes."""
     scope: GrantScope
+    """The calls for which the grant holds: those of one run, or of the agent in all its runs."""
     run_id: str
     """The id of the run for which the grant holds, if its scope is a run."""
     arguments: dict[str, Any]

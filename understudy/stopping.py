@@ -23,16 +23,27 @@ class StopReason(str, Enum):
     """
 
     ERROR = "error"
+    """An error after which the run must not continue."""
     STOP_REQUESTED = "stop_requested"
+    """A tool or a hook stops the run."""
     STEPS_LIMIT = "steps_limit"
+    """The run has made as many steps as it may."""
     USER_REQUESTED = "user_requested"
+    """A person stops the run."""
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # no password: tokens of a model
+    """The run has used as many tokens as it may."""
     COST_LIMIT = "cost_limit"
+    """The run has cost as much as it may."""
     BUDGET = "budget"
+    """A budget of the runtime has no room for the next action of the run."""
     TIME_LIMIT = "time_limit"
+    """The run has taken as long as it may."""
     RETRY_LIMIT = "retry_limit"
+    """An operation has failed too often."""
     FINISH_REASON = "finish_reason"
+    """The model's finish reason ends the run. It is not a forced stop."""
     COMPLETED = "completed"
+    """The work is done. It is not a forced stop."""
     UNKNOWN = "unknown"
 
     @property

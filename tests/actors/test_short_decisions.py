@@ -65,9 +65,7 @@ async def test_a_ref_takes_all_three_and_binds_one_alone_to_what_is_pending() ->
         await ref.decide(reject("no", by="bob"))
         outcome = await ref.outcome()
         assert outcome is not None
-        with pytest.raises(
-            DecisionError, match="request, and 0 are pending: none"
-        ):
+        with pytest.raises(DecisionError, match="request, and 0 are pending: none"):
             await ref.resume(approve())
         made = [record.decision.by for record in await ref.decisions()]
     assert second.requests == (pending.request,)

@@ -22,6 +22,7 @@ class UnderstudyError(Exception):
         super().__init__(message)
         self.message = message
         self.facts = facts
+        """The attributes of the error, by name, JSON-able."""
         for name, value in facts.items():
             setattr(self, name, value)
 

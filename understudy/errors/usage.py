@@ -220,7 +220,7 @@ class UnknownAgent(UsageError):
     """The time of its deletion, in ISO 8601; None if it was never deleted or the store keeps no
     trace."""
     deleted_by: str | None
-    """The person who deleted it; None where nobody was named."""
+    """The person who deleted it; None if nobody was named."""
 
     def __init__(
         self, *, agent_id: str, deleted_at: str | None = None, deleted_by: str | None = None

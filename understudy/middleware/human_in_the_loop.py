@@ -85,11 +85,14 @@ class HumanInTheLoop(Middleware, Gate):
         }
 
     def covers(self, tool_name: str) -> bool | None:
-        """Whether the tool is gated; None if no rule names it. Applies to the agents below, too."""
+        """Return whether the tool is gated; None if no rule names it.
+
+        The rules apply to the agents below too.
+        """
         return None if tool_name not in self._gates else self._gates[tool_name] is not None
 
     def rule_of(self, tool_name: str) -> GateRule | None:
-        """The rule for calls of the tool; None if none names it, or calls of it need nobody."""
+        """Return the rule for calls of the tool; None if no rule asks about them."""
         return self._gates.get(tool_name)
 
     def asks_several(self, tool: Tool) -> bool:

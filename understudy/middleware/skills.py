@@ -33,23 +33,26 @@ _INSTRUCTIONS = (
 
 
 class Skills(Middleware[DepsT_contra]):
-    """Gives the model skills: folders with a `SKILL.md`, in the open format of Agent Skills.
+    """A middleware that gives the model skills: folders with a `SKILL.md`, in the format of Agent
+    Skills.
 
-    The instructions have the name and the description of each. The model reads the rest when it
-    needs it, by the tools `load_skill` and `read_skill_file`. Nothing of a skill is run, and what
-    it asks for goes through the same gates as anything else: its `allowed-tools` allow nothing.
+    The instructions have the name and the description of each skill. The model reads the rest when
+    it needs it, with the tools `load_skill` and `read_skill_file`. Nothing of a skill is executed.
+    Whatever a skill asks for goes through the same gates as anything else: its `allowed-tools`
+    allow nothing.
 
-    Only a skill that a person has accepted is loaded, as it was then: its digest is in a lock file,
-    which `understudy skills accept` writes. A new or a changed one is logged, and is not there for
-    the model. All files are read once, here: what is served is what was hashed.
+    Only a skill that a person has accepted is loaded, with the files as they were accepted. Their
+    digest is in a lock file, which `understudy skills accept` writes. A new or changed skill is
+    logged, and the model does not see it. All files are read once, when the middleware is made, so
+    the served files are exactly the hashed files.
 
     Args:
-        folder: each of its folders is a skill. No link in it is followed.
+        folder: the folder; each folder in it is a skill. Links in it are not followed.
         lock: the lock file; by default it is beside the folder: `skills.lock` for `skills`.
 
     Raises:
-        UsageError: for a folder that is none, a skill with a wrong header, a link, what is too
-            large, and a lock file that is none. Where PyYAML is missing, too.
+        UsageError: if `folder` is not a folder, a skill has a wrong header, a link or too large
+            content, or `lock` is not a lock file; and if PyYAML is missing.
 
     """
 
@@ -68,12 +71,12 @@ class Skills(Middleware[DepsT_contra]):
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """The skills that are loaded: the digest of each, by its name."""
+        """The digest of each skill that is loaded, by the skill's name."""
         return {name: each.skill.digest for name, each in self._loaded()}
 
     @property
     def not_loaded(self) -> Mapping[str, str]:
-        """The others: by their names, why they are not."""
+        """The reason why each other skill is not loaded, by the skill's name."""
         others = (each for each in self._compared.values() if each.status != "accepted")
         return {each.name: each.why_not for each in others}
 

@@ -85,14 +85,17 @@ class Gate(ABC):
 
     @abstractmethod
     def covers(self, tool_name: str) -> bool | None:
-        """Whether the tool is gated; None if no rule names it."""
+        """Return whether the tool is gated; None if no rule names it."""
 
     def asks_several(self, tool: Tool) -> bool:
-        """Whether several persons must agree to calls of the tool, whatever gates are below."""
+        """Return whether several persons must agree to calls of the tool.
+
+        The gates of agents below do not change the answer.
+        """
         return False
 
     def approvals(self) -> Mapping[str, Approval]:
-        """By the names of tools, who must agree to calls of them, where several must."""
+        """Return the approval of each tool whose calls need several persons, by its name."""
         return {}
 
     @abstractmethod
@@ -101,7 +104,7 @@ class Gate(ABC):
 
 
 def covers(gate: Gate, tool: Tool) -> bool | None:
-    """Whether the tool is gated; None where no rule names it, nor a name that it had before."""
+    """Whether the tool is gated; None if no rule has its name or an earlier name of it."""
     found = (gate.covers(name) for name in tool.names)
     return next((each for each in found if each is not None), None)
 

@@ -108,8 +108,10 @@ class Result(Timed):
     halt: Request | None = None
     """The request of a `Halt` that the tool raised."""
     user_prompt: StoredUserPrompt | None = None
-    """The content that the tool gives the model beside its result. It follows the results of the
-    turn."""
+    """The content that the tool gives the model in addition to its result.
+
+    It follows the results of the turn.
+    """
     files: tuple[FileChange, ...] = ()
     """The files that the call has changed."""
     closes_turn: bool = False

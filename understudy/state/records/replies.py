@@ -42,7 +42,7 @@ class ReplyHeld(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAsked(Timed):
-    """The record that a model answered beside the conversation, to `run.ask_model`."""
+    """The record that a model answered outside the conversation, to `run.ask_model`."""
 
     key: str
     response: StoredResponse
