@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -32,7 +33,7 @@ from understudy.journal import (
 )
 from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
-from understudy.journal.contracts import Batch, StoredRecords
+from understudy.journal.contracts import Batch, StoredAgent, StoredRecords
 from understudy.journal.kept import Kept
 from understudy.journal.sqlite import SqliteBackend
 from understudy.middleware import Middleware, ModelInput, Next, NextModelCall, ToolCall
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
         rows: dict[str, Any]
         draft: dict[str, Any]
         lock: Any
+        path: Path
+
+        def open(self) -> None:
+            raise NotImplementedError
 
         def claim(self, agent_id: str, agent: str | None) -> Owned | None:
             raise NotImplementedError
@@ -77,10 +82,12 @@ else:
 def finds(contract: type[Contract], test: str) -> None:
     """The contract says that the implementation is broken, by this test.
 
-    An `AttributeError` would say that what is left out here does not fit what it is left out of.
+    An `AttributeError` would say that what is left out here does not fit what it is left out of; a
+    `NameError`, that the test itself is broken.
     """
     judged = judge(contract, only=[test])
-    assert [each for each in judged.violations if isinstance(each.error, AttributeError)] == []
+    errors = [each.error for each in judged.violations]
+    assert not [each for each in errors if isinstance(each, AttributeError | NameError)]
     assert any(each.test.partition("[")[0] == test for each in judged.violations), judged
     assert test.removeprefix("test_").replace("_", " ") in str(judged)
 
@@ -157,6 +164,14 @@ class SnapshotOfAnybody(MemoryStore):
         return await super().compact(owned, snapshot, entry, messages)
 
 
+class DropsFiles(MemoryStore):
+    async def compact(
+        self, owned: Owned, snapshot: Record, entry: IndexEntry, messages: Any = None
+    ) -> Owned:
+        self._kept[owned.agent_id].blobs.clear()
+        return await super().compact(owned, snapshot, entry, messages)
+
+
 class Unordered(MemoryStore):
     async def agents(self, index_statuses: Any = None) -> Any:
         found = [each async for each in super().agents(index_statuses)]
@@ -198,6 +213,7 @@ STORES = [
     (NoTombstone, "test_a_deletion_is_remembered_by_the_next_process"),
     (KeepsAllAtCompaction, "test_a_snapshot_takes_the_place_of_the_records_before_it"),
     (SnapshotOfAnybody, "test_a_snapshot_of_an_older_epoch_deletes_nothing"),
+    (DropsFiles, "test_a_compaction_keeps_the_bytes_of_the_files_that_there_are"),
     (Unordered, "test_agents_come_by_their_ids"),
     (TakesAnyFact, "test_the_log_of_trust_has_its_facts_in_one_order"),
     (ListsNothing, "test_many_agents_are_listed_by_how_they_stand"),
@@ -256,13 +272,6 @@ class ForgetsTheDeleted(FileBackend):
 class KnowsAllBatches(FileBackend):
     def is_committed(self, batch: Any) -> bool:
         return True
-
-
-class KeepsItsAgents(FileBackend):
-    def close(self) -> None:
-        if self.lock is not None:
-            self.lock.close()
-            self.lock = None
 
 
 class HasNoOrder(FileBackend):
@@ -396,6 +405,63 @@ class PromisesSpending(FileBackend):
     keeps: Collection[Kept] = frozenset[Kept](["spending"])
 
 
+class NotesNoStatus(OfSqlite):
+    def append(self, batch: Batch) -> None:
+        super().append(dataclasses.replace(batch, status_noted=False))
+
+
+class NotesEachStatus(OfSqlite):
+    def append(self, batch: Batch) -> None:
+        super().append(dataclasses.replace(batch, status_noted=True))
+
+
+class LosesVersions(OfSqlite):
+    def append(self, batch: Batch) -> None:
+        entry = batch.entry._replace(run_version=None)
+        super().append(dataclasses.replace(batch, entry=entry))
+
+
+class CannotBeRead(OfSqlite):
+    def open_to_read(self) -> None:
+        raise RuntimeError("not yet")
+
+
+class LocksToRead(OfSqlite):
+    def open_to_read(self) -> None:
+        self.open()
+
+
+class CutsIds(OfSqlite):
+    """Its keys have 490 bytes."""
+
+    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        return super().claim(agent_id.encode()[:490].decode(errors="ignore"), agent)
+
+
+class BeginsIn1970(OfSqlite):
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        found = super().due(until, after, limit)
+        return [each for each in found if each.due is not None and each.due.year >= 1970]
+
+
+class ShowsTheDead(FileBackend):
+    """Owners stay those that the last process has written."""
+
+    def open(self) -> None:
+        super().open()
+        if self.path.exists():
+            self.rows = pickle.loads(self.path.read_bytes())
+
+
+class KeepsItsAgents(ShowsTheDead):
+    def close(self) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+
 class BackendOf(BackendContract):
     made: type[Any]
 
@@ -437,6 +503,20 @@ BACKENDS = [
     (ChecksAhead, "test_the_last_checkpoint_comes_with_the_records_behind_it"),
     (WritesAhead, "test_a_checkpoint_of_a_record_that_is_not_there_is_not_written"),
     (WritesForAnybody, "test_a_checkpoint_under_an_older_claim_is_not_written"),
+    (NotesNoStatus, "test_the_status_is_as_old_as_its_last_change_or_note"),
+    (NotesEachStatus, "test_the_status_is_as_old_as_its_last_change_or_note"),
+    (LosesVersions, "test_the_definition_that_has_begun_the_open_run_is_kept"),
+    (
+        CannotBeRead,
+        "test_a_database_is_read_while_a_runtime_has_it_or_says_that_it_cannot",
+    ),
+    (
+        LocksToRead,
+        "test_a_database_is_read_while_a_runtime_has_it_or_says_that_it_cannot",
+    ),
+    (CutsIds, "test_ids_may_have_500_characters_of_four_bytes"),
+    (BeginsIn1970, "test_times_before_1970_are_due_first"),
+    (ShowsTheDead, "test_a_host_whose_process_was_killed_owns_nothing_any_more"),
     (PromisesSpending, "test_what_it_keeps_has_its_methods"),
 ]
 
@@ -642,6 +722,7 @@ def test_what_does_not_apply_is_skipped_with_the_reason() -> None:
     reasons = set(judged.skipped.values())
     assert reasons == {
         "one runtime at a time has the database",
+        "a second process cannot read it",
         *(f"it keeps no {each}" for each in ("checkpoints", "files", "keys", "messages")),
         "it keeps no log of trust",
         "it keeps no spending",

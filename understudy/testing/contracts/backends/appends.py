@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime, timedelta, timezone
 
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.codec import EncodedRecord
@@ -10,6 +11,7 @@ from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
 from understudy.testing.contracts.backends.backend_tests import BackendTests
 from understudy.testing.contracts.backends.batches import (
     agent_with,
+    append_batch,
     batch,
     claim,
     commit,
@@ -19,6 +21,8 @@ from understudy.testing.contracts.backends.batches import (
     texts,
 )
 from understudy.testing.contracts.contract import cases, raised
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Appends(BackendTests):
@@ -83,6 +87,41 @@ class Appends(BackendTests):
             backend.append(batch(owned, first_seq=2, index_status=IndexStatus.QUARANTINED))
         assert stored(backend).index_status is IndexStatus.QUARANTINED
         assert texts(backend) == ["one"]
+
+    def test_the_status_is_as_old_as_its_last_change_or_note(self) -> None:
+        """A batch notes the status where a record is about it. Else only another one is news."""
+        backend = self.open()
+        owned = claim(backend)
+        for seq, (status, noted, since) in enumerate(
+            [
+                ("running", False, 1),
+                ("running", False, 1),
+                ("running", True, 3),
+                ("idle", False, 4),
+                ("idle", False, 4),
+            ],
+            start=1,
+        ):
+            added = batch(owned, "x", first_seq=seq)
+            added.entry = IndexEntry(IndexStatus.OPEN, agent_status=status)
+            added.at, added.status_noted = NOON + timedelta(seconds=seq), noted
+            append_batch(backend, added)
+            agent = stored(backend)
+            assert agent.agent_status == status
+            assert agent.status_at == NOON + timedelta(seconds=since), f"after record {seq}"
+
+    def test_the_definition_that_has_begun_the_open_run_is_kept(self) -> None:
+        backend = self.open()
+        owned = claim(backend)
+        for seq, version in enumerate(["one", "two", None, "three"], start=1):
+            added = batch(owned, "x", first_seq=seq)
+            added.entry = IndexEntry(IndexStatus.OPEN, run_version=version)
+            append_batch(backend, added)
+            assert stored(backend).run_version == version
+        with commit(backend):
+            backend.delete("a")
+        claim(backend)
+        assert stored(backend).run_version is None
 
     def test_a_batch_of_an_older_epoch_is_fenced(self) -> None:
         # J7

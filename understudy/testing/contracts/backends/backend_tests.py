@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import ClassVar
 
 from understudy.journal.backend import Backend
 from understudy.journal.shared import SharedBackend
-from understudy.testing.contracts.contract import Contract
+from understudy.testing.contracts.contract import Contract, in_thread
 
 
 class BackendTests(Contract):
@@ -48,6 +54,29 @@ class BackendTests(Contract):
         if not self._many_hosts:
             self.skip("one runtime at a time has the database")
         return self.open("first"), self.open("second")
+
+    def _killed_after(self, work: Callable[[], None]) -> None:
+        """Do this in a process that is killed right after it."""
+        if sys.platform == "win32":
+            self.skip("processes are not forked here")
+        failed = self.folder / "failed"  # it is made here, and not by the other process
+        with warnings.catch_warnings():
+            # The threads of a test runner may hold locks, which the child does not touch.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            try:
+                work()
+            except BaseException:
+                failed.write_text(traceback.format_exc(), encoding="utf-8")
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            in_thread(lambda: os.waitpid(pid, 0))
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        assert not failed.exists(), failed.read_text(encoding="utf-8")
 
     def teardown_method(self) -> None:
         for backend in self._backends:

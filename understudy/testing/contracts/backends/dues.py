@@ -16,6 +16,8 @@ from understudy.testing.contracts.backends.batches import (
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 
+YEARS = (1, 1900, 1969, 1970, 2030)
+
 FAR = datetime(9999, 12, 31, tzinfo=timezone.utc)
 
 
@@ -48,6 +50,18 @@ class Dues(BackendTests):
         assert [agent.agent_id for agent in page] == ["d", "c"]
         assert page[0] == stored(backend, "d")
         assert index.due(FAR, (seconds(3.000001), "a"), 2) == []
+
+    def test_times_before_1970_are_due_first(self) -> None:
+        backend = self.open()
+        times = [datetime(year, 12, 31, 23, 59, 59, 999_999, timezone.utc) for year in YEARS]
+        for year, due in reversed(list(zip(YEARS, times, strict=True))):
+            agent_with(backend, f"of {year}", "one", due=due)
+        wanted = [(f"of {year}", due) for year, due in zip(YEARS, times, strict=True)]
+        assert dues(backend) == wanted
+        assert dues(backend, times[2]) == wanted[:3]
+        page = backend.due(FAR, (times[0], f"of {YEARS[0]}"), 2)
+        assert [(agent.agent_id, agent.due) for agent in page] == wanted[1:3]
+        assert stored(backend, f"of {YEARS[0]}").due == times[0]
 
     def test_each_batch_says_anew_when_its_agent_is_due(self) -> None:
         backend = self.open()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 
+from understudy.errors import UsageError
 from understudy.journal.codec import decode
 from understudy.journal.contracts import IndexStatus
 from understudy.state.records import Once
 from understudy.testing.contracts.backends.backend_tests import BackendTests
 from understudy.testing.contracts.backends.batches import (
     agent_with,
+    append,
     batch,
     claim,
     commit,
@@ -18,6 +21,8 @@ from understudy.testing.contracts.backends.batches import (
     stored,
     texts,
 )
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 
 
 class Reads(BackendTests):
@@ -117,6 +122,54 @@ class Reads(BackendTests):
         assert [ids(backend, after_id=name, limit=1) for name in wanted[:-1]] == [
             [name] for name in wanted[1:]
         ]
+
+    def test_ids_may_have_500_characters_of_four_bytes(self) -> None:
+        """Two ids differ also where only their last characters do."""
+        # J33
+        backend = self.open()
+        stem = "\N{PERFORMING ARTS}" * 499
+        names = [stem, f"{stem}a", f"{stem}b"]
+        owned = {}
+        for name in reversed(names):
+            owned[name] = agent_with(backend, name, f"of {name[499:]}", due=NOON)
+        assert ids(backend) == ids(backend, IndexStatus.OPEN) == names
+        assert ids(backend, after_id=names[0], limit=1) == [names[1]]
+        for name in names:
+            assert (stored(backend, name).agent_id, owned[name].agent_id) == (name, name)
+            assert texts(backend, name) == [f"of {name[499:]}"]
+        assert [agent.agent_id for agent in backend.due(NOON, (NOON, names[0]), 9)] == names[1:]
+        assert [agent.agent_id for agent in backend.find_agents(names[2:])] == names[2:]
+        with commit(backend):
+            assert backend.delete(names[1])
+            assert not backend.delete(stem[:-1])
+        assert ids(backend) == [names[0], names[2]]
+        assert backend.load(names[1], 0) is None
+
+    def test_a_database_is_read_while_a_runtime_has_it_or_says_that_it_cannot(self) -> None:
+        """Whoever looks takes no lock, and changes nothing."""
+        backend = self.open()
+        owned = agent_with(backend, "a", "one")
+        reader = self.new_backend("reader")
+        try:
+            reader.open_to_read()
+        except UsageError:
+            self.skip("a second process cannot read it")
+        try:
+            assert (texts(reader), ids(reader)) == (["one"], ["a"])
+            append(backend, owned, "two", first_seq=2)
+            assert texts(reader) == ["one", "two"]
+        finally:
+            reader.close()
+        assert stored(backend).host == "here", "who looked has released nothing"
+        append(backend, owned, "three", first_seq=3)
+        backend.close()
+        later = self.new_backend("reader")
+        later.open_to_read()
+        found = texts(later)
+        later.close()
+        assert found == ["one", "two", "three"]
+        again = self.open()
+        assert texts(again) == found
 
     def test_agents_are_found_by_how_they_stand(self) -> None:
         backend = self.open()

@@ -13,6 +13,7 @@ from understudy.testing.contracts.backends.batches import (
     commit,
     ids,
     stored,
+    texts,
 )
 from understudy.testing.contracts.contract import in_thread
 
@@ -66,6 +67,21 @@ class Releases(BackendTests):
         again = claim(second, "a", None)
         assert again.epoch > owned.epoch
         assert stored(second).host == "second"
+
+    def test_a_host_whose_process_was_killed_owns_nothing_any_more(self) -> None:
+        """Where hosts share a database, the lease of the dead one ends first."""
+        if self._many_hosts:
+            self.skip("many runtimes: the lease decides")
+
+        def live() -> None:
+            owned = agent_with(self.open("killed"), "a", "one")
+            assert owned.epoch == 1
+
+        self._killed_after(live)
+        backend = self.open("next")
+        assert (stored(backend).host, texts(backend)) == (None, ["one"])
+        assert claim(backend, "a", None).epoch == 2
+        assert stored(backend).host == "next"
 
     def test_closing_twice_raises_nothing_and_a_closed_one_can_be_opened_again(self) -> None:
         backend = self.open()

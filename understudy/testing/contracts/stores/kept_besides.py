@@ -12,18 +12,21 @@ from pydantic_ai.usage import RequestUsage
 
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
-from understudy.journal import Store
+from understudy.journal import IndexEntry, IndexStatus, Store
 from understudy.journal.call_keys import KeyTaking
 from understudy.journal.decided import DecidedQuery
 from understudy.journal.search import SearchState
 from understudy.journal.search_words import query_of
 from understudy.journal.usage import Used
 from understudy.models.messages import user_message
+from understudy.state.agent_state import AgentState
+from understudy.state.files import StoredFile
 from understudy.state.records import (
     Decided,
     InterruptsChecked,
     MessagesArchived,
     Reply,
+    Snapshot,
     StatusNoted,
     UserMessage,
 )
@@ -116,6 +119,23 @@ class KeptBesides(StoreTests):
             assert await store.delete("a")
             await begin(store, "a", "new")
             assert dict(await store.load_blobs("a")) == {}, "a deletion deletes them"
+
+    @on_a_loop
+    async def test_a_compaction_keeps_the_bytes_of_the_files_that_there_are(self) -> None:
+        async with self._opened() as store:
+            self._need(store, "files")
+            blobs = {sha256(data).hexdigest(): data for data in (b"there", b"removed")}
+            journal = await begin(store, "a", "one")
+            journal.keep_blobs(blobs)
+            await write(journal, "two")
+            there, _ = blobs
+            state = AgentState()
+            state.files = {"a.txt": StoredFile(hash=there, size=5)}
+            snapshot = Snapshot(state=state.to_dict())
+            await store.compact(journal.owned, snapshot, IndexEntry(IndexStatus.REST))
+            assert dict(await store.load_blobs("a")) == {there: blobs[there]}
+        async with self._opened() as store:
+            assert dict(await store.load_blobs("a")) == {there: blobs[there]}
 
     @on_a_loop
     async def test_ids_of_old_messages_are_kept(self) -> None:
