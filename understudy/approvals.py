@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from understudy._base.authors import By, Login
 from understudy._base.grant_terms import GrantTerms
@@ -162,6 +162,17 @@ class Approval:
         """The roles that may break the glass. A person needs one of them."""
         return frozenset(self.break_glass or ())
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Approval:
+        """As `to_dict` wrote it."""
+        return cls(
+            **{
+                **data,
+                "ways": tuple(dict(way) for way in data["ways"]),
+                "never": tuple(data["never"]),
+            }
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data. Terms that are not set are left out."""
         terms: dict[str, Any] = {
@@ -241,10 +252,11 @@ def approval(
         any_of: alternatives in the form of `by`; one of them is enough.
         deny: the number of persons who must reject before the call is rejected. Only persons
             who could approve count.
-        never: the persons without a vote. `"requester"` stands for everybody who asked for the
-            call: whoever wrote a message of the conversation, edited arguments, answered for a
-            call or a wait, or set or triggered the schedule of the run. The requesters of an
-            imported agent are unknown, so nobody can vote there.
+        never: the persons without a vote. If the call is in doubt, they cannot say either what it
+            did. `"requester"` stands for everybody who asked for the call: whoever wrote a message
+            of the conversation, edited arguments, answered for a call or a wait, or set or
+            triggered the schedule of the run. The requesters of an imported agent are unknown, so
+            nobody can vote there.
         within: the time in which persons must answer. Then the request expires, and the call is
             rejected. If a gate has `expires_after` too, the earlier time counts.
         use_after: the time for which enough persons must have agreed before the call is
@@ -676,6 +688,83 @@ def _includes(way: Mapping[str, int], less: Mapping[str, int]) -> bool:
 
 def _least(one: float | None, other: float | None) -> float | None:
     return min((each for each in (one, other) if each is not None), default=None)
+
+
+def why_excluded(
+    asked: Approval, requesters: tuple[str, ...] | None, voter: Voter, *, does: str = "vote"
+) -> str | None:
+    """Why somebody is excluded from what is asked about a call, in words; None where they are not.
+
+    Args:
+        asked: the approval of the call.
+        requesters: the ids of the persons that it excludes; None where one of them is not known.
+        voter: who it is.
+        does: what they would do, such as `"vote"`.
+
+    """
+    if requesters is None:
+        done, who = (
+            ("asked for the call", "requester")
+            if asked.never
+            else ("edited the arguments", "editor")
+        )
+        return (
+            f"nobody knows who has {done}, and the {who} must not {does}. Cancel the run, and let "
+            "it be asked for by a name (run(by=...)) that Runtime(people=...) knows"
+        )
+    if voter.person not in requesters:
+        return None
+    if asked.never:
+        return f"{voter.login!r} has asked for the call, and the requester must not {does}"
+    return f"{voter.login!r} has edited the arguments, and others must agree to them"
+
+
+SETTLE = "say what it did"
+"""What is done by who settles the doubt about a call, or answers a request about it."""
+
+
+class InDoubt(Protocol):
+    """A call in doubt: a request about it, or the doubt of which only the model was told."""
+
+    @property
+    def call_approval(self) -> Approval | None:
+        """Who had to agree to the call; None where nobody had to."""
+
+    @property
+    def requesters(self) -> tuple[str, ...] | None:
+        """The ids of the persons whom that excludes; None where one of them is not known."""
+
+
+def why_not_settled_by(
+    doubt: InDoubt, by: str | None, voter: Voter | None, now: datetime
+) -> str | None:
+    """Why somebody must not say what a call in doubt did, in words; None where they may.
+
+    Whoever `never` of its approval excludes must not: by "it took no effect" the requester would
+    have the call made once more.
+
+    Args:
+        doubt: about the call.
+        by: the name under which it is said; None for no name.
+        voter: who it is; None where nobody was looked up.
+        now: when they say it.
+
+    """
+    asked = doubt.call_approval
+    if asked is None or not asked.never:
+        return None
+    if by is None:
+        return f"{asked.text} had to agree to the call, so who says what it did is named: by=..."
+    if voter is None:
+        return f"{asked.text} had to agree, and no people are known: give Runtime(people=...)"
+    if not voter.person:
+        return voter.why_no_person(SETTLE)
+    if voter.kind == "model":
+        return f"{by!r} is a model, and only persons and services {SETTLE}"
+    why = why_excluded(asked, doubt.requesters, voter, does=SETTLE)
+    if why is not None or voter.kind == "service":
+        return why
+    return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 
 def why_not_vouched(

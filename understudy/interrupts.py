@@ -311,6 +311,11 @@ class DoubtfulCall:
 
     None = never. It is None also while a person or a check is asked.
     """
+    call_approval: Approval | None = None
+    """The approval that says who had to agree to the call. A person whom its `never` excludes
+    cannot settle the doubt."""
+    requesters: tuple[str, ...] | None = None
+    """The ids of the persons whom `never` excludes; None if one of them is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +341,10 @@ class EarlierCall:
     """The time of its result."""
     agent: str = ""
     """The name of the agent that made it; empty if it is the agent that asks now."""
+    found_by: str = ""
+    """The name of the person who said what the call did, if it was in doubt; else empty."""
+    found: str = ""
+    """The words of this person, if `content` does not have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,8 +428,13 @@ class Request:
     """The context of the run that asks, by the names of the codecs."""
     approval: Approval | None = None
     """The approval that says who must agree; None if anybody with the right to decide is enough."""
+    call_approval: Approval | None = None
+    """For a call in doubt: the approval that says who had to agree to the call.
+
+    One answer is enough. A person whom its `never` excludes cannot give it.
+    """
     requesters: tuple[str, ...] | None = None
-    """The ids of the persons who must not vote.
+    """The ids of the persons who must not vote, or not answer for a call in doubt.
 
     With `never` in the approval, they are the persons who have asked for the call. If the approval
     asks more than one person, they are also the persons who have edited the arguments. None if a

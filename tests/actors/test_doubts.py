@@ -128,7 +128,6 @@ async def test_a_doubt_that_the_model_was_told_of_is_listed_until_it_is_settled(
         ends_at=began + timedelta(days=7),
         request_id=None,
     )
-    assert "the line is dead" in doubt.reason
     assert not doubt.is_asked
 
     async with Runtime([bank.agent()], store=new_store(), clock=clock) as runtime:
@@ -466,3 +465,20 @@ async def test_without_a_runtime_an_old_doubt_holds_no_call(
     bank.answers = True
     outcome = completed(await agent.execute("Pay.", state=first.state, clock=clock))
     assert (outcome.state.doubts, bank.asked) == ({}, [5, 5])
+
+
+@pytest.mark.parametrize("end", ["cancel", "new message"])
+async def test_a_doubt_outlives_the_run_in_which_a_person_is_asked_about_it(end: str) -> None:
+    """J4: whoever ends the run has not said what the call did."""
+    bank = Bank()
+    async with Runtime([bank.agent(gated=True)]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await soon(ref.run("go"))
+        asked = interrupted(await soon(ref.resume(approve())))
+        assert [each.kind for each in asked.requests] == ["doubt"]
+        if end == "cancel":
+            await soon(ref.cancel())
+        else:
+            await soon(ref.run("never mind"))
+        [doubt] = await soon(runtime.doubts())
+        assert (doubt.state, doubt.call_key) == ("told", asked.requests[0].call_key)

@@ -53,6 +53,7 @@ _MOSTLY_EMPTY = {
     "held_keys",
     "refused",
     "reviews",
+    "findings",
 }
 _MOSTLY_EMPTY_OF_RUN = {"once", "ended_by", "signals", "overrides", "context", "not_kept"}
 

@@ -687,7 +687,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """Settle the doubt about a call: say what the call did.
 
         A call that waits for its check continues: the model gets the text of `how`, and the check
-        is not called again. The future raises `UsageError` if there is no such doubt.
+        is not called again. The future raises `UsageError` if there is no such doubt. It raises
+        `VoteRefused` if the approval of the call has `never=["requester"]`, and the person is a
+        requester, not known or not named.
 
         Args:
             call_key: the key of the call in doubt; `state.doubts_in_tree` lists the doubts.
@@ -704,8 +706,19 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         checked_text(how, what="`how`", may_be_empty=True)
         checked_flag(happened, what="`happened`")
         author = checked_author(by, what="settle(by=...)")
-        settled = Settled(call_key=call_key, how=how, happened=happened, by=self._by(author))
-        return self._ask(RecordFact(settled))
+        fact = Settled(call_key=call_key, how=how, happened=happened, by=self._by(author))
+        trust, clock = self._slot.services.runs.trust, self._slot.services.clock
+        if trust.people is None or author is None:
+            return self._ask(RecordFact(fact))
+        caller = self._caller_named(author)
+
+        async def settled() -> None:
+            voter = await trust.voter(caller, clock.now())
+            if voter.why_unknown:
+                raise PeopleUnavailable(f"The doubt about {call_key!r}: {voter.why_unknown}")
+            await self._ask(RecordFact(fact, voter=voter))
+
+        return self.on_loop(settled)
 
     def close_review(
         self, review_id: str, *, note: str | None = None, by: str | None = None

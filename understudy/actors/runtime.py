@@ -1276,6 +1276,8 @@ class Runtime(Opened):
             UnknownToken: by the future, if no wait of this store has this token.
             Expired: by the future, if the wait ended without this answer, or its run was
                 cancelled.
+            VoteRefused: by the future, if `by` is a requester, and the answer would settle the
+                doubt about a call with `approval(never=["requester"])`.
             RecordRefused: by the future, if the value is too large.
             OwnedElsewhere: by the future, if the agent is in the memory of another runtime that
                 cannot be asked (`any_host=False`).

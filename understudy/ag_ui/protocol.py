@@ -282,7 +282,7 @@ async def interrupt_at(
     """The interrupt that stands for a request of the agent at this endpoint, for this user."""
     votes = () if state is None else votes_of(state).get(request.id, ())
     standing = None
-    if request.approval is not None:
+    if request.approval is not None or request.call_approval is not None:
         runtime = site.source()
         voter, now = None, await runtime.now()
         if runtime.people is not None:

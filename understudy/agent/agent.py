@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ToolReturn
@@ -31,7 +31,8 @@ from understudy.agent.run_sync import run_sync
 from understudy.agent.runner import Runner
 from understudy.agent.streaming import streamed
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.errors import UsageError, WouldDeadlock
+from understudy.approvals import why_not_settled_by
+from understudy.errors import UsageError, VoteRefused, WouldDeadlock
 from understudy.events import Event
 from understudy.interrupts import GivenDecisions
 from understudy.journal import Journal
@@ -744,6 +745,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
 
         Raises:
             UsageError: if this call is not in doubt, or `how` is not text that can be stored.
+            VoteRefused: if the approval of the call had `never`: no people are known here.
 
         """
         checked_text(how, what="`how`", may_be_empty=True)
@@ -752,6 +754,11 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             known = ", ".join(map(repr, doubts)) or "none"
             why = why_not_settled(state.requests, call_key)
             raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}{why}")
+        refused = why_not_settled_by(doubts[call_key], None, None, datetime.now(UTC))
+        if refused is not None:
+            raise VoteRefused(
+                f"Call {call_key!r}: {refused}, at its runtime", request_id="", person=""
+            )
         ledger = Ledger(state.copied())
         ledger.record(Settled(call_key=call_key, how=how, happened=happened))
         return ledger.state

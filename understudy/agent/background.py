@@ -153,6 +153,7 @@ async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -
         # (test_two_calls_of_one_turn_are_made_by_two_agents).
         while not agent_id or any(each.agent_id == agent_id for each in root.state.background):
             agent_id = await calls.free_id(f"{root.agent_id}~{root.ledger.count}")
+        approval, requesters = call.approval
         made = BackgroundCall(
             code=code,
             agent_id=agent_id,
@@ -165,7 +166,8 @@ async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -
             at=run.clock.now(),
             authors=root.state.authors or (None,),
             was_asked=bool(call.requests),
-            several=any(each.approval is not None for each in call.requests.values()),
+            approval=approval,
+            requesters=requesters,
         )
         root.ledger.record(BackgroundStarted(call=made, at=made.at))
     await run.durable()

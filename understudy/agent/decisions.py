@@ -20,6 +20,8 @@ from understudy.approvals import (
     Voter,
     equal_vote,
     represented_by,
+    why_excluded,
+    why_not_settled_by,
     why_not_vouched,
 )
 from understudy.errors import (
@@ -107,6 +109,7 @@ def check_decisions(
             request, votes = pending[request_id], votes_of(state).get(request_id, ())
             decision = _in_time(definition, request, votes, given, clock)
             if request.approval is None:
+                _check_may_settle(request, decision, voters, clock)
                 new[request_id] = decision
                 continue
             vote = _vote(request, decision, voters, votes, clock)
@@ -144,6 +147,30 @@ def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Cl
             f"The agent has {MAX_GRANTS - room} grants, and at most {MAX_GRANTS} are allowed: "
             "revoke some, or decide without `grant`",
             request_id=given[0],
+        )
+
+
+def _check_may_settle(
+    request: Request, decision: Decision, voters: Mapping[str, Voter], clock: Clock
+) -> None:
+    """Refuse an answer about a call in doubt by somebody whom the approval of the call excludes.
+
+    Raises:
+        VoteRefused: if it is such an answer.
+        PeopleUnavailable: if nobody can say now who it is.
+
+    """
+    voter = voters.get(decision.by or "")
+    if request.call_approval is not None and voter is not None and voter.why_unknown:
+        raise PeopleUnavailable(
+            f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Answer again later"
+        )
+    why = why_not_settled_by(request, decision.by or None, voter, clock.now())
+    if why is not None:
+        raise VoteRefused(
+            f"Request {request.id!r} ({request.about}): {why}",
+            request_id=request.id,
+            person=decision.by or "",
         )
 
 
@@ -287,20 +314,11 @@ def why_no_voter(
                 f"{each.name} has voted for {name!r}, by a delegation, and both count as one: end "
                 "the delegation first"
             )
-    if _excludes(request, asked) and request.requesters is None:
-        done, who = (
-            ("asked for the call", "requester")
-            if asked.never
-            else ("edited the arguments", "editor")
-        )
-        return (
-            f"nobody knows who has {done}, and the {who} must not vote. Cancel the run, and let it "
-            "be asked for by a name (run(by=...)) that Runtime(people=...) knows"
-        )
-    if voter.person in excluded_from(request, asked):
-        if asked.never:
-            return f"{name!r} has asked for the call, and the requester must not vote"
-        return f"{name!r} has edited the arguments, and others must agree to them"
+    if _excludes(request, asked):
+        known = request.requesters is not None
+        excluded = why_excluded(asked, excluded_from(request, asked) if known else None, voter)
+        if excluded is not None:
+            return excluded
     return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 

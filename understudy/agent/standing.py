@@ -15,8 +15,10 @@ from understudy.approvals import (
     Vote,
     Voter,
     represented_by,
+    why_not_settled_by,
     why_not_vouched,
 )
+from understudy.interrupts import Request
 
 NOBODY_KNOWN = "no people are known here: give Runtime(people=...)"
 """Why nobody votes where the application names no people."""
@@ -68,14 +70,15 @@ def standing_of(
 
     Args:
         request: to vote on.
-        asked: its approval; None where nobody votes on it.
+        asked: its approval; None where nobody votes on it. Then `why_no_vote` says why somebody may
+            not answer for a call in doubt.
         votes: that were cast on it before.
         voter: who it is; None where no people are known.
         now: when they would vote.
 
     """
     if asked is None:
-        return Standing()
+        return _in_doubt(request, voter, now) if isinstance(request, Request) else Standing()
     if voter is None:
         return Standing(why_no_vote=NOBODY_KNOWN)
     has_voted = any(each.person == voter.person for each in votes)
@@ -104,3 +107,14 @@ def standing_of(
         login_until=login_until,
         may_break_glass=may_break_glass,
     )
+
+
+def _in_doubt(request: Request, voter: Voter | None, now: datetime) -> Standing:
+    """What somebody may do about a request about a call in doubt, which one answer decides."""
+    if request.call_approval is None or not request.call_approval.never:
+        return Standing()
+    if voter is not None and voter.why_unknown:
+        return Standing(why_no_vote=voter.why_unknown)
+    by = None if voter is None else voter.login
+    why = NOBODY_KNOWN if by is None else why_not_settled_by(request, by, voter, now)
+    return Standing(why_no_vote=why)

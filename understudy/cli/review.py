@@ -34,7 +34,7 @@ KEYS = {
 DOUBT_CHOICES = {
     "respond": ("happened", "it happened: you write its result, and it does not run again"),
     "approve": ("run it", "it did not happen: it runs now. If it did happen, it happens twice"),
-    "reject": ("leave it", "it did not happen, and is not to: the model gets your reason"),
+    "reject": ("leave it", "it did not happen: the model gets your reason"),
 }
 """What is typed in full for a call in doubt: nobody knows what it did, so no key is usual."""
 End = Literal["over", "changed"]

@@ -182,7 +182,8 @@ def request_text(request: Mapping[str, Any]) -> str:
 def _standing(request: Mapping[str, Any]) -> Iterator[str]:
     """For whom the vote of the user counts, or why they may not vote. A store knows no user."""
     if request.get("why_no_vote"):
-        yield f"may not vote: {line(request['why_no_vote'])}"
+        does = "answer" if request.get("kind") == "doubt" else "vote"
+        yield f"may not {does}: {line(request['why_no_vote'])}"
     elif request.get("counts_as"):
         other, roles = request["votes_for"], ", ".join(map(_name, request["counts_as"]))
         does = "have voted" if request["has_voted"] else "vote"
@@ -270,7 +271,9 @@ def _earlier(call: Mapping[str, Any]) -> str:
     what += [call["at"]] if call["at"] else []
     what += [f"by {_name(call['agent'])}"] if call["agent"] else []
     content = f": {line(call['content'])}" if call["content"] else ""
-    return f"{', '.join(what)}{content}"
+    found = f": {line(call['found'])}" if call["found"] else ""
+    said = f"; {_name(call['found_by'])} said what it did{found}" if call["found_by"] else ""
+    return f"{', '.join(what)}{content}{said}"
 
 
 def _name(text: object) -> str:

@@ -254,7 +254,7 @@ class _Tools:
     async def _standing(self, user: User, pending: PendingRequest) -> dict[str, Any]:
         """What the user may do about a request on which persons vote; empty for another one."""
         request, runtime = pending.request, self._runtime()
-        if request.approval is None:
+        if request.approval is None and request.call_approval is None:
             return {}
         voter, now = None, await runtime.now()
         if runtime.people is not None:

@@ -50,7 +50,7 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
         fingerprint: of its tool.
 
     """
-    part = call.part
+    part, settlers = call.part, request.call_approval
     return digest(
         [
             run.agent_id,
@@ -71,6 +71,7 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
             *(() if not request.title_format else ({"title": request.title_format},)),
             *(() if request.approval is None else (request.approval.to_dict(),)),
             *(() if request.offer is None else ({"offer": request.offer.to_dict()},)),
+            *(() if settlers is None else ({"call_approval": settlers.to_dict()},)),
         ]
     )
 
@@ -122,6 +123,7 @@ class ToolCall:
         on_expiry: OnExpiry = "reject",
         timing: RequestTiming | None = None,
         approval: Approval | None = None,
+        call_approval: Approval | None = None,
         grant: GivenOffer | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
         asked_again: str = "",
@@ -150,6 +152,7 @@ class ToolCall:
                 the whole run.
             timing: the four options before, already checked.
             approval: who must agree; None = anybody with the right to decide is enough.
+            call_approval: who had to agree to a call in doubt; the pipeline sets it.
             grant: the largest grant that it offers, as `offer(...)` makes it; True for any
                 grant, False for none. None = any grant if it is an approval by one person.
             doubts: calls of this tool whose outcome is unknown.
@@ -210,6 +213,7 @@ class ToolCall:
             schema=schema,
             question_key=question_key,
             approval=approval,
+            call_approval=call_approval,
             salt=run.new_id(),
             offer=offered if kind == "approval" else None,
         )
@@ -250,6 +254,7 @@ class ToolCall:
             schema=old.schema,
             timing=old.timing,
             approval=approval or old.approval,
+            call_approval=old.call_approval,
             grant=(old.offer or False) if grant is None else grant,
             doubts=old.doubts if doubts is None else doubts,
             asked_again=asked_again,

@@ -32,7 +32,7 @@ from understudy.models.retold import view_for
 from understudy.state.blobs import dumped_blobs
 from understudy.state.children import Children, agents_of_call
 from understudy.state.costs import Cost, Lines, adding, below, complete
-from understudy.state.doubts import has_doubtful_call
+from understudy.state.doubts import MOST_FINDINGS, Finding, has_doubtful_call
 from understudy.state.files import StoredFile
 from understudy.state.held_keys import HeldKey
 from understudy.state.next_due import next_due
@@ -55,6 +55,7 @@ _RARE_KEYS = (
     "refused",
     "authors",
     "reviews",
+    "findings",
 )
 """The keys of a stored state that are left out where the agent has no such values."""
 _KEYS = ("values", "children", *_STORED_KEYS)
@@ -83,6 +84,7 @@ class StoredState:
     authors: tuple[By | None, ...] = ()
     refused: dict[str, dict[str, Any]] | None = None
     reviews: dict[str, Review] | None = None
+    findings: dict[str, Finding] | None = None
 
 
 @cache
@@ -116,6 +118,7 @@ class AgentState(StateTree):
         "doubts",
         "earlier_costs",
         "files",
+        "findings",
         "grants",
         "has_archive",
         "held_keys",
@@ -185,6 +188,8 @@ class AgentState(StateTree):
     call key."""
     reviews: dict[str, Review]
     """The open reviews of calls that a person alone let run, by request id."""
+    findings: dict[str, Finding]
+    """The newest findings of persons about calls in doubt, by tool call id."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -196,7 +201,7 @@ class AgentState(StateTree):
         self.run = None
         self.decisions = no_list()
         self.grants = self.doubts = self.queue = self.message_ids = no_items()
-        self.held_keys = self.refused = self.reviews = no_items()
+        self.held_keys = self.refused = self.reviews = self.findings = no_items()
         self.status = "idle"
         self.plans = None
         self.files = None
@@ -338,6 +343,7 @@ class AgentState(StateTree):
         twin.queue = self.queue and dict(self.queue)
         twin.refused = self.refused and dict(self.refused)
         twin.reviews = self.reviews and dict(self.reviews)
+        twin.findings = self.findings and dict(self.findings)
         twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
@@ -357,6 +363,13 @@ class AgentState(StateTree):
         """Add a call that is in doubt, and about which no person is asked."""
         self.doubts = with_item(self.doubts, doubt.call_key, doubt)
         self.may_be_in_doubt = True
+
+    def add_finding(self, tool_call_id: str, finding: Finding) -> None:
+        """Somebody has found out what a call did that was in doubt."""
+        found = with_item(self.findings, tool_call_id, finding)
+        if len(found) > MOST_FINDINGS:
+            del found[next(iter(found))]
+        self.findings = found
 
     def note_doubts_of(self, key: str) -> None:
         """Note that a call of a child agent, or of an agent inside it, may be in doubt."""
@@ -478,6 +491,7 @@ class AgentState(StateTree):
             held_keys=self.held_keys or None,
             refused=self.refused or None,
             reviews=self.reviews or None,
+            findings=self.findings or None,
             authors=self.authors,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
@@ -498,6 +512,8 @@ class AgentState(StateTree):
             del data["refused"]
         if not self.reviews:
             del data["reviews"]
+        if not self.findings:
+            del data["findings"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -610,6 +626,7 @@ class AgentState(StateTree):
         state.queue = stored.queue or no_items()
         state.refused = stored.refused or no_items()
         state.reviews = stored.reviews or no_items()
+        state.findings = stored.findings or no_items()
         state.message_ids = stored.message_ids or no_items()
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files

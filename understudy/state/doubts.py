@@ -96,6 +96,26 @@ class Doubt:
         }
 
 
+MOST_FINDINGS = 100
+"""The number of findings that an agent keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What somebody has found out about a call in doubt of which only the model was told."""
+
+    by: str
+    """The name under which they settled it."""
+    how: str
+    happened: bool
+    """Whether the call took effect, or may have."""
+
+    @property
+    def text(self) -> str:
+        """What was found, to be shown."""
+        return self.how if self.happened else f"it took no effect: {self.how}"
+
+
 def has_doubtful_call(state: StateTree) -> bool:
     """Whether a call of this agent, not of those inside it, is in doubt or may come to be so."""
     return bool(state.doubts) or any(map(_may_be_in_doubt, _calls_of(state.run)))

@@ -27,7 +27,7 @@ from understudy.state.records import ChildRecord
 from understudy.state.run_state import RunState
 from understudy.state.workflow_sharing import new_child, note_told
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """The version of the states that records fold to. A checkpoint of another version is not used.
 
 Raise it where the same records fold to another state, or where a state has another field."""

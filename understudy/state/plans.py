@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
+from understudy.approvals import Approval
 from understudy.models.messages import StoredRequest
 
 Missed = Literal["skip", "one", "all"]
@@ -144,8 +145,10 @@ class BackgroundCall:
     """Who has asked for what the agent did by then. None for somebody unnamed."""
     was_asked: bool = False
     """Whether persons have agreed to it."""
-    several: bool = False
-    """Whether several persons had to."""
+    approval: Approval | None = None
+    """Who had to agree to it; None where nobody had to."""
+    requesters: tuple[str, ...] | None = None
+    """The ids of the persons whom that excludes; None where one of them is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RunUsage
 
 from understudy._base.authors import By
 from understudy._base.context_codecs import StoredContext
-from understudy.approvals import Vote
+from understudy.approvals import Approval, Vote, stricter
 from understudy.interrupts import DOUBT_ENDS, Decision, Request
 from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.costs import Lines
@@ -168,6 +168,26 @@ class Call:
         if not self.requests:
             return []
         return [r for r in self.requests.values() if r.id not in self.decisions]
+
+    @property
+    def approval(self) -> tuple[Approval | None, tuple[str, ...] | None]:
+        """Who had to agree to it, and the ids of the persons whom that excludes.
+
+        None where nobody had to; and where one of these persons is not known.
+        """
+        asked: Approval | None = None
+        requesters: set[str] | None = set()
+        for request in self.requests.values() if self.requests else ():
+            approval = request.approval or request.call_approval
+            if approval is None:
+                continue
+            asked = approval if asked is None else stricter(asked, approval)
+            if approval.never:
+                ids = request.requesters
+                requesters = None if ids is None or requesters is None else {*requesters, *ids}
+        if asked is None or not asked.never or requesters is None:
+            return asked, None
+        return asked, tuple(sorted(requesters))
 
     @property
     def times_let_again(self) -> int:

@@ -99,5 +99,7 @@ def add_decisions_and_doubts(state: AgentState, child: AgentState) -> None:
     state.decisions = with_added(state.decisions, *child.decisions)
     for doubt in child.doubts.values():
         state.add_doubt(doubt)
+    for tool_call_id, finding in child.findings.items():
+        state.add_finding(tool_call_id, finding)
     for key, held in child.held_keys.items():
         state.held_keys = with_item(state.held_keys, key, held)

@@ -114,6 +114,7 @@ class RequestShape(TypedDict):
     schema: dict[str, Any] | None
     question_key: str
     approval: dict[str, Any] | None
+    call_approval: dict[str, Any] | None
     requesters: list[str] | None
     offer: OfferShape | None
 
@@ -151,7 +152,7 @@ class VotesForShape(TypedDict):
 class StandingShape(TypedDict):
     """What the user may do about a request on which persons vote.
 
-    `why_no_vote` says why they may not vote; null where they may, or where no votes are asked for.
+    `why_no_vote` says why they may not vote, or answer for a call in doubt; null where they may.
     Where they may, `counts_as` has the roles by which their vote counts, and `votes_for` for whom
     they vote by a delegation; at `login_until` their login is too old. `needs_login`: another login
     is all that they lack. `may_break_glass`: they may approve it alone.

@@ -65,6 +65,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.blobs import pack
 from understudy.state.costs import CostLine
 from understudy.state.done_calls import DoneCall, DoneCalls
+from understudy.state.doubts import Finding
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.held_keys import HeldKey
@@ -282,9 +283,8 @@ def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,), **fields: Any)
     )
 
 
-def voted_on(id: str, key: str) -> Request:
-    """A request that asks several persons."""
-    asked = Approval(
+def whole_approval() -> Approval:
+    return Approval(
         ways=({"finance": 2}, {"ceo": 1}),
         deny=2,
         never=("requester",),
@@ -295,7 +295,11 @@ def voted_on(id: str, key: str) -> Request:
         assurance="login",
         max_auth_age=900.0,
     )
-    return request(id, key, approval=asked, requesters=("ada",), offer=SMALL_OFFER)
+
+
+def voted_on(id: str, key: str) -> Request:
+    """A request that asks several persons."""
+    return request(id, key, approval=whole_approval(), requesters=("ada",), offer=SMALL_OFFER)
 
 
 def votes() -> tuple[Vote, ...]:
@@ -402,17 +406,24 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
         "doubts": (
-            doubt("run-0.0.0"),
+            doubt("run-0.0.0", call_approval=whole_approval(), requesters=("ada",)),
             doubt("run-0.0.1", token_hashes=(), agent_id="other", status="done", ends_at=None),
             doubt("run-0.0.2", token_hashes=(), status="open", ends_at=None, checks_at=at(70)),
         ),
         "earlier": (
             EarlierCall(
-                tool_call_id="call_8", outcome="denied", content="too much", at=at(3), agent="clerk"
+                tool_call_id="call_8",
+                outcome="denied",
+                content="too much",
+                at=at(3),
+                agent="clerk",
+                found_by="ada",
+                found="the bank says so",
             ),
             EarlierCall(tool_call_id="call_7", outcome="open", content="", at=None),
         ),
         "asked_again": "Its tool is not what was decided about.",
+        "call_approval": whole_approval(),
         "context": {"tenant": "acme"},
         "offer": OFFER,
     }
@@ -983,7 +994,12 @@ def background_call(**fields: Any) -> BackgroundCall:
 
 
 def whole_background_call() -> BackgroundCall:
-    return background_call(authors=("ada", LOGIN, None), was_asked=True, several=True)
+    return background_call(
+        authors=("ada", LOGIN, None),
+        was_asked=True,
+        approval=whole_approval(),
+        requesters=("ada",),
+    )
 
 
 def background() -> Iterator[r.Record]:
@@ -1249,7 +1265,17 @@ def _state(run: RunState) -> AgentState:
     state.grants = {granted.id: granted, bare.id: bare}
     state.doubts = {
         "run-0.0.0": doubt("run-0.0.0"),
-        "run-0.0.1": doubt("run-0.0.1", ends_at=None, checks_at=at(70)),
+        "run-0.0.1": doubt(
+            "run-0.0.1",
+            ends_at=None,
+            checks_at=at(70),
+            call_approval=whole_approval(),
+            requesters=("ada",),
+        ),
+    }
+    state.findings = {
+        "call_7": Finding(by="ada", how="the bank has not paid", happened=False),
+        "call_8": Finding(by="bob", how="it was paid", happened=True),
     }
     held = HeldKey(
         key_hash="e5" * 32, tool_name="pay", tool_call_id="call_9", at=at(30), is_copied=True

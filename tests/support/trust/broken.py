@@ -22,6 +22,7 @@ from tests.support.trust.building import (
 from understudy import approvals, interrupts
 from understudy._base import authors
 from understudy.actors import agent_ref
+from understudy.actors.agent import replies
 from understudy.actors.agent.runs import starts
 from understudy.ag_ui import protocol
 from understudy.agent import decisions
@@ -29,6 +30,7 @@ from understudy.interrupts import DECISION_TYPES
 from understudy.login import User
 from understudy.modes.steps import check_interrupts, execute_tools
 from understudy.modes.steps.tool_call import arguments, body, gates, middleware, rules, votes
+from understudy.run.waits import answers
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.state.folds import agents as agent_folds
@@ -44,6 +46,13 @@ OTHERS = (broken_authority, broken_terms)
 
 
 # ------------------------------------------------------------------------- the votes
+
+
+@build("who has asked says what a call in doubt did", story=False)
+def _settles(patch: Patch) -> None:
+    for module in (decisions, replies):
+        wrap(patch, module, "why_not_settled_by", lambda _: lambda *_: None)
+    wrap(patch, answers, "why_excluded", lambda _: lambda *_, **__: None)
 
 
 def _tally(patch: Patch, made: Callable[[Any], Any]) -> None:

@@ -240,6 +240,8 @@ class RecordFact(AgentMessage):
     """Record that a grant is revoked, a doubt settled, or a review closed."""
 
     fact: Revoked | Settled | ReviewClosed
+    voter: Voter | None = None
+    """The person who settles a doubt; None without a name, or without `Runtime(people=)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,9 @@ class AnswerWait(AgentMessage):
     answer: Answer
     given: GivenToken | None = None
     """How its token was given; None where another host has looked at that."""
+    voter: Voter | None = None
+    """The person who gives it, where it settles the doubt about a call of which requesters say
+    nothing; None where that was not looked at."""
 
 
 @dataclass(slots=True, eq=False)

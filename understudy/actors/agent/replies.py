@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from understudy._base.authors import shown_author
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import AgentCall, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
+from understudy.approvals import Voter, why_not_settled_by
 from understudy.errors import JournalFailed, UnderstudyError, UsageError, VoteRefused
 from understudy.loop_actors.errors import ActorDied, RuntimeStopped
 from understudy.loop_actors.future import Future, refuse, settle_in_task
@@ -175,12 +178,18 @@ def notify(slot: AgentSlot, call: AgentCall) -> None:
     task.add_done_callback(ended)
 
 
-def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled | ReviewClosed) -> None:
-    """Check that there is something to revoke, to settle or to review, and who may review it.
+def check_known(
+    agent_id: str,
+    state: AgentState,
+    fact: Revoked | Settled | ReviewClosed,
+    voter: Voter | None,
+    now: datetime,
+) -> None:
+    """Check that there is something to revoke, to settle or to review, and who may do that.
 
     Raises:
         UsageError: if there is not; it lists what there is.
-        VoteRefused: if this person may not review it.
+        VoteRefused: if this person may not settle or review it.
 
     """
     known: dict[str, Any]
@@ -195,6 +204,15 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled | Revi
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}{why}")
+    if isinstance(fact, Settled):
+        name = shown_author(fact.by)
+        refused = why_not_settled_by(state.doubts_in_tree[wanted], name, voter, now)
+        if refused is not None:
+            raise VoteRefused(
+                f"The doubt about call {wanted!r} of agent {agent_id!r}: {refused}",
+                request_id="",
+                person=name or "",
+            )
     if isinstance(fact, ReviewClosed):
         refused = state.reviews[wanted].why_not_by(fact.person)
         if refused is not None:

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from understudy._base.authors import By, checked_author
 from understudy._base.json_values import checked_json, checked_text, digest
-from understudy.errors import Expired
+from understudy.approvals import SETTLE, Voter, why_excluded
+from understudy.errors import Expired, PeopleUnavailable, VoteRefused
+from understudy.interrupts import DoubtfulCall
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.ledger import open_calls as calls_of
 from understudy.state.agent_state import AgentState
@@ -69,12 +71,54 @@ def rejected(reason: object, by: object = None) -> Answer:
     return Answer(how="rejected", reason=text, by=checked_author(by, what="reject(by=...)"))
 
 
+def is_for_voted_doubt(state: AgentState, token_hash: str) -> bool:
+    """Whether an answer by this token settles the doubt about a call that excludes persons."""
+    return any(
+        token_hash in doubt.token_hashes and doubt.call_approval and doubt.call_approval.never
+        for doubt in state.doubts_in_tree.values()
+    )
+
+
+def _check_may_settle(doubt: DoubtfulCall, voter: Voter | None) -> None:
+    """Refuse an answer of a requester. Whoever else has the token may give it, also no person.
+
+    Raises:
+        PeopleUnavailable: if nobody can say now who it is.
+        VoteRefused: if it is an answer of a requester.
+
+    """
+    asked = doubt.call_approval
+    if asked is None or not asked.never or voter is None:
+        return
+    if voter.why_unknown:
+        raise PeopleUnavailable(f"The doubt about {doubt.call_key!r}: {voter.why_unknown}")
+    why = why_excluded(asked, doubt.requesters, voter, does=SETTLE) if voter.person else None
+    if why is not None:
+        raise VoteRefused(
+            f"The doubt about call {doubt.call_key!r}: {why}", request_id="", person=voter.login
+        )
+
+
 def record_answer(
-    ledger: Ledger, token_hash: str, answer: Answer, now: datetime, *, agent_id: str
+    ledger: Ledger,
+    token_hash: str,
+    answer: Answer,
+    now: datetime,
+    *,
+    agent_id: str,
+    voter: Voter | None = None,
 ) -> bool | None:
     """Record an answer for the wait that has this token, in whichever agent of the tree it is.
 
     It may come before the tool waits for it. Where the call is in doubt instead, it settles that.
+
+    Args:
+        ledger: of the agent.
+        token_hash: of the token that came with the answer.
+        answer: the answer.
+        now: when it came.
+        agent_id: of the agent.
+        voter: who gives it; None for nobody, or where that does not matter.
 
     Returns:
         True where this is the answer, recorded now or before. False where another one was before
@@ -83,11 +127,13 @@ def record_answer(
     Raises:
         Expired: if the wait is over without an answer.
         RecordRefused: if the answer is too large to be kept.
+        VoteRefused: if a requester would settle a doubt of which requesters say nothing.
 
     """
     for place in list(ledger_tree(ledger)):
         for call_key, doubt in place.state.doubts.items():
             if token_hash in doubt.token_hashes:
+                _check_may_settle(doubt, voter)
                 place.record(
                     Settled(
                         call_key=call_key,

@@ -46,7 +46,8 @@ def imported(state: AgentState, record: r.Imported) -> None:
     state.grants = no_items()  # whoever wrote the file says who gave them
     for each in state.whole_tree:
         for key, doubt in each.doubts.items():
-            each.doubts[key] = replace(doubt, token_hashes=())
+            # The ids of persons hold only where the agent was exported, too.
+            each.doubts[key] = replace(doubt, token_hashes=(), requesters=None)
         for key, held in each.held_keys.items():
             each.held_keys[key] = replace(held, is_copied=True)
         run = each.run

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from understudy._base.authors import shown_author
 from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
 from understudy.state.done_calls import doubtful
+from understudy.state.doubts import Finding
 from understudy.state.folds.ends import (
     doubtful_call,
     end_children,
@@ -212,6 +214,10 @@ def settled(state: AgentState, record: r.Settled) -> None:
         doubt = each.doubts.pop(record.call_key, None)
         if doubt is not None and record.happened and not record.ended:
             _note_found_done(each, doubt)
+        by = shown_author(record.by)
+        if doubt is not None and by is not None:
+            found = Finding(by=by, how=record.how, happened=record.happened)
+            each.add_finding(doubt.tool_call_id, found)
         if record.call_key in each.held_keys:
             end_key(each, record.call_key, is_done=record.happened, at=record.at)
     for call in open_calls(state):  # where its turn is over, only the records tell of it

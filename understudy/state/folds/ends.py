@@ -9,6 +9,7 @@ from typing import Any, cast
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 from pydantic_core import to_json
 
+from understudy.approvals import Approval
 from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -16,7 +17,7 @@ from understudy.state.children import agents_of_call
 from understudy.state.costs import adding, below
 from understudy.state.done_calls import DoneCall, DoneCalls, doubtful, in_a_sentence
 from understudy.state.folds.places import open_run
-from understudy.state.run_state import Call, Left, Point, RunState, Turn
+from understudy.state.run_state import BACKGROUND, Call, Left, Point, RunState, Turn
 from understudy.state.shared_empties import with_item
 from understudy.state.what_it_did import NOT_KNOWN, done_in, doubts_in
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
@@ -126,7 +127,11 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
     """The result of a call that was started, and that the end of its run finds without one."""
     inside = bool(agents_of_call(state.children, call.key))
     doubt, outcome, check = None, "interrupted", call.check
-    if check is not None:
+    asked = [each for each in call.pending_requests if each.kind == "doubt" and not each.source]
+    if asked:  # nobody has said what it did, and nobody is asked any more
+        doubt = str(asked[-1].payload["reason"])
+        content = IN_DOUBT.format(reason=doubt)
+    elif check is not None:
         waited = state.doubts.get(call.key)
         doubt = None if waited is None else waited.reason
         content = known(check) if doubt is None else IN_DOUBT.format(reason=doubt)
@@ -313,7 +318,10 @@ def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> Doubt
 
 def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
     """A call in doubt, as shown to the person who decides about an equal call."""
+    approval, requesters = approval_of(run, call)
     return DoubtfulCall(
+        call_approval=approval,
+        requesters=requesters,
         call_key=call.key,
         tool_name=call.part.tool_name,
         tool_call_id=call.part.tool_call_id,
@@ -328,6 +336,15 @@ def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> Do
             for each in point.token_hashes
         ),
     )
+
+
+def approval_of(run: RunState, call: Call) -> tuple[Approval | None, tuple[str, ...] | None]:
+    """As `Call.approval`; of a background call that of the call by which the model began it."""
+    begun = run.once.get(BACKGROUND) if run.once else None
+    if begun is None or begun["approval"] is None:
+        return call.approval
+    ids = begun["requesters"]
+    return Approval.from_dict(begun["approval"]), None if ids is None else tuple(ids)
 
 
 def last_arguments(call: Call) -> dict[str, Any]:

@@ -91,8 +91,13 @@ def _make(state: AgentState, run: RunState, made: BackgroundCall, at: datetime) 
     run.turn = Turn(0, response)
     run.turn.calls[key] = Call(key, part)
     run.turns = 1
-    several = made.several
-    told = {"code": made.code, "owner": made.owner, "asked": made.was_asked, "several": several}
+    told = {
+        "code": made.code,
+        "owner": made.owner,
+        "asked": made.was_asked,
+        "approval": None if made.approval is None else made.approval.to_dict(),
+        "requesters": None if made.requesters is None else list(made.requesters),
+    }
     run.once = with_item(run.once, BACKGROUND, told)
     state.messages = state.messages.appending(response)
 

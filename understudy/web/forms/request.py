@@ -77,7 +77,8 @@ def _why_no_vote(data: dict[str, Any]) -> str | None:
     if why is None:
         return None
     below = " In an emergency you may break the glass, below." if data["may_break_glass"] else ""
-    return f"You may not vote on this: {why}.{below}"
+    does = "vote on" if data["must_agree"] else "answer"
+    return f"You may not {does} this: {why}.{below}"
 
 
 def _offer(request: dict[str, Any], typed: Form) -> dict[str, Any] | None:

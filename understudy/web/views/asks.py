@@ -294,8 +294,11 @@ async def _voting(
         "missing": "",
         "approved_at": None,
     }
-    if asked is None or request is None or story is not None:
+    if request is None or story is not None:
         return {**found, **Standing().to_dict()}
+    if asked is None:
+        standing = standing_of(request, None, (), await voter(visit), await visit.time())
+        return {**found, **standing.to_dict()}
     cast = votes_of(state).get(request.id, ())
     found |= {
         "votes": [each.to_dict() for each in cast],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.approvals import InDoubt, why_not_settled_by
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request
 from understudy.state.agent_state import AgentState
@@ -17,7 +18,7 @@ ROWS = 20
 
 async def doubts_page(visit: Visit) -> dict[str, Any]:
     """The calls in doubt, each with its evidence, and with what a decision needs."""
-    data = await asks.doubts(visit, ROWS)
+    data, user, now = await asks.doubts(visit, ROWS), await asks.voter(visit), await visit.time()
     for row in data["doubts"]:
         about = visit.about(row["agent_id"])
         try:
@@ -26,6 +27,11 @@ async def doubts_page(visit: Visit) -> dict[str, Any]:
             state = None
         asked = None if state is None else _request(state, row["request_id"])
         row["asked"] = None if asked is None else _answers(about, asked)
+        doubt: InDoubt | None = asked
+        if state is not None and asked is None:
+            doubt = state.doubts_in_tree.get(row["call_key"])
+        by = visit.user.by
+        row["why_not"] = None if doubt is None else why_not_settled_by(doubt, by, user, now)
         row["evidence"] = await evidence(
             about, state, call_key=row["call_key"], tool=row["tool_name"], given=row["arguments"]
         )

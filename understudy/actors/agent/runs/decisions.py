@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from understudy.actors.agent.messages import (
     AgentCall,
@@ -13,12 +16,19 @@ from understudy.actors.agent.messages import (
     Retry,
 )
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_earlier, answer_when_durable, check_known
+from understudy.actors.agent.replies import (
+    answer_earlier,
+    answer_when_durable,
+    answer_with,
+    check_known,
+)
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.decisions import check_decisions, decide, run_of_decisions
+from understudy.approvals import Voter, caller_by
 from understudy.errors import NotInterrupted
-from understudy.run.waits.answers import record_answer
+from understudy.loop_actors.future import Future
+from understudy.run.waits.answers import is_for_voted_doubt, record_answer
 from understudy.state.waits import is_woken
 
 
@@ -126,12 +136,33 @@ def answer_wait(slot: AgentSlot, call: AgentCall[AnswerWait]) -> None:
     Raises:
         Expired: if the wait is over.
         RecordRefused: if the answer is too large.
+        VoteRefused: if a requester would settle a doubt of which requesters say nothing.
 
     """
     ledger, answer, now = slot.current.ledger, call.message, slot.services.clock.now()
-    known = record_answer(ledger, answer.token_hash, answer.answer, now, agent_id=slot.id)
+    is_to_be_known = answer.answer.by is not None and answer.voter is None
+    if is_to_be_known and is_for_voted_doubt(ledger.state, answer.token_hash):
+        answer_with(slot, call.future, partial(_answer_as_person, slot, answer))
+        return
+    known = record_answer(
+        ledger, answer.token_hash, answer.answer, now, agent_id=slot.id, voter=answer.voter
+    )
     answer_when_durable(slot, call.future, known)
     go_on_if_woken(slot)
+
+
+async def _answer_as_person(slot: AgentSlot, answer: AnswerWait) -> bool | None:
+    """The same answer once more, when it is known who gives it."""
+    services, by = slot.services, answer.answer.by
+    caller = caller_by(by) if by is not None else None
+    assert caller is not None, "the caller has looked"
+    voter = Voter(login=caller.name)
+    if services.runs.trust.people is not None:
+        voter = await services.runs.trust.voter(caller, services.clock.now())
+    again = AgentCall(replace(answer, voter=voter), Future[Any](services.loop))
+    slot.ask(again)
+    known: bool | None = await again.future
+    return known
 
 
 def record_fact(slot: AgentSlot, call: AgentCall[RecordFact]) -> None:
@@ -139,10 +170,11 @@ def record_fact(slot: AgentSlot, call: AgentCall[RecordFact]) -> None:
 
     Raises:
         UsageError: if there is no such decision, or doubt.
+        VoteRefused: if this person may not settle it.
 
     """
     ledger, fact = slot.current.ledger, call.message.fact
-    check_known(slot.id, ledger.state, fact)
+    check_known(slot.id, ledger.state, fact, call.message.voter, slot.services.clock.now())
     ledger.record(fact)
     answer_when_durable(slot, call.future, None)
     for notify in ledger.on_answer:

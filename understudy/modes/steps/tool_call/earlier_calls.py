@@ -88,6 +88,18 @@ def _outcome_of(call: Call) -> str | None:
     return None if call.result is None else call.result.part.outcome
 
 
+def _found(state: AgentState, tool_call_id: str) -> tuple[str, str]:
+    """Who has said what a call in doubt did, and what, where its result does not tell it."""
+    finding = state.findings.get(tool_call_id) if state.findings else None
+    if finding is not None:
+        return finding.by, finding.text
+    for record in reversed(state.decisions):
+        request = record.request
+        if request.kind == "doubt" and request.tool_call_id == tool_call_id:
+            return record.decision.by or "", ""
+    return "", ""
+
+
 def _name_of(state: AgentState) -> str:
     return state.run.agent if state.run is not None else ""
 
@@ -100,13 +112,15 @@ def _under_way(
     for other in turn.calls.values() if turn is not None and not turn.propagated else ():
         same_tool = other is not asked and wanted.is_called(other.part.tool_name)
         if same_tool and wanted.has(json.dumps(last_arguments(other)), _outcome_of(other)):
-            result = other.result
+            result, (found_by, found) = other.result, _found(state, other.part.tool_call_id)
             yield EarlierCall(
                 tool_call_id=other.part.tool_call_id,
                 outcome="open" if result is None else result.part.outcome,
                 content="" if result is None else _shortened(result.part),
                 at=None if result is None else result.at,
                 agent=agent,
+                found_by=found_by,
+                found=found,
             )
 
 
@@ -129,12 +143,15 @@ def _in_conversation(state: AgentState, wanted: _Wanted, agent: str) -> Iterator
                 looked_at += 1
                 result = results.pop(call.tool_call_id, None)
                 if result is not None and wanted.has(_that_ran(call.args, result), result.outcome):
+                    found_by, found = _found(state, call.tool_call_id)
                     yield EarlierCall(
                         tool_call_id=call.tool_call_id,
                         outcome=result.outcome,
                         content=_shortened(result),
                         at=result.timestamp,
                         agent=agent if author is None else author,
+                        found_by=found_by,
+                        found=found,
                     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from understudy._base.json_values import (
     text_of,
 )
 from understudy._base.request_timing import CHECK
+from understudy.approvals import Approval, stricter
 from understudy.errors import RecordRefused, UsageError
 from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
@@ -37,7 +39,14 @@ from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
-from understudy.state.folds.ends import IN_DOUBT, UNKNOWN_BEFORE, in_part, known, with_done
+from understudy.state.folds.ends import (
+    IN_DOUBT,
+    UNKNOWN_BEFORE,
+    approval_of,
+    in_part,
+    known,
+    with_done,
+)
 from understudy.state.records import Result
 from understudy.state.run_state import BACKGROUND, Call
 from understudy.stopping import StopSignal
@@ -49,6 +58,17 @@ DOUBT_ANSWERS = (
     "This call was started, and nobody knows what it did. Find out: respond with its result if it "
     "took effect, approve if it did not and is to run now, reject if it did not and must not run."
 )
+
+DOUBT_ANSWERS_OF_VOTED = (
+    "This call was started, and nobody knows what it did. Find out: respond with its result if it "
+    "took effect, reject if it did not. Then the model may make the call again, and "
+    "{who} must agree anew."
+)
+NOT_DONE = (
+    "Not done: the outcome of this call was unknown, and a person found that it took no effect."
+    "{said}\nIf it is still wanted, make the call again: persons are asked anew."
+)
+"""The result of a call in doubt that took no effect, where it cannot run by itself any more."""
 
 NO_EFFECT = "The outcome of this call was unknown. A check has found that it did not take effect."
 LIMIT_PASSED = "limit_passed/"
@@ -143,6 +163,11 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
         text = decision.message or f"{call.part.tool_name!r} failed where it is executed."
         return failed_result(run, call, text)
     is_expired = decision.origin == "expiry"
+    said = f" They say: {decision.message!r}" if decision.message else ""
+    if request.kind == "doubt" and "approve" not in request.allowed and not is_expired:
+        # Several had agreed to it: only a call that they agree to anew can do what it was for.
+        part = make_part(run, call, NOT_DONE.format(said=said), "denied")
+        return Result(call_key=call.key, part=part)
     if is_expired:
         reason = "nobody answered in time whether this call may run."
     elif request.kind == "doubt":
@@ -156,9 +181,7 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
             reason = f"it was started and cut off, and may have taken effect; {why}."
         elif call.was_unknown:
             reason = f"{UNKNOWN_BEFORE}, so it may have taken effect; {why}."
-    if decision.message:
-        reason += f" They say: {decision.message!r}"
-    text = f"Denied: {reason}\nDo not try the same call again."
+    text = f"Denied: {reason}{said}\nDo not try the same call again."
     is_doubt = call.was_unknown and request.kind != "doubt"
     doubt = with_done(run.state, call, UNKNOWN_BEFORE) if is_doubt else None
     return Result(call_key=call.key, part=make_part(run, call, text, "denied"), doubt=doubt)
@@ -196,18 +219,32 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
         needs_person = needs_person or background is not None
         choice = ready.tool.on_unknown or ("ask" if has_check or needs_person else "tell")
         if choice == "ask":
-            several = any(each.approval is not None for each in call.requests.values())
-            several = several or bool(background is not None and background["several"])
+            approval, requesters = approval_of(run.current, call)
+            if approval is None and call.copied_from:
+                approval = _approval_by_gates(run, ready.tool)
             request = as_tool_call(run, ready).request(
                 kind="doubt",
                 # Those who agreed did so to one call. A second one is the model's to ask for anew.
-                allowed=("respond", "reject") if several else ("respond", "approve", "reject"),
-                display=DOUBT_ANSWERS,
+                allowed=("respond", "approve", "reject")
+                if approval is None
+                else ("respond", "reject"),
+                display=DOUBT_ANSWERS
+                if approval is None
+                else DOUBT_ANSWERS_OF_VOTED.format(who=approval.who),
                 payload={"reason": reason, "started": call.attempts},
+                call_approval=approval,
             )
-            record_request(run, request)
+            record_request(run, replace(request, requesters=requesters))
             return None
     return told_doubt(run, call, reason)
+
+
+def _approval_by_gates(run: Run, tool: Tool[Any]) -> Approval | None:
+    """Who must agree to calls of the tool by the gates of today; None where nobody must."""
+    asked = [] if tool.gate is None or tool.gate.approval is None else [tool.gate.approval]
+    for gate in (*run.definition.gates, *run.gates):
+        asked += [each for name, each in gate.approvals().items() if name in tool.names]
+    return reduce(stricter, asked) if asked else None
 
 
 def doubt_result(run: Run, call: Call, reason: str) -> Result:
