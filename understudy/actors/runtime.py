@@ -864,7 +864,7 @@ class Runtime(Opened):
 
         Returns, Raises:
             As `take`. With `people`, the future raises `UsageError` for an unknown person, and
-                `PeopleUnavailable` if `people` does not answer.
+            `PeopleUnavailable` if `people` does not answer.
 
         """
         who = self._author("assign", id, request_id, by)

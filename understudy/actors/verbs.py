@@ -24,9 +24,16 @@ from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
 Right = Literal["read", "decide", "act", "admin", "budget", "freeze", "impersonate"]
-"""The rights of people: to look; to answer requests; to write to agents and steer them; to export,
-compact and delete them; to raise budgets; to freeze and thaw; to do any of it in the name of
-somebody else, which is recorded."""
+"""A right of a user.
+
+- `read`: look at everything.
+- `decide`: answer requests.
+- `act`: write to agents and steer them.
+- `admin`: export, compact and delete agents.
+- `budget`: raise budgets.
+- `freeze`: freeze and thaw.
+- `impersonate`: do any of this in the name of another person, which is recorded.
+"""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
 """Those of whoever may do everything, in their own name."""

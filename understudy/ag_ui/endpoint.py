@@ -62,41 +62,50 @@ def ag_ui(
     frontend_tools: Iterable[Tool[Any]] = (),
     redact: Redact | None = None,
 ) -> ASGIApp:
-    """An endpoint of AG-UI 1.0, as an ASGI application to mount.
+    """Make an endpoint for AG-UI 1.0: an ASGI application to mount.
 
-    A client posts what the user says, and gets a stream of events: text, thinking, calls of tools
-    and their results, agents inside. Where the run asks a person, the stream ends with interrupts;
-    answers continue the run, also after a restart. The history is the server's. A connection that
-    is lost stops nothing: the client says nothing new, and gets the conversation and what follows.
+    A client posts what the user says. It gets a stream of events: text, thinking, calls of tools
+    and their results, and sub-agents. If the run asks a person, the stream ends with interrupts.
+    Answers continue the run, also after a restart. The server keeps the history. A lost connection
+    stops nothing: the client reconnects with no new message, and gets the conversation and what
+    follows.
 
-    A request that is refused is a `RUN_ERROR`, and changes nothing. Its `code` is `PartialResume`
-    (an answer is missing), `InterruptsPending` (a new message, but a request waits),
-    `UnknownInterrupt` (the agent does not ask this), `AnsweredTwice` (two answers to one request),
-    `AnsweredElsewhere` (another person has answered differently), `BadAnswer` or `DecisionError`
-    (the answer does not fit the schema or the arguments of the tool), `RequestChanged` (the request
-    is not the one that was shown), `InterruptExpired` (too late), `UnknownTools` (the client has a
-    tool that the endpoint does not know), `Paused` or `Waiting` (a new message, but the run is
-    paused, or sleeps). `ServerStops` ends a stream whose run is not over: connect again.
+    A refused request is a `RUN_ERROR`, and changes nothing. Its `code` says why:
+
+    - `PartialResume`: an answer is missing.
+    - `InterruptsPending`: there is a new message, but a request is pending.
+    - `UnknownInterrupt`: the agent does not ask this.
+    - `AnsweredTwice`: there are two answers to one request.
+    - `AnsweredElsewhere`: another person has given a different answer.
+    - `BadAnswer`, `DecisionError`: the answer does not fit the schema or the arguments of the tool.
+    - `RequestChanged`: the request is not the request that was shown.
+    - `InterruptExpired`: the answer is too late.
+    - `UnknownTools`: the client has a tool that the endpoint does not know.
+    - `Paused`, `Waiting`: there is a new message, but the run is paused, or sleeps.
+
+    `ServerStops` ends a stream whose run is not over. Connect again.
 
     Args:
-        runtime: a `Runtime` or a `Cluster`, or a function that gives it.
+        runtime: a `Runtime` or a `Cluster`, or a function that returns it.
         agent: the name of the definition that clients talk to.
-        auth: says who makes a request; see `understudy.web.ui`. To write needs the right `act`, to
-            answer requests `decide`, to look `read`.
-        allowed_hosts: the names under which it is served. Addresses and `localhost` always are.
-        allowed_origins: other origins whose pages may use it, such as `"https://app.example.com"`.
-        agent_id: by the user and the client's `threadId`, the id of the agent; None refuses it. By
-            default each user has threads of their own.
-        share_state: whether clients get the values of the agent's state; or a function that makes
-            of the state what they get.
+        auth: says who makes a request; see `understudy.web.ui`. Writing needs the right `act`,
+            answering requests `decide`, looking `read`.
+        allowed_hosts: the host names under which it is served. IP addresses and `localhost` are
+            always allowed.
+        allowed_origins: other origins whose pages may use it, such as
+            `"https://app.example.com"`.
+        agent_id: returns the id of the agent for the user and the client's `threadId`; None
+            refuses the request. By default each user has threads of their own.
+        share_state: whether clients get the values of the agent; or a function that takes the
+            values and returns what clients get.
         frontend_tools: the tools of the agent that the page executes, each made by
-            `frontend_tool`. A client that brings other ones is refused.
-        redact: hides what users are not to see: as of `understudy.web.ui`. The path begins in an
-            event: `("delta", "iban")` is an argument of a call, which is sent whole. Text of the
-            model comes in pieces: a function sees each for itself.
+            `frontend_tool`. A client with other tools is refused.
+        redact: hides values from users, as the `redact` of `understudy.web.ui`. The path begins
+            in an event: `("delta", "iban")` is an argument of a call, which is sent whole. Text
+            of the model comes in pieces, and the function sees each piece alone.
 
     Raises:
-        UsageError: without `auth`, or for a wrong argument.
+        UsageError: if `auth` is missing, or an argument is wrong.
 
     """
     names = checked_tools(frontend_tools)
@@ -121,10 +130,10 @@ def vercel(
     agent_id: AgentIdOf | None = None,
     redact: Redact | None = None,
 ) -> ASGIApp:
-    """An endpoint for Vercel's AI SDK, version 6 or 7: `new DefaultChatTransport({api: "/chat"})`.
+    """Make an endpoint for Vercel's AI SDK, 6 or 7: `new DefaultChatTransport({api: "/chat"})`.
 
-    The same as `ag_ui` in another protocol, which has approvals and rejections, and no other
-    answers: these go along as `resume`, in the form of AG-UI. `GET .../ID/stream` goes on with a
+    It is `ag_ui` in another protocol. The protocol has approvals and rejections but no other
+    answers: send other answers as `resume`, in the form of AG-UI. `GET .../ID/stream` continues a
     reply that is being written.
 
     Args:
@@ -133,11 +142,11 @@ def vercel(
         auth: as of `ag_ui`.
         allowed_hosts: as of `ag_ui`.
         allowed_origins: as of `ag_ui`.
-        agent_id: by the user and the `id` of the chat, the id of the agent.
-        redact: as of `ag_ui`: the path begins in a chunk, such as `("input", "iban")`.
+        agent_id: returns the id of the agent for the user and the `id` of the chat.
+        redact: as of `ag_ui`. The path begins in a chunk, such as `("input", "iban")`.
 
     Raises:
-        UsageError: without `auth`, or for a wrong argument.
+        UsageError: if `auth` is missing, or an argument is wrong.
 
     """
     site = _site("vercel", runtime, agent, auth, agent_id, False, redact=redact)

@@ -46,24 +46,25 @@ def frontend_tool(
     expires_after: Seconds | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool[Callable[..., Any]]:
-    """A tool that has no code here: the page of a client executes it, and sends the result.
+    """Make a tool that the page of a client executes. It has no code here.
 
-    It belongs into `Agent(tools=[...])` and into `ag_ui(frontend_tools=[...])`. Its call is a
-    question of the tool: the run ends with it, and goes on when it is answered, also by a person in
-    the inbox, and after a restart.
+    Put it into `Agent(tools=[...])` and into `ag_ui(frontend_tools=[...])`. Its call asks a
+    question: the run ends with the question and continues with the answer, after a restart too. A
+    person may also answer in the inbox.
 
     Args:
-        name: by which the model calls it, and the client knows it.
-        description: for the model.
+        name: the name, for the model and the client.
+        description: the description, for the model.
         parameters: the JSON schema of its arguments, of an object.
-        answer: what the result must be: a JSON schema as a dict, a Pydantic model, or any other
-            type. Then the client sends JSON; a string is sent as it is. By default the result is
-            text.
-        expires_after: seconds after which nobody is expected to answer; None = never.
-        options: as of `Tool`: `read_only=True` where the page changes nothing, or `key=`.
+        answer: the form of the result: a JSON schema as a dict, a Pydantic model, or any other
+            type. Then the client sends JSON; a string is sent as it is. By default the result
+            is text.
+        expires_after: seconds after which the question expires; None = never.
+        options: options of `Tool`, such as `read_only=True` if the page changes nothing, or
+            `key=`.
 
     Raises:
-        UsageError: for what is no such schema, and for a time that is not possible.
+        UsageError: if a schema or a time is wrong.
 
     """
     schema = str if answer is None else answer

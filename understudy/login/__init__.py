@@ -15,6 +15,6 @@ except ImportError as _error:
     ) from _error
 
 token_auth: type[TokenAuth] = TokenAuth
-"""`TokenAuth`, by the name for `ui(auth=token_auth(...))`."""
+"""`TokenAuth` under the name for `ui(auth=token_auth(...))`."""
 
 __all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth"]

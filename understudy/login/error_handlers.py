@@ -29,18 +29,18 @@ NAMELESS = "{what} takes a function of a path and a value: nobody says here who 
 def add_error_handlers(app: Starlette, *, redact: Redact | None = None) -> None:
     """Answer the errors of the library with their HTTP status, in a Starlette or FastAPI app.
 
-    The body is JSON: `{"error": "UnknownAgent", "detail": "There is no agent 'ann'."}`. What is no
-    mistake of the client is answered without its text, which the log has. Errors that are not of
-    the library stay with the application.
+    The body is JSON: `{"error": "UnknownAgent", "detail": "There is no agent 'ann'."}`. If the
+    error is not the client's mistake, its text goes to the log and not into the answer. Errors of
+    other libraries are left to the application.
 
     Args:
         app: the application, before its first request.
-        redact: hides what is not to be seen, as that of `ui`: paths begin with `"detail"`. The
-            text of an error may quote what was given. It gets no user.
+        redact: hides values, as the `redact` of `ui`. Its paths begin with `"detail"`, because
+            the text of an error may quote a value. It gets no user.
 
     Raises:
-        UsageError: for what takes no handlers, an application that answers requests already, or a
-            `redact` that takes the user.
+        UsageError: if `app` takes no handlers or already answers requests, or if `redact` takes
+            the user.
 
     """
     if not callable(getattr(app, "add_exception_handler", None)):
@@ -70,17 +70,17 @@ def _redaction(redact: Redact | None, what: str) -> Redaction:
 
 
 class DjangoErrors:
-    """Answers the errors of the library with their HTTP status, in a Django project.
+    """A Django middleware that answers the errors of the library with their HTTP status.
 
-    Name it in the settings: `MIDDLEWARE = [..., "understudy.web.DjangoErrors"]`. The answers are
-    the answers of `add_error_handlers`. Views may be sync or async. The setting
-    `UNDERSTUDY_REDACT` is `redact` there: a function, or its name with its module.
+    Name it in the settings: `MIDDLEWARE = [..., "understudy.web.DjangoErrors"]`. It gives the
+    answers of `add_error_handlers`. Views may be sync or async. The setting `UNDERSTUDY_REDACT` is
+    the `redact` of `add_error_handlers`: a function, or its dotted name.
 
     Args:
-        get_response: what Django gives each middleware.
+        get_response: the next handler, from Django.
 
     Raises:
-        UsageError: for a setting that is no function for `redact`.
+        UsageError: if `UNDERSTUDY_REDACT` is not a function that fits `redact`.
 
     """
 
@@ -105,7 +105,7 @@ class DjangoErrors:
         return cast("HttpResponse | Awaitable[HttpResponse]", self._get_response(request))
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """The answer to an error that a view raised; None for an error of somebody else."""
+        """Return the answer to an error that a view raised; None for errors of other libraries."""
         if not isinstance(error, ANSWERED):
             return None
         from django.http import JsonResponse

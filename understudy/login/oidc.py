@@ -97,44 +97,49 @@ def oidc(
     leeway: float = 60.0,
     now: Callable[[], float] = time.time,
 ) -> OidcAuth:
-    """An `auth` for tokens of an identity provider: `auth=oidc("https://idp.example", ...)`.
+    """Make an `auth` for tokens of an identity provider: `auth=oidc("https://idp.example", ...)`.
 
-    A request without a token, or with a token that does not fit, is answered by 401. While the keys
-    of the provider are not known it is answered by 503, and nobody is let in.
+    A request without a valid token is answered with 401. While the keys of the provider are not
+    known, requests are answered with 503, and nobody is let in.
 
-    Keys are fetched again after five minutes, and for an unknown `kid`, at most every ten seconds.
-    A token signed by a new key may have to wait for that long. Known keys are valid for an hour
-    while the provider does not answer. A token may have 16 KB at most.
+    Keys are fetched again after five minutes. For an unknown `kid` they are fetched at once, at
+    most every ten seconds, so a token signed by a new key may have to wait that long. If the
+    provider does not answer, known keys stay valid for an hour. A token may have at most 16 KB.
 
-    Behind a proxy that has the login: oauth2-proxy with `--pass-authorization-header` takes the
-    issuer of the provider and `access_token_header="X-Forwarded-Access-Token"`. Envoy, Istio and
-    Traefik take the issuer of the provider. Cloudflare Access takes the issuer
-    `https://TEAM.cloudflareaccess.com`, `header="Cf-Access-Jwt-Assertion"` and the keys at
-    `https://TEAM.cloudflareaccess.com/cdn-cgi/access/certs`. Google IAP takes the issuer
-    `https://cloud.google.com/iap`, `header="X-Goog-IAP-JWT-Assertion"`, `algorithms=["ES256"]` and
-    the keys at `https://www.gstatic.com/iap/verify/public_key-jwk`.
+    Settings for a proxy that does the login:
+
+    - oauth2-proxy with `--pass-authorization-header`: the issuer of the provider, and
+      `access_token_header="X-Forwarded-Access-Token"`.
+    - Envoy, Istio and Traefik: the issuer of the provider.
+    - Cloudflare Access: the issuer `https://TEAM.cloudflareaccess.com`,
+      `header="Cf-Access-Jwt-Assertion"` and the keys at
+      `https://TEAM.cloudflareaccess.com/cdn-cgi/access/certs`.
+    - Google IAP: the issuer `https://cloud.google.com/iap`, `header="X-Goog-IAP-JWT-Assertion"`,
+      `algorithms=["ES256"]` and the keys at `https://www.gstatic.com/iap/verify/public_key-jwk`.
 
     Args:
-        issuer: as the tokens name it in `iss`, character by character.
-        audience: the audience of a token (`aud`); any of several is enough.
-        may: the rights of the user of a token; or a function that gives them by its claims.
-        name: the claim with the name for display, or several: the first that a token has is used.
-            Issuer and subject identify a person, and never this name.
-        keys: the URL of the provider's keys, or these keys, as a JWKS. By default the discovery
+        issuer: the issuer, exactly as the tokens name it in `iss`.
+        audience: the audience of a token (`aud`), or several; a token needs one of them.
+        may: the rights of the user; or a function that returns them for the claims of the
+            token.
+        name: the claim with the name for display, or several: the first claim that the token
+            has is used. A person is identified by issuer and subject, never by this name.
+        keys: the URL of the provider's keys, or the keys as a JWKS. By default the discovery
             document of the issuer says where they are.
-        algorithms: by which tokens may be signed: of RS, PS and ES with 256, 384 and 512; or
-            `EdDSA` and `Ed25519`, both by keys of the curve Ed25519.
-        parties: the clients whose tokens are taken (`azp`, or `client_id`). A token for several
-            audiences is refused without them: each of the others could use it here.
-        header: of the request, which has the token. All others may have `Bearer` before it;
-            `Authorization` must.
-        access_token_header: where a proxy sends an access token in this header beside the ID
-            token, `at_hash` must be of it.
+        algorithms: the allowed signature algorithms: RS, PS and ES with 256, 384 and 512;
+            `EdDSA` and `Ed25519`, both with keys of the curve Ed25519.
+        parties: the clients whose tokens are accepted (`azp` or `client_id`). Without it a
+            token for several audiences is refused, because each of the others could use it
+            here.
+        header: the name of the request header with the token. In `Authorization` the token must
+            follow `Bearer`; in other headers `Bearer` is optional.
+        access_token_header: the name of the header in which a proxy sends an access token
+            beside the ID token. Then `at_hash` must fit the access token.
         leeway: seconds by which the clocks may differ, at most 300.
-        now: the time, in seconds since 1970.
+        now: returns the time, in seconds since 1970.
 
     Raises:
-        UsageError: where something is not as it must be.
+        UsageError: if an argument is wrong.
 
     """
     return OidcAuth(

@@ -43,29 +43,31 @@ _OTHERS = "others"
 
 
 class TokenAuth:
-    """An `auth` for a secret: a link that works once, or a form, begins a session; or `Bearer`.
+    """An `auth` with one secret token. A person opens a link or types the token; a program sends
+    it.
 
-    A page without a session shows a form for the token. `login_url` makes a link that spares the
+    A page without a session shows a form for the token. `login_url` makes a link that needs no
     form: it works once in each process, within a day. A session is a cookie. It ends after
     `session` seconds, by logging out, or by `revoke`. Programs send `Authorization: Bearer`.
 
-    Processes share no sessions. A log-out, `revoke` and a used link are known only to the process
-    that they reached. A new token for all processes ends all sessions.
+    Processes share no sessions. Only the process that got a log-out, a `revoke` or a used link
+    knows of it. To end all sessions, give all processes a new token.
 
-    After 10 different wrong tokens, links or cookies of an address within a minute, all that comes
-    from there without a session is answered by 429, the right token too. The address is the one
-    that the server says: let it believe `X-Forwarded-For` of your own proxy alone.
+    After 10 different wrong tokens, links or cookies from one address within a minute, all requests
+    without a session from this address are answered with 429, even with the right token. The
+    address is the address that the server reports: let the server trust `X-Forwarded-For` from your
+    own proxy only.
 
     Args:
-        token: the secret, of at least 128 bits, such as `secrets.token_urlsafe(32)` makes; a new
-            one by default.
-        name: under which decisions are recorded.
-        may: what its holder may do.
+        token: the secret, of at least 128 bits, such as `secrets.token_urlsafe(32)` makes; a
+            new secret by default.
+        name: the name under which decisions are recorded.
+        may: the rights of the holder of the token.
         session: seconds after which a session ends.
-        now: the time, in seconds since 1970.
+        now: returns the time, in seconds since 1970.
 
     Raises:
-        UsageError: for a token that is too short, a name that is no text, or an unknown right.
+        UsageError: if the token is too short, the name is not text, or a right is unknown.
 
     """
 
@@ -120,19 +122,25 @@ class TokenAuth:
         return self._login_page(request, "" if link is None else "This link is used, or is old.")
 
     def login_url(self, base: str) -> str:
-        """A link to the pages at this URL that begins a session, once and within a day."""
+        """Return a link to the pages that begins a session. It works once, within a day.
+
+        Args:
+            base: the URL of the pages.
+
+        """
         code = self._signed("link")
         return f"{base}{'&' if '?' in base else '?'}{urlencode({'token': code})}"
 
     def revoke(self) -> None:
-        """End all sessions that this process can see, and all links, up to now.
+        """End all sessions of this process, and all links made until now.
 
-        Other processes with the same token do not learn of it: a new token ends all everywhere.
+        Other processes with the same token do not learn of it. To end all sessions everywhere,
+        change the token.
         """
         self._revoked_at = self._now()
 
     def log_out(self, request: Request) -> Response:
-        """End the session of this request. The response says so to the browser."""
+        """End the session of this request. The response tells the browser."""
         cookie = request.cookies.get(cookie_name(request))
         if cookie is not None:
             self._over.add(cookie, self._now() + self._session)
@@ -366,13 +374,13 @@ _OF_WAIT = re.compile(r"(?<=/)[A-Za-z0-9_%-]+\.[A-Za-z0-9_-]{32,}")
 
 
 class HideToken(logging.Filter):
-    """A filter for access logs: it hides tokens in URLs that are logged, also the tokens of waits.
+    """A filter for access logs that hides tokens in URLs, also the tokens of waits.
 
     `logging.getLogger("uvicorn.access").addFilter(HideToken())`
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Hide it in what is logged; everything is logged."""
+        """Hide tokens in the log record, and let every record pass."""
         if isinstance(record.args, tuple):
             record.args = tuple(map(_hidden, record.args))
         elif isinstance(record.args, Mapping):  # as gunicorn logs

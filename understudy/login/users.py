@@ -24,17 +24,18 @@ from understudy.login.hosts import host_name, is_local
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person who is logged in. The decisions are recorded under this name.
+    """A person who is logged in. Decisions are recorded under the name.
 
     Args:
-        name: for the audit.
-        may: of `"read"`, `"decide"`, `"act"`, `"admin"`, `"budget"`, `"freeze"` and
+        name: the name, for the audit.
+        may: the rights: `"read"`, `"decide"`, `"act"`, `"admin"`, `"budget"`, `"freeze"`,
             `"impersonate"`. No right includes another right.
-        verified: what an identity provider has signed of who it is; None where the name says it.
-        acting_for: the name in which they act, if it is not their own.
+        verified: the identity that an identity provider signed; None if the name is the
+            identity.
+        acting_for: the name of the person for whom the user acts; empty if for nobody else.
 
     Raises:
-        UsageError: for what cannot be the name of a person, or an unknown right.
+        UsageError: if the name cannot be the name of a person, or a right is unknown.
 
     """
 
@@ -59,10 +60,10 @@ class User:
         return replace(known, acting_for=self.acting_for)
 
     def calling(self, ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
-        """The ref for calls of this user: `user.calling(ref).resume(approve(by=user.by))`.
+        """Return a ref for calls of this user: `user.calling(ref).resume(approve(by=user.by))`.
 
-        Records get everything that is known of the login. The name is still given by `by=`, and a
-        decision under another name is refused.
+        The calls record everything that is known about the login. Give the name by `by=` as before.
+        A decision under another name is refused.
         """
         return of_login(ref, self.caller)
 
@@ -73,7 +74,7 @@ class User:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What identifies a user: the name, or issuer and subject."""
+        """The identity of the user: the name, or issuer and subject."""
         known = self.verified
         return (self.name,) if known is None else (known.issuer, known.subject)
 
@@ -99,8 +100,11 @@ NOBODY = User("anybody")
 
 Found = User | Response | None
 Auth = Callable[[Request], Found | Awaitable[Found]]
-"""Says who makes a request: a `User`; None for nobody, who gets 401; or a response of its own, such
-as a redirect to a login page."""
+"""A function that says who makes a request.
+
+It returns a `User`; None for nobody, which is answered with 401; or a response of its own, such as
+a redirect to a login page.
+"""
 
 
 def checked_auth(what: str, auth: object) -> Auth:
@@ -138,13 +142,14 @@ _FORWARDED = frozenset({"forwarded", "x-forwarded-for", "x-real-ip"})
 
 
 def loopback_only(name: str = "local", may: Iterable[Right] = USUAL_RIGHTS) -> Auth:
-    """An `auth` that lets in everybody on this machine, and nobody else.
+    """Make an `auth` that lets in everybody on this machine, and nobody else.
 
-    For a machine with one user: it asks for no password. The address of the client and the name in
-    the `Host` header must both be of this machine, and no proxy may have forwarded the request.
+    Use it on a machine with one user: it asks for no password. The address of the client and the
+    name in the `Host` header must both be of this machine, and no proxy may have forwarded the
+    request.
 
     Raises:
-        UsageError: for a name that is no text, or an unknown right.
+        UsageError: if the name is not text, or a right is unknown.
 
     """
     user = User(name, checked_rights(may))

@@ -53,19 +53,19 @@ def agents_server(
     decisions: bool = False,
     redact: Redact | None = None,
 ) -> MCPServer:
-    """An MCP server with tools to list the agents, to read what happened, and to write to them.
+    """Make an MCP server with tools to list agents, to read what happened, and to write to agents.
 
     Args:
-        runtime: returns the runtime, which is entered by then.
-        user: who uses it; None where each request over HTTP says so (`agents_app`).
-        read_only: leaves out what changes something.
-        decisions: with a tool that answers requests, in the name of the user of the request.
-        redact: hides what is not to be seen: as of `understudy.web.ui`. The path begins in what a
-            tool returns, such as `("requests", 0, "arguments", "iban")`.
+        runtime: returns the runtime, which must be open at the first call.
+        user: the user of the server; None if each HTTP request says it (`agents_app`).
+        read_only: leave out the tools that change something.
+        decisions: add a tool that answers requests, in the name of the user of the request.
+        redact: hides values, as the `redact` of `understudy.web.ui`. The path begins in the
+            result of a tool, such as `("requests", 0, "arguments", "iban")`.
 
     Raises:
-        UsageError: for a `redact` that is no function; for `decisions` without a user of the
-            request, or with `read_only`; for one of these that is no bool.
+        UsageError: if `redact` is not a function; if `decisions` is used without a user of the
+            request or with `read_only`; if a flag is not a bool.
 
     """
     for name, flag in (("read_only", read_only), ("decisions", decisions)):
@@ -97,19 +97,21 @@ def agents_app(
     allowed_hosts: Iterable[str] = (),
     redact: Redact | None = None,
 ) -> Starlette:
-    """The same over HTTP, at `/mcp`, as an ASGI app with a lifespan of its own.
+    """Serve the tools of `agents_server` over HTTP, at `/mcp`, as an ASGI app with its own
+    lifespan.
 
     Args:
         runtime: as of `agents_server`.
-        auth: who makes a request: as of `understudy.web.ui`. What a user may do is asked by each
-            tool: `read`, `act` to write, `decide`.
+        auth: says who makes a request, as of `understudy.web.ui`. Each tool checks the rights
+            of the user: `read` to look, `act` to write, `decide` to answer requests.
         read_only: as of `agents_server`.
         decisions: as of `agents_server`.
-        allowed_hosts: names under which it is served, besides addresses and `localhost`.
+        allowed_hosts: the host names under which it is served, besides IP addresses and
+            `localhost`.
         redact: as of `agents_server`.
 
     Raises:
-        UsageError: if `auth` is no function, or as `agents_server` does.
+        UsageError: if `auth` is not a function, or as `agents_server` does.
 
     """
     auth = checked_auth("agents_app", auth)

@@ -73,14 +73,14 @@ class _Options:
 
 
 class McpTools(Sequence[Tool]):
-    """The tools of an MCP server, as they were when they were listed. `tools=[*tools]`.
+    """The tools of an MCP server, as the server listed them: `tools=[*tools]`.
 
-    Made by `mcp_tools` and `load_mcp_tools`.
+    `mcp_tools` and `load_mcp_tools` make it.
     """
 
     def __init__(self, id: str, tools: Sequence[Tool], listed: Mapping[str, ListedTool]) -> None:
         self.id = id
-        """Of the server."""
+        """The id of the server."""
         self._tools = tuple(tools)
         self._listed = listed
 
@@ -104,7 +104,7 @@ class McpTools(Sequence[Tool]):
         return f"McpTools({self.id!r}, {[tool.name for tool in self._tools]})"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all that the server has listed into a file, for `load_mcp_tools`."""
+        """Write everything that the server listed into a file, for `load_mcp_tools`."""
         tools = [tool.to_dict() for tool in self._listed.values()]
         data = {"format": FORMAT, "id": self.id, "tools": tools}
         Path(path).write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -124,32 +124,33 @@ async def mcp_tools(
 ) -> McpTools:
     """List the tools of an MCP server once, and return them as fixed tools.
 
-    The connection for the list is closed again. The tools open one when the first of them is
-    called, which a runtime shares among all its agents and closes when it stops.
+    The connection for the list is closed again. The first call of a tool opens a new connection.
+    The runtime shares it among all its agents and closes it when it stops.
 
     Args:
         server: a URL; a command as a list, `["npx", "-y", "some-server"]`; the parameters of a
             command, `mcp.StdioServerParameters`; a server of this process, `mcp.MCPServer`; a
             function that returns a transport, such as `lambda: streamable_http_client(url)`; or
-            what Pydantic AI and FastMCP have: an `MCPToolset`, a `fastmcp.Client`.
-        id: names the server: in errors, in requests, and in what an approval is bound to.
-        trust: whether what the server says of its tools (`readOnlyHint`, `idempotentHint`,
-            `destructiveHint`) decides who is asked and what may run again. Otherwise all of them
-            ask, and none may run again.
-        policy: options of a tool by the server's name of it, such as `{"search": {"ask": False,
-            "idempotent": True}}`. They beat everything that the server says.
-        prefix: put before each name, with `_`.
-        include: the server's names of the tools to take, or a function of a name; default: all.
-        undeclared: what holds for its tools of which neither a trusted server nor `policy` says
-            what it does to call them again: `"effects"`, or `"read_only"`; see `Agent`.
-        timeout: seconds for each call, from when it is sent, where `policy` has no other; None =
-            no limit. With `"progress_extends": True` in its policy they count anew whenever the
-            server says how far a call is.
-        headers: for a URL.
+            an `MCPToolset` of Pydantic AI or a `fastmcp.Client`.
+        id: the name of the server, in errors, in requests, and in the binding of an approval.
+        trust: whether the hints of the server (`readOnlyHint`, `idempotentHint`,
+            `destructiveHint`) decide which tools ask a person and which may run again. Without
+            trust all tools ask, and none may run again.
+        policy: options by the server's name of a tool, such as `{"search": {"ask": False,
+            "idempotent": True}}`. They win over the hints of the server.
+        prefix: a text that is put before each name, followed by `_`.
+        include: the server's names of the tools to take, or a function of a name; by default
+            all.
+        undeclared: what is assumed of a tool if neither a trusted server nor `policy` says what
+            a repeated call does: `"effects"` or `"read_only"`; see `Agent`.
+        timeout: seconds for each call, from the time when it is sent, unless `policy` has
+            another value; None = no limit. With `"progress_extends": True` in the policy, the
+            time starts anew whenever the server reports progress.
+        headers: headers of the requests, for a URL.
 
     Raises:
-        UsageError: for options that do not fit, a name that the server does not list, a tool whose
-            schema is none, or a list that is too long.
+        UsageError: if options do not fit, a name is not listed by the server, the schema of a
+            tool is wrong, or the list is too long.
         ConnectionError: if the server cannot be reached, or does not speak MCP.
 
     """
@@ -176,20 +177,21 @@ def load_mcp_tools(
     headers: Mapping[str, str] | None = None,
     **options: Unpack[McpOptions],
 ) -> McpTools:
-    """As `mcp_tools`, with the list that `McpTools.save` has written: without a connection.
+    """Make the tools of an MCP server from a file of `McpTools.save`, without a connection.
 
-    A tool that the server lists otherwise by then, or no more, is not called: that is an error,
-    which the model is told.
+    If the server now lists a tool differently, or not at all, the tool is not called: the model
+    gets an error.
 
     Args:
-        path: of that file.
+        path: the path of the file.
         server: as of `mcp_tools`.
-        id: as it was saved.
+        id: the id that was saved.
         headers: as of `mcp_tools`.
         options: as of `mcp_tools`.
 
     Raises:
-        UsageError: if the file cannot be read, or is that of another server; and as `mcp_tools`.
+        UsageError: if the file cannot be read, or belongs to another server; and as
+            `mcp_tools`.
 
     """
     for name in options.keys() - McpOptions.__annotations__.keys():

@@ -27,9 +27,9 @@ class DeliveryFailed(Exception):
     """A channel could not deliver a notice. Raise it in a channel or a hook of your own.
 
     Args:
-        why: for people, without secrets.
+        why: the reason, for people, without secrets.
         is_final: whether no later attempt can succeed.
-        after: seconds until the next attempt at the earliest.
+        after: the least number of seconds until the next attempt.
 
     """
 
@@ -41,15 +41,17 @@ class DeliveryFailed(Exception):
 
 
 class Channel(ABC):
-    """How notices get to people. Subclass it for a channel of your own.
+    """A way on which notices reach people. Subclass it for a channel of your own.
 
     Args:
-        name: of it, which the store keeps. No two channels of one `Notify` have the same.
+        name: the name of the channel, which the store keeps. Each channel of a `Notify` has its
+            own name.
 
     """
 
     def __init__(self, name: str) -> None:
         self.name: str = checked_text(name, what=f"{type(self).__name__}(name)")
+        """The name of the channel."""
         if not self.name.isprintable() or len(self.name) > 100:
             raise UsageError(
                 f"{type(self).__name__}(name) must be a name of at most 100 printable characters, "
@@ -58,19 +60,23 @@ class Channel(ABC):
 
     @abstractmethod
     async def deliver(self, notice: Notice) -> str:
-        """Deliver it. Returns what `ended` needs to change the message later; "" = it does not.
+        """Deliver a notice, and return a receipt.
+
+        The receipt is the text that `ended` needs to change the message later. An empty receipt
+        means that the message does not change.
 
         Raises:
-            DeliveryFailed: it is tried again, unless that is final. So it is after any other error.
+            DeliveryFailed: if it cannot be delivered. It is tried again, unless the error is
+                final. After any other error it is tried again too.
 
         """
 
     async def ended(self, receipt: str, said: str) -> None:
-        """Change a message about a request that does not wait any more.
+        """Change a message after its request has ended.
 
         Args:
-            receipt: what `deliver` has returned.
-            said: what became of the request, in a sentence.
+            receipt: the receipt from `deliver`.
+            said: what happened to the request, as a sentence.
 
         """
         return

@@ -54,28 +54,30 @@ _Change = Callable[[Outbox], None]
 
 
 class Notify(Notifying):
-    """Tells people of requests, by rules. Give it to `Runtime(notify=Notify(...))`.
+    """Tells people about requests, by rules: `Runtime(notify=Notify(...))`.
 
-    What is to be told is written into the store with the request itself, whichever host of the
-    store does that. Any host with `notify` delivers it: one at a time, at least once, under one id.
-    What fails is tried again, after longer and longer pauses, and is then listed as failed. What
-    was decided meanwhile is dropped. No delivery holds up an agent, or puts a call in doubt.
+    Each notice is written into the store together with its request, by whichever host. Any host
+    with `notify` delivers it, at least once, under one id. A failed delivery is tried again after
+    growing pauses; at last the notice is listed as failed. A notice is dropped if its request was
+    decided meanwhile. No delivery holds up an agent or puts a call in doubt.
 
-    Requests that waited before the store had a `notify` are told from their next reminder on.
+    Requests that already waited when the store got its first `notify` are told at their next
+    reminder.
 
     Args:
-        rules: which requests are told by which channels. Give all hosts of a store the same.
-        base_url: where `ui(...)` is mounted, as people reach it: links lead to its pages.
-        on_request: a function of the application, plain or async, that gets the `Notice` of each
-            request. A plain one is called in a thread. Where it raises, it is called again later.
-        on_reminder: the same, of each reminder and each escalation.
-        on_expiry: the same, of each request that expires unanswered.
+        rules: which requests are told by which channels. Give the same rules to all hosts of a
+            store.
+        base_url: the URL at which people reach the pages of `ui(...)`, for links.
+        on_request: a function, plain or async, that gets the `Notice` of each request. A plain
+            function runs in a thread. If it raises, it is called again later.
+        on_reminder: the same for each reminder and each escalation.
+        on_expiry: the same for each request that expires without an answer.
         every: seconds between two looks at the store.
-        attempts: after so many a notice has failed.
-        keep: for how long a notice is listed once it is over: seconds, or a timedelta.
+        attempts: the number of attempts before a notice has failed.
+        keep: how long a notice is listed after it is over: seconds or a timedelta.
 
     Raises:
-        UsageError: for a bad argument, or where two channels have the same name.
+        UsageError: if an argument is wrong, or two channels have the same name.
 
     """
 
@@ -147,13 +149,13 @@ class Notify(Notifying):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def send_test(self, channel: str | None = None) -> dict[str, str]:
-        """Send a notice of a request that does not exist, by each channel or by one.
+        """Send a test notice about a request that does not exist, by all channels or by one.
 
         Args:
-            channel: the name of that channel.
+            channel: the name of the channel; None = all channels.
 
         Returns:
-            By the name of each channel, why it could not be sent; empty where it was.
+            By channel name, the reason why the notice could not be sent; empty if it was sent.
 
         Raises:
             UsageError: if there is no such channel.

@@ -23,23 +23,24 @@ _ADDRESS = re.compile(
 
 
 class Email(Channel):
-    """Mails notices, as plain text with a link to the page. Nothing is decided by the link itself.
+    """A channel that mails notices as plain text, with a link to the page of the request.
 
-    The `Message-ID` is the same at each attempt, so most mail programs show a mail once.
+    The link itself decides nothing. The `Message-ID` is the same at each attempt, so most mail
+    programs show a mail once.
 
     Args:
-        name: of the channel.
-        to: an address, or several; or a function of a `Notice` that gives them, for instance by
-            its `audience`.
-        sender: the address that it comes from.
-        host, port: of the SMTP server.
-        user, password: of a login there.
+        name: the name of the channel.
+        to: an address, or several; or a function that takes a `Notice` and returns them, for
+            example by its `audience`.
+        sender: the address of the sender.
+        host, port: the SMTP server.
+        user, password: the login at the SMTP server.
         tls: `"starttls"`; `"implicit"`, mostly at port 465; or `"none"`, for a server on this
             machine.
-        context: for TLS; by default the certificates of this machine are trusted.
+        context: the TLS context; by default the certificates of this machine are trusted.
 
     Raises:
-        UsageError: for a bad argument.
+        UsageError: if an argument is wrong.
 
     """
 

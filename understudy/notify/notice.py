@@ -32,34 +32,40 @@ TITLES: Mapping[What, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What a channel is told of a request. `request` and `arguments` are not sent by themselves."""
+    """What a channel learns about a request. Only `to_dict()` is meant to be sent.
+
+    `request` has all arguments. A channel sends them only if you write code for it.
+    """
 
     id: str
-    """The same at each attempt: whoever gets it twice can tell."""
+    """The id of the notice. It is the same at each attempt, so a receiver can recognize a
+    repetition."""
     what: What
+    """What happened to the request: `asked`, `reminder`, `escalation` or `expired`."""
     number: int
-    """Of the reminder, or of the escalation, from 1 on; else 0."""
+    """The number of the reminder or of the escalation, from 1 up; else 0."""
     audience: str
-    """Who is told by an escalation; else empty."""
+    """The people whom an escalation tells; else empty."""
     title: str
-    """One line. It has arguments only where the rule shows them."""
+    """The title, in one line. It has arguments only if the rule shows them."""
     agent_id: str
+    """The id of the agent."""
     agent: str
     """The name of the agent's definition."""
     url: str
-    """The page of the request; empty without `base_url`."""
+    """The URL of the page of the request; empty without `base_url`."""
     shown: Mapping[str, Any]
     """The arguments that the rule shows."""
     request: Request = field(repr=False)
-    """All of it, for a channel of your own."""
+    """The whole request, for a channel of your own."""
 
     @property
     def shows_all(self) -> bool:
-        """Whether what is shown is all that a person decides on."""
+        """Whether the shown arguments are everything that a person decides on."""
         return dict(self.shown) == self.request.arguments
 
     def to_dict(self) -> dict[str, Any]:
-        """What may be sent, as plain data."""
+        """Return the part of the notice that may be sent, as plain data."""
         expires_at = self.request.expires_at
         return {
             "id": self.id,

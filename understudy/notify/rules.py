@@ -16,25 +16,26 @@ Names: TypeAlias = str | Collection[str] | None
 
 
 class Rule:
-    """Which requests are told, of what happens to them, by which channels.
+    """A rule for notices: which requests are told, at which moments, by which channels.
 
-    A request is told by each rule that it fits, and once by each channel: as the first of its rules
-    shows it.
+    A request is told by each rule that it fits, but only once by each channel. That channel shows
+    what its first fitting rule shows.
 
     Args:
         to: a channel, or several.
-        on: what is told: `"asked"`, `"reminder"`, `"escalation"`, `"expired"`. By default all.
-        kind: only requests of this kind, or of these: `"approval"`, `"interrupt"`, `"doubt"`,
-            `"halt"`.
-        tool: only those about this tool, or about these.
-        agent: only those of agents with a definition of this name, or of these.
-        audience: only escalations to this audience, or to these; other notices are not told then.
-        within: only those that expire so soon after they are asked: seconds, or a timedelta.
-        show: the arguments that leave the house: none by default; True: all; some names; or a
-            function of the `Request` that returns what is sent in their place.
+        on: the moments: `"asked"`, `"reminder"`, `"escalation"`, `"expired"`. By default all.
+        kind: only requests of this kind, or of these kinds: `"approval"`, `"interrupt"`,
+            `"doubt"`, `"halt"`.
+        tool: only requests about this tool, or about these tools.
+        agent: only requests of agents with a definition of this name, or of these names.
+        audience: only escalations to this audience, or to these; no other notices.
+        within: only requests that expire within this time after they are asked: seconds or a
+            timedelta.
+        show: the arguments that are sent outside. By default none. True = all; or some names;
+            or a function that takes the `Request` and returns what is sent instead.
 
     Raises:
-        UsageError: for a bad argument.
+        UsageError: if an argument is wrong.
 
     """
 
@@ -74,13 +75,13 @@ class Rule:
         self.show: Show = (show,) if isinstance(show, str) else show
 
     def fits(self, request: Request, agent: str, what: What, audience: str) -> bool:
-        """Whether the rule tells of this.
+        """Return whether the rule tells of this.
 
         Args:
-            request: it.
-            agent: the name of the definition of the agent.
-            what: happened.
-            audience: of an escalation; else empty.
+            request: the request.
+            agent: the name of the agent's definition.
+            what: what happened.
+            audience: the audience of an escalation; else empty.
 
         """
         waits = None if request.expires_at is None else request.expires_at - request.created_at

@@ -39,25 +39,25 @@ To: TypeAlias = str | Callable[[Notice], str]
 
 
 class Slack(Channel):
-    """Posts notices into a channel of Slack, by `chat.postMessage`.
+    """A channel that posts notices to Slack, by `chat.postMessage`.
 
-    A message has the buttons Approve and Reject only where it shows all that a person decides on:
-    every argument, in full. Anything else is decided on the page, to which it has a link. When the
-    request is decided, wherever that is, the message says so, and its buttons go.
+    A message has the buttons Approve and Reject only if it shows everything that a person decides
+    on: every argument, in full. Every message has a link to the page of the request. When the
+    request is decided anywhere, the message says so and loses its buttons.
 
-    A click reaches the application by `slack_actions`.
+    `slack_actions` receives the clicks.
 
     Args:
-        name: of the channel.
-        channel: the id of a channel, or of a person, such as `"C0123456789"`; or a function of a
-            `Notice` that gives it, for instance by its `audience`.
-        token: of the app's bot, `"xoxb-..."`. It needs the scope `chat:write`, and the app must be
-            in the channel.
-        buttons: whether messages have the buttons. False: they have the link alone.
-        api: where Slack's API is.
+        name: the name of the channel.
+        channel: the id of a Slack channel or of a person, such as `"C0123456789"`; or a
+            function that takes a `Notice` and returns the id, for example by its `audience`.
+        token: the token of the app's bot, `"xoxb-..."`. It needs the scope `chat:write`, and
+            the app must be in the channel.
+        buttons: whether messages have buttons. False = only the link.
+        api: the URL of Slack's API.
 
     Raises:
-        UsageError: for a bad argument.
+        UsageError: if an argument is wrong.
 
     """
 
@@ -120,10 +120,10 @@ class Slack(Channel):
                 raise  # else somebody has deleted it
 
     async def tell(self, channel: str, user: str, text: str) -> None:
-        """Tell one person something that nobody else in the channel sees.
+        """Send a message that only one person in the channel sees.
 
         Raises:
-            DeliveryFailed: if Slack does not take it.
+            DeliveryFailed: if Slack does not accept it.
 
         """
         told = {"channel": channel, "user": user, "text": _escaped(text)}
@@ -133,7 +133,7 @@ class Slack(Channel):
         """Call a method of Slack's API.
 
         Raises:
-            DeliveryFailed: if Slack does not do it.
+            DeliveryFailed: if the call fails.
 
         """
         headers = {

@@ -23,22 +23,23 @@ _SHORTEST = 16
 
 
 class Webhook(Channel):
-    """Posts notices as JSON, signed as [Standard Webhooks](https://www.standardwebhooks.com) does.
+    """A channel that posts notices as JSON, signed by [Standard
+    Webhooks](https://www.standardwebhooks.com).
 
-    The headers are `webhook-id`, `webhook-timestamp` and `webhook-signature`. Any library of
-    Standard Webhooks verifies them, and so does `verify_webhook`. The id is the same at each
-    attempt. An answer of 200 to 299 means that it is delivered. Redirects are not followed.
+    The headers are `webhook-id`, `webhook-timestamp` and `webhook-signature`. `verify_webhook` and
+    any library of Standard Webhooks verify them. The id is the same at each attempt. An answer from
+    200 to 299 means that the notice is delivered. Redirects are not followed.
 
     Args:
-        name: of the channel.
-        url: where it is sent.
+        name: the name of the channel.
+        url: the URL to post to.
         secrets: the keys of the signature: `"whsec_"` with base64, or any text of at least 16
-            characters. With several the message is signed by each, so that the receiver can
-            change from one to the next.
-        headers: that are sent besides.
+            characters. With several keys each signs the message, so the receiver can change
+            from one key to the next.
+        headers: more headers to send.
 
     Raises:
-        UsageError: for a bad argument.
+        UsageError: if an argument is wrong.
 
     """
 
@@ -92,16 +93,17 @@ def verify_webhook(
     secrets: str | Sequence[str],
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The message of a webhook, if it is signed by one of these keys and was sent just now.
+    """Return the message of a webhook, if its signature fits one of the keys and it was sent
+    recently.
 
     Args:
-        headers: of the request, in any case.
-        body: of the request, byte for byte.
-        secrets: as of `Webhook`.
-        now: the time, in seconds since 1970; by default that of this machine.
+        headers: the headers of the request; case does not matter.
+        body: the body of the request, byte for byte.
+        secrets: the keys, as of `Webhook`.
+        now: the time, in seconds since 1970; by default the time of this machine.
 
     Raises:
-        UsageError: if it is not; or for keys that cannot be keys.
+        UsageError: if the signature or the time does not fit, or a key is wrong.
 
     """
     keys = _keys(secrets, what="verify_webhook(secrets=...)")

@@ -40,24 +40,25 @@ Version = Literal[5, 6]
 
 
 class Telemetry(RuntimeTelemetry):
-    """Spans and metrics of agents, by the API of OpenTelemetry.
+    """Makes spans and metrics of agents, by the API of OpenTelemetry.
 
-    One object serves any number of runtimes, and `Agent.execute(telemetry=...)` too. Set up the SDK
-    of OpenTelemetry before a runtime is entered: without one nothing is measured.
+    One object serves any number of runtimes, and `Agent.execute(telemetry=...)`. Set up the SDK of
+    OpenTelemetry before a runtime is opened: without an SDK nothing is measured.
 
     Args:
-        tracer_provider: whose tracers make the spans; by default the global one.
-        meter_provider: whose meters make the metrics; by default the global one.
-        content: whether prompts, replies, arguments, results and the names of those who decide are
-            told. By default they are not.
-        version: of the format in which Pydantic AI tells messages, where `content` is true.
-        continue_trace: whether all attempts at a run are in the trace of its first one, for
-            backends that do not show links. By default each is in a trace of its own, or in that of
-            whoever called, with a link to the attempt before it.
-        gauge_seconds: for so long the gauges tell again what they have read from the store.
+        tracer_provider: the provider of the tracers; by default the global provider.
+        meter_provider: the provider of the meters; by default the global provider.
+        content: whether prompts, replies, arguments, results and the names of persons who
+            decide are included. By default they are not.
+        version: the version of Pydantic AI's format for messages, if `content` is true.
+        continue_trace: True = all attempts of a run are in the trace of its first attempt, for
+            backends that do not show links. By default each attempt is in a trace of its own,
+            or in the caller's trace, with a link to the attempt before it.
+        gauge_seconds: the number of seconds for which gauges repeat what they read from the
+            store.
 
     Raises:
-        UsageError: for an argument of another type.
+        UsageError: if an argument has a wrong type.
 
     """
 
@@ -98,19 +99,19 @@ class Telemetry(RuntimeTelemetry):
 
     @property
     def codec(self) -> ContextCodec:
-        """Carries the caller's span to the run of its message."""
+        """The codec that carries the caller's span to the run of its message."""
         return self._codec
 
     def instrument(self) -> RunSpans | None:
-        """What watches runs; None where no SDK is set up."""
+        """Return the observer of runs; None without an SDK."""
         return self._watching(None)
 
     def watch(self, services: RuntimeServices[Any, Any]) -> RunSpans | None:
-        """Measure a runtime that opens; None where no SDK is set up. For `Runtime` alone."""
+        """Measure a runtime that opens; None without an SDK. Only `Runtime` calls it."""
         return guarded("opening a runtime", None, self._watch, services)
 
     def leave(self, services: RuntimeServices[Any, Any]) -> None:
-        """A runtime closes. For `Runtime` alone."""
+        """Stop measuring a runtime that closes. Only `Runtime` calls it."""
         if self._parts is not None:
             self._parts.gauges.remove(services)
 

@@ -20,25 +20,28 @@ _W3C = TraceContextTextMapPropagator()
 
 
 class TraceContext:
-    """Carries the caller's span to the run of its message: a codec of `Runtime(context=[...])`.
+    """A codec of `Runtime(context=[...])` that carries the caller's span to the run of its message.
 
-    A runtime with `telemetry=` has it already. It is for programs that call agents elsewhere, by a
-    `Cluster` for instance, and for those whose agents have no telemetry of their own. Without a
-    span it carries nothing, and what is no traceparent is not applied.
+    A runtime with `telemetry=` already has it. Use it in programs that call agents elsewhere, for
+    example through a `Cluster`, or whose agents have no telemetry of their own. Without a span it
+    carries nothing. A value that is not a traceparent is ignored.
     """
 
     name: str = TRACEPARENT
+    """The name of the codec."""
 
     def __repr__(self) -> str:
         return "TraceContext()"
 
     def capture(self) -> str | None:
-        """The current span, as `traceparent` and, behind a space, `tracestate`."""
+        """Return the current span as `traceparent`, then a space and `tracestate` if there
+        is one.
+        """
         return guarded("the current span", None, _captured)
 
     @contextmanager
     def apply(self, value: str) -> Iterator[None]:
-        """Make it the parent of the spans that begin."""
+        """Make the span the parent of the spans that begin in this block."""
         found = parent_of(value)
         if found is None:
             yield

@@ -22,11 +22,11 @@ class ToolFailed(Exception):
 
 
 class RemoteToolError(Exception):
-    """Who runs a tool says in its own words that a call has failed: MCP's `isError`, for instance.
+    """The service that runs a tool says that the call failed, such as MCP's `isError`.
 
-    The model gets the message alone, and may call again. `unknown_after` of the tool's policy may
-    name it, for a server that says so of calls that took effect. What a library makes of an error
-    of its tool is one, too: the error is its cause.
+    The model gets only the message, and may call again. If a server reports failures of calls that
+    took effect, name this error in the tool's `unknown_after`. An error that another library makes
+    of an error of its tool is a `RemoteToolError` too; the original error is its cause.
     """
 
 

@@ -41,32 +41,31 @@ def ui(
     title: str = "understudy",
     redact: Redact | None = None,
 ) -> ASGIApp:
-    """An ASGI application in which people answer requests, and look into agents.
+    """Make an ASGI application in which people answer requests and look at agents.
 
-    `app.mount("/agents", ui(lambda: app.state.runtime, auth=who))`. It has no lifespan of its own,
-    and finds its links wherever it is mounted, also twice in one process. A request may have 8 MB
-    at most. A user may have 100 streams of events open.
+    `app.mount("/agents", ui(lambda: app.state.runtime, auth=who))`. It needs no lifespan. Its links
+    work wherever it is mounted, even twice in one process. A request may have at most 8 MB. A user
+    may have 100 open streams of events.
 
     Args:
-        runtime: a runtime that is entered, or a function that gives it. A mounted application is
-            made before the runtime is: give a function. An `Observer` does too: then the pages
-            only show, beside the runtimes that have the store open.
-        auth: says who makes a request. It is called for every request, and returns a `User`; None,
-            which is answered by 401; or a response of its own. `token_auth()` and
-            `loopback_only()` are such functions.
-        read_only: nothing can be answered or changed.
-        allowed_hosts: the names under which the pages are served. Addresses and `localhost` always
-            are; any other name is answered by 421.
-        title: of the pages.
-        redact: hides what is not to be seen. It gets where a value stands in an answer, such as
-            `("requests", 0, "arguments", "iban")`, and the value, and returns what is shown in its
-            place: the same object, where it may be seen. A function of three arguments gets the
-            `User` as well. A request with hidden arguments can be approved, and not edited by the
-            form. An export, or the download of a file, is whole: who must not see all of it is
-            refused.
+        runtime: a runtime that is open, or a function that returns it. A mounted application is
+            made before the runtime, so give a function. With an `Observer` the pages only show,
+            beside the runtimes that have the store open.
+        auth: says who makes a request: see `Auth`. `token_auth()` and `loopback_only()` return
+            such functions. It is called for every request.
+        read_only: True = nothing can be answered or changed.
+        allowed_hosts: the host names under which the pages are served. IP addresses and
+            `localhost` are always allowed. Any other name is answered with 421.
+        title: the title of the pages.
+        redact: hides values. The function gets the path of a value in an answer, such as
+            `("requests", 0, "arguments", "iban")`, and the value. It returns what is shown
+            instead; the same object if nothing is to be hidden. A function of three arguments
+            gets the `User` too. A request with hidden arguments can be approved, but not edited
+            in the form. Exports and downloads of files are refused for a user who must not see
+            all of the content.
 
     Raises:
-        UsageError: without `auth`, or for a wrong argument.
+        UsageError: if `auth` is missing, or an argument is wrong.
 
     """
     auth = checked_auth("ui", auth)

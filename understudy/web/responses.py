@@ -118,22 +118,23 @@ class AgentStream(EventStream):
 def rows_response(
     ref: AgentRef[Any], *, after: int = 0, redact: Redact | None = None, user: User | None = None
 ) -> AgentStream:
-    """The rows of an agent's conversation as they change: a response of Starlette and FastAPI.
+    """Return a response that streams the rows of an agent's conversation as they change.
 
-    It sends server-sent events `rows`: the updates of `ref.display_events()` as JSON. A client
-    that sends `Last-Event-ID`, as browsers do when they come back, gets what it has not seen. The
-    stream ends after five minutes, and with its server: browsers come back. `static/understudy.js`
-    of the pages follows it.
+    It is a response of Starlette and FastAPI. It sends server-sent events named `rows`: the updates
+    of `ref.display_events()` as JSON. A client that sends `Last-Event-ID`, as browsers do when they
+    reconnect, gets what it has not seen. The stream ends after five minutes and when the server
+    stops; browsers reconnect. `static/understudy.js` of the pages can read it.
 
     Args:
-        ref: the agent. If there is none of its id, the call of the response raises `UnknownAgent`,
-            which `add_error_handlers` answers by 404.
-        after: the number of the last update that the client has, if it sends no `Last-Event-ID`.
-        redact: hides what is not to be seen, as that of `ui`. Paths begin with `"rows"`.
+        ref: the agent. If there is no agent of this id, the response raises `UnknownAgent` when
+            it is called. `add_error_handlers` answers that with 404.
+        after: the number of the last update that the client has. Used if the client sends no
+            `Last-Event-ID`.
+        redact: hides values, as the `redact` of `ui`. Its paths begin with `"rows"`.
         user: the reader, for a `redact` that takes the user.
 
     Raises:
-        UsageError: for a wrong argument.
+        UsageError: if an argument is wrong.
 
     """
     seen = _checked("rows_response", ref, redact, user)
@@ -148,19 +149,20 @@ def events_response(
     redact: Redact | None = None,
     user: User | None = None,
 ) -> AgentStream:
-    """The events of an agent, recorded events first: in the way of `rows_response`.
+    """Return a response that streams the events of an agent, recorded events first.
 
-    It sends the events of `ref.events()` as JSON, each under its kind, such as `text_delta`.
+    It works as `rows_response`. It sends the events of `ref.events()` as JSON, each under its kind,
+    such as `text_delta`.
 
     Args:
         ref: the agent.
-        after: the `position` of the last event that the client has, or the number of a record of
-            which it has all events, if it sends no `Last-Event-ID`.
-        redact: hides what is not to be seen, as that of `ui`.
+        after: the `position` of the last event that the client has, or the number of a record
+            of which it has all events. Used if the client sends no `Last-Event-ID`.
+        redact: hides values, as the `redact` of `ui`.
         user: the reader, for a `redact` that takes the user.
 
     Raises:
-        UsageError: for a wrong argument.
+        UsageError: if an argument is wrong.
 
     """
     seen = _checked("events_response", ref, redact, user)
