@@ -23,10 +23,10 @@ R = TypeVar("R", bound=AgentRef)
 
 
 class Schedules:
-    """The schedules of one agent. Each call returns a `Future`, which is settled when durable.
+    """The schedules of one agent. Each call returns a `Future`, which settles when it is durable.
 
-    The future raises `UsageError` for a schedule that the agent does not have. `by` is the person
-    who asks for a change, for the record.
+    The future raises `UsageError` if the agent has no such schedule. `by` is the person who asks
+    for a change, for the record.
     """
 
     def __init__(self, ref: AgentRef) -> None:
@@ -47,7 +47,7 @@ class Schedules:
         overlap: Overlap = "skip",
         by: str | None = None,
     ) -> Future[Schedule]:
-        """As `Runtime.schedule`."""
+        """Set a schedule, as `Runtime.schedule`."""
         what = f"Schedule {shown(id)}"
         _check_id(id)
         author = checked_author(by, what=f"{what}: `by`")
@@ -83,7 +83,7 @@ class Schedules:
         return self._change(PlanChange("set", id, wanted, by=author))
 
     def list(self) -> Future[list[Schedule]]:
-        """All of them, by their ids."""
+        """Return all schedules by their ids."""
         return self._ref.state().map(
             lambda state: (
                 sorted(state.plans.schedules.values(), key=lambda schedule: schedule.id)
@@ -93,18 +93,20 @@ class Schedules:
         )
 
     def pause(self, id: str, *, by: str | None = None) -> Future[Schedule]:
-        """Let no occurrence come until `resume`. Those that wait for their runs get them."""
+        """Stop the occurrences until `resume`. Occurrences that already wait for their runs get
+        them.
+        """
         return self._change(PlanChange("pause", id, by=by))
 
     def resume(self, id: str, *, by: str | None = None) -> Future[Schedule]:
-        """Let occurrences come again. Those of the time of the pause are left out."""
+        """Let occurrences come again. Occurrences during the pause are left out."""
         return self._change(PlanChange("resume", id, by=by))
 
     def trigger(self, id: str, *, by: str | None = None) -> Future[Occurrence]:
-        """Let it occur now, also while it is paused. Its own times stay as they are.
+        """Add an occurrence now, even while the schedule is paused. Its own times stay as they are.
 
-        The future resolves to the occurrence. It is skipped where another one is under way, if the
-        schedule has `overlap="skip"`.
+        The future resolves to the occurrence. With `overlap="skip"` it is skipped if another
+        occurrence is under way.
         """
         services = self._ref._slot.services
         now = services.clock.now()
@@ -112,7 +114,9 @@ class Schedules:
         return self._change(PlanChange("trigger", id, at=now, message_id=message_id, by=by))
 
     def remove(self, id: str, *, by: str | None = None) -> Future[None]:
-        """Remove it, and its occurrences that wait for their runs. A run under way goes on."""
+        """Remove the schedule, and its occurrences that wait for their runs. A current run
+        continues.
+        """
         return self._change(PlanChange("remove", id, by=by))
 
     def _change(self, change: PlanChange) -> Future[Any]:

@@ -89,44 +89,46 @@ else:  # those that are not below are made by `_forwarded`
 
 
 class Cluster(_RuntimeCalls):
-    """Many hosts with one store, as one runtime: the calls of `Runtime`, and refs as `AgentRef`.
+    """Many hosts with one store, used as one runtime: the calls of `Runtime`, and refs as
+    `AgentRef`.
 
-    Each host is a process with a runtime of its own, which makes its agents by a factory. A host
-    that ends is started again, and what it did goes on at another one. What a host has answered
-    stands in the store: where the cluster itself ends, a plain `Runtime` on that store goes on.
+    Each host is a process with a runtime of its own. A factory makes its agents. A host that ends
+    is started again; meanwhile other hosts continue its work. Everything that a host has answered
+    is in the store. If the cluster itself ends, a plain `Runtime` on the store continues.
 
-    `with Cluster(...)` and `async with Cluster(...)` both work; its futures can be awaited on any
+    `with Cluster(...)` and `async with Cluster(...)` both work. Its futures can be awaited on any
     loop, and `get` works in any thread.
 
-    What a runtime raises at once, for a wrong argument, may be raised by the future: only a host
-    knows the definition. An outcome comes without its state. `outcome.state` asks a host when it is
-    first read, and raises `UsageError` where the agent was deleted meanwhile, or compacted after it
-    went on.
+    Differences from a runtime: an error for a wrong argument may come from the future, because only
+    a host knows the definition. An outcome comes without its state: `outcome.state` asks a host
+    when it is first read, and raises `UsageError` if the agent was deleted meanwhile, or compacted
+    after its next run.
 
     Args:
-        hosts: of one pool: `"module:attribute"`, a function that returns the agents; see `Hosts`.
-            Of several: a list of `Hosts`.
-        count: how many hosts, where `hosts` is a name.
-        store: what all hosts share: `"postgresql://..."`.
+        hosts: for one pool, `"module:attribute"`: a function that returns the agents; see
+            `Hosts`. For several pools, a list of `Hosts`.
+        count: the number of hosts, if `hosts` is a name.
+        store: the store that all hosts share: `"postgresql://..."`.
         engine: `"processes"` on this machine, `"ray"`, or an `Engine`.
         start_timeout: seconds that the first host of each pool may take to start.
-        hang_timeout: seconds after which a host that does not answer is killed and started again;
-            None = never.
+        hang_timeout: seconds after which a host that does not answer is killed and started
+            again; None = never.
         drain_timeout: seconds that a host may take to end its steps in progress.
-        context: codecs, as of `Runtime`, for what the callers in this process carry. Those of the
-            hosts, which apply it, come from their factory.
-        options: of the `Runtime` of each host.
+        context: codecs, as of `Runtime`, for the context of callers in this process. The codecs
+            of the hosts, which apply it, come from their factory.
+        options: options for the `Runtime` of each host.
 
     Raises:
-        UsageError: if an argument or an option is wrong. `with` and `async with` raise what a host
-            raises that cannot start, and `StoreUnavailable` where none has come up in time.
+        UsageError: if an argument or an option is wrong. `with` and `async with` raise the
+            error of a host that cannot start, and `StoreUnavailable` if no host has started in
+            time.
 
     """
 
     tool_defaults: ToolDefaults = NO_DEFAULTS
-    """Nothing: only the hosts know what holds for tools that do not say what their effects are."""
+    """Nothing: only the hosts know the settings for tools that do not declare their effects."""
     prices: None = None
-    """None: only the hosts price what their models say. What it cost is recorded with it."""
+    """None: only the hosts price replies of models. The cost is recorded with each reply."""
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class Cluster(_RuntimeCalls):
         **options: Unpack[RuntimeOptions],
     ) -> None:
         self.presence: Presence = Presence()
-        """Who looks at which request, of the pages that this process serves for the cluster."""
+        """The people who look at requests now, on the pages that this process serves."""
         pools = checked_pools(hosts, count)
         for pool in pools:
             _check_options({**options, **pool.options})
@@ -201,7 +203,7 @@ class Cluster(_RuntimeCalls):
         return self._calls.on_loop(lambda: self._pools.open(self._calls))
 
     def stop(self, timeout: float | None = None) -> None:
-        """End all hosts: each releases its agents when the steps in progress are recorded.
+        """End all hosts: each host releases its agents when its steps in progress are recorded.
 
         Args:
             timeout: seconds that a host may take; the `drain_timeout` by default.
@@ -229,15 +231,15 @@ class Cluster(_RuntimeCalls):
     # ------------------------------------------------------------------------ hosts
 
     def scale(self, count: int, pool: str | None = None) -> Future[None]:
-        """Start or end hosts, until a pool has so many.
+        """Start or end hosts until a pool has this many.
 
-        Those that end release their agents when the steps in progress are recorded; their runs go
-        on at the others. The future settles when they have ended; those that are started may take
-        longer: see `status`.
+        Hosts that end release their agents when the steps in progress are recorded; other hosts
+        continue the runs. The future settles when these hosts have ended. New hosts may take longer
+        to start: see `status`.
 
         Args:
-            count: how many hosts.
-            pool: its name, where there are several.
+            count: the number of hosts.
+            pool: the name of the pool, if there are several pools.
 
         Raises:
             UsageError: if an argument is wrong.
@@ -249,23 +251,23 @@ class Cluster(_RuntimeCalls):
         return self._calls.on_loop(lambda: self._pools.scale(found, count))
 
     def drain(self, timeout: float | None = None) -> Future[bool]:
-        """As `Runtime.drain`, of all hosts: they give up all agents, and take none any more."""
+        """Drain all hosts, as `Runtime.drain`: they give up all agents and take no more."""
         self._refuse_unusable()
         return self._calls.on_loop(lambda: self._pools.drain(timeout))
 
     def status(self) -> Future[ClusterStatus]:  # type: ignore[override]
-        """The hosts and the machines. A host that does not answer soon is told without counts."""
+        """Return the hosts and the machines. A host that does not answer soon has no counts."""
         self._refuse_unusable()
         pools = self._pools
         return self._calls.on_loop(lambda: status_of(list(pools.hosts), pools.nodes))
 
     @property
     def store_name(self) -> str | None:
-        """As `Runtime.store_name`."""
+        """The name of the store, with its login, as `Runtime.store_name`."""
         return self._store_url
 
     def tree(self) -> Future[SupervisorTree]:  # type: ignore[override]
-        """The supervisors and actors of all hosts as they are now; `print` it."""
+        """Return the supervisors and actors of all hosts as they are now; `print` it."""
         self._refuse_unusable()
         name = type(self).__name__
         return self._calls.on_loop(lambda: tree_of(list(self._pools.hosts), name))
@@ -275,11 +277,12 @@ class Cluster(_RuntimeCalls):
     def spawn(  # type: ignore[override]
         self, agent: str, id: str | None = None, *, deps: None = None, values: Any = None
     ) -> ClusterRef[Any]:
-        """As `Runtime.spawn`, with the name of a definition that the hosts have, or make.
+        """Return the ref of a new agent, as `Runtime.spawn`. Give the name of a definition of the
+        hosts.
 
         Raises:
-            UsageError: for an agent itself, or `deps`, which no other process can have; and as
-                `Runtime.spawn`.
+            UsageError: for a definition object, or `deps`, because other processes cannot have
+                them; and as `Runtime.spawn`.
 
         """
         self._refuse_unusable()
@@ -306,12 +309,12 @@ class Cluster(_RuntimeCalls):
         return ClusterRef(self._calls, self._lifetime, Target(id, agent, kept))
 
     def get(self, id: str) -> ClusterRef[Any]:
-        """As `Runtime.get`."""
+        """Return the ref of an agent, as `Runtime.get`."""
         self._refuse_unusable()
         return ClusterRef(self._calls, self._lifetime, Target(checked_id(id)))
 
     def schedules(self, agent: AgentRef | str) -> ClusterSchedules:
-        """As `Runtime.schedules`."""
+        """Return the schedules of an agent, as `Runtime.schedules`."""
         self._refuse_unusable()
         return ClusterSchedules(own_ref(agent, self.get, self._lifetime))
 
@@ -328,7 +331,7 @@ class Cluster(_RuntimeCalls):
 
     @property
     def people(self) -> None:
-        """None: a cluster knows no people, so nobody votes on what its agents ask."""
+        """None: a cluster knows no people, so nobody can vote through it."""
         return None
 
     @property
@@ -381,7 +384,7 @@ class Cluster(_RuntimeCalls):
         why: str,
         by: str | None = None,
     ) -> NoReturn:
-        """Refused: a host of the store freezes it, with its program or its command line.
+        """Refused: freeze the store with the program of a host, or on the command line.
 
         Raises:
             UsageError: always.
@@ -427,7 +430,7 @@ class Cluster(_RuntimeCalls):
 
     @property
     def counts_usage(self) -> bool:
-        """Whether some of its hosts count what requests to models use."""
+        """Whether some of the hosts count what requests to models use."""
         return self._counts_usage
 
     @property
@@ -477,66 +480,68 @@ class Cluster(_RuntimeCalls):
 
     @property
     def trust(self) -> Trust:
-        """That of no people and no rules: a cluster has none."""
+        """An object without people and rules: a cluster has none."""
         return NO_TRUST
 
     @property
     def definitions(self) -> tuple[()]:
-        """Empty: only the hosts have definitions. `status()` lists the pools that they are in."""
+        """Empty: only the hosts have definitions. `status()` lists the pools of the hosts."""
         return ()
 
     def tool_of(self, request: Request) -> None:
-        """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
+        """Return None: only the hosts have definitions. `pending()` includes the description of a
+        tool.
+        """
         self._refuse_unusable()
 
     def why_impossible(self, request: Request) -> None:
-        """None: only the hosts have definitions. `resume` says why nobody can let a call run."""
+        """Return None: only the hosts have definitions. `resume` says why a call cannot run."""
         self._refuse_unusable()
 
     def agents(self, **options: Any) -> Listing[AgentInfo]:
-        """As `Runtime.agents`; `is_active` is that of the host that answers."""
+        """Return the agents, as `Runtime.agents`. `is_active` is about the host that answers."""
         return self._listing("agents", options)
 
     def pending(self, **options: Any) -> Listing[PendingRequest]:
-        """As `Runtime.pending`."""
+        """Return the requests that wait for a person, as `Runtime.pending`."""
         return self._listing("pending", options)
 
     def waiting(self, **options: Any) -> Listing[Wait]:
-        """As `Runtime.waiting`."""
+        """Return the sleeps and waits of tools, as `Runtime.waiting`."""
         return self._listing("waiting", options)
 
     def doubts(self, **options: Any) -> Listing[Doubt]:
-        """As `Runtime.doubts`."""
+        """Return the calls in doubt, as `Runtime.doubts`."""
         return self._listing("doubts", options)
 
     def decided(self, **options: Any) -> Listing[DecidedRequest]:
-        """As `Runtime.decided`."""
+        """Return the decisions, as `Runtime.decided`."""
         return self._listing("decided", options)
 
     def reviews(self, **options: Any) -> Listing[Review]:
-        """As `Runtime.reviews`."""
+        """Return the calls that need a review, as `Runtime.reviews`."""
         return self._listing("reviews", options)
 
     @property
     def has_search(self) -> bool:
-        """False: only the hosts keep an index up. They answer `search`."""
+        """False: only the hosts keep an index. They answer `search`."""
         return False
 
     def search(self, text: str, **options: Any) -> Listing[SearchHit]:
-        """As `Runtime.search`."""
+        """Search for words, as `Runtime.search`."""
         return self._listing("search", {"text": text, **options})
 
     @property
     def has_notify(self) -> bool:
-        """False: a cluster tells nobody of requests itself."""
+        """False: a cluster itself tells nobody about requests."""
         return False
 
     def notices(self, **options: Any) -> Listing[StoredNotice]:
-        """As `Runtime.notices`."""
+        """Return the notices, as `Runtime.notices`."""
         return self._listing("notices", options)
 
     def retry_notice(self, no: int, *, by: str | None = None) -> NoReturn:
-        """Refused: a runtime of the store that has `notify` does it, with its program.
+        """Refused: use the program of a runtime that has `notify`.
 
         Raises:
             UsageError: always.
@@ -557,7 +562,7 @@ class Cluster(_RuntimeCalls):
         return Listing(self._calls.on_loop, read, after=after, limit=limit, loop=self._calls.loop)
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
-        """As `Runtime.events`."""
+        """Return the events of all agents, as `Runtime.events`."""
         self._refuse_unusable()
 
         async def read(after: FeedKey | None, limit: int) -> FeedPage | None:
@@ -573,10 +578,10 @@ class Cluster(_RuntimeCalls):
         )
 
     def recover(self, *, at_once: int = 32, by: str | None = None) -> Future[Recovery]:
-        """As `Runtime.recover`, at some host. Hosts do it by themselves: see `sweep`.
+        """Continue what was cut off, as `Runtime.recover`, at one host.
 
-        Where that host ends before the recovery has settled, those that wait are in `left` with
-        `CallLost`: other hosts continue them.
+        Hosts do this by themselves: see `sweep`. If that host ends before the recovery has settled,
+        the agents that still wait are in `left` with `CallLost`; other hosts continue them.
         """
         self._refuse_unusable()
         author = checked_author(by, what="recover(by=...)")
@@ -602,7 +607,7 @@ class Cluster(_RuntimeCalls):
     def import_(  # type: ignore[override]
         self, data: Mapping[str, Any], id: str | None = None, *, by: str | None = None
     ) -> Future[ClusterRef[Any]]:
-        """As `Runtime.import_`."""
+        """Import an agent, as `Runtime.import_`."""
         if id is not None:
             checked_id(id)
         checked_author(by, what="import_(by=...)")
@@ -617,14 +622,16 @@ class Cluster(_RuntimeCalls):
         dry_run: bool = False,
         by: str | None = None,
     ) -> Future[Retired]:
-        """As `Runtime.retire`, at some host: the archive is a file of the machine of that host."""
+        """Retire agents, as `Runtime.retire`, at one host. The archive is a file on that host's
+        machine.
+        """
         checked_author(by, what="retire(by=...)")
         named: dict[str, Any] = {"older_than": older_than, "status": status}
         named |= {"dry_run": dry_run, "by": by} | ({} if to is NOT_SAID else {"to": to})
         return self._runtime_call("retire", (), named)
 
     def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:
-        """As `Runtime.vacuum`, at some host."""
+        """Vacuum the store, as `Runtime.vacuum`, at one host."""
         checked_author(by, what="vacuum(by=...)")
         return self._runtime_call("vacuum", (), {"by": by})
 

@@ -23,15 +23,15 @@ from understudy.tools.tool_errors import ToolErrors
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """What a host is to run, as its factory returns it.
+    """The definitions and settings that the factory of a host returns.
 
     Args:
         agents: as of `Runtime`.
-        factory: as of `Runtime`: it makes the definitions that are not among `agents`. Hosts that
-            have one should make the same of the same names: a call may come to any of them.
+        factory: as of `Runtime`: it makes the definitions that are not among `agents`. Let it
+            make the same definitions at all hosts, because a call may come to any host.
         deps_for: as of `Runtime`.
         context: as of `Runtime`.
-        telemetry: as of `Runtime`: that of the host's own process.
+        telemetry: as of `Runtime`: for the host's own process.
         pricing: as of `Runtime`.
         undeclared: as of `Runtime`.
         unknown_after: as of `Runtime`.

@@ -17,16 +17,16 @@ from understudy.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Some hosts of a cluster that have the same definitions and the same resources: a pool.
+    """A pool: hosts of a cluster with the same definitions and the same resources.
 
     Args:
-        factory: `"module:attribute"`, which each host imports: a function without parameters that
+        factory: `"module:attribute"`, imported by each host: a function without parameters that
             returns a list of agents, or `Definitions`.
-        count: how many hosts.
-        num_cpus, num_gpus, resources: what each of them needs, for an engine that places hosts by
-            that. Processes on this machine are not placed: they take no `num_gpus` and `resources`.
-        name: of the pool; the module of the factory by default.
-        options: of `Runtime`, for these hosts alone.
+        count: the number of hosts.
+        num_cpus, num_gpus, resources: what each host needs, for an engine that places hosts.
+            Processes on this machine are not placed: they take no `num_gpus` and `resources`.
+        name: the name of the pool; the module of the factory by default.
+        options: options of `Runtime`, for the hosts of this pool.
 
     Raises:
         UsageError: if an argument is wrong.
@@ -105,66 +105,71 @@ def checked_count(count: object, *, what: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """What a host is started with. It can be pickled."""
+    """What a host needs to start. It can be pickled."""
 
     name: str
-    """Unique in its cluster; a host that is started again has the same."""
+    """The name of the host, unique in its cluster. A restarted host keeps it."""
     factory: str
+    """The factory, as `"module:attribute"`."""
     store: str
+    """The name of the store."""
     options: Mapping[str, Any]
-    """Options of `Runtime`."""
+    """The options of `Runtime`."""
 
 
 class HostLine(ABC):
-    """The cluster's end of the line to one host. Both are called on the cluster's event loop."""
+    """The cluster's end of the connection to one host.
+
+    Both methods are called on the cluster's event loop.
+    """
 
     @abstractmethod
     def received(self, frame: bytes) -> None:
-        """The host has sent a frame. Frames come in the order in which they were sent."""
+        """Take a frame from the host. Frames come in the order in which they were sent."""
 
     @abstractmethod
     def lost(self, why: str) -> None:
-        """The process of the host has ended, or cannot be reached, and another one takes its place.
+        """Note that the host's process has ended or cannot be reached. Another process replaces it.
 
-        What was sent to it may have been received or not. Frames that are sent from now on are for
-        the next process, whose first frame is its greeting.
+        Frames that were sent to it may have been received or not. Frames that are sent from now on
+        go to the next process, whose first frame is its greeting.
         """
 
 
 class RunningHost(Protocol):
-    """A host that an engine runs, until it is told to end it."""
+    """A host that an engine keeps running until `end`."""
 
     def send(self, frame: bytes) -> None:
-        """Send a frame to the process. Never waits; the order is kept. What is lost is not told."""
+        """Send a frame to the process. Never waits. The order is kept. Losses are not reported."""
 
     def restart(self, why: str) -> None:
-        """Kill the process, and start another one."""
+        """Kill the process, and start another process."""
 
     async def end(self, timeout: float) -> None:
-        """Wait until the process ends by itself, at most so many seconds, then kill it.
+        """Wait until the process ends by itself, then kill it after this many seconds.
 
-        No other one is started.
+        No other process is started.
         """
 
 
 class Engine(Protocol):
-    """Starts hosts, starts them again when they end, and carries frames to and from them.
+    """Starts hosts, restarts them when they end, and carries frames to and from them.
 
-    Everything that a cluster promises holds for any engine that does this: what an engine loses
-    costs time. All methods are called on the cluster's event loop.
+    The guarantees of a cluster hold with any engine that does this. If an engine loses a frame,
+    that costs only time. All methods are called on the cluster's event loop.
     """
 
     async def open(self) -> None:
-        """Get ready to start hosts."""
+        """Prepare to start hosts."""
 
     async def close(self) -> None:
-        """Release what `open` took. All hosts have ended."""
+        """Release what `open` took. All hosts have ended by then."""
 
     async def start(self, spec: HostSpec, pool: Hosts, line: HostLine) -> RunningHost:
-        """Start a host. It need not run on return: its greeting says when it does."""
+        """Start a host. It may still be starting on return: its greeting says when it runs."""
 
     def nodes(self) -> list[NodeStatus]:
-        """The machines of the cluster, as far as the engine knows them."""
+        """Return the machines of the cluster, as far as the engine knows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +177,10 @@ class NodeStatus:
     """One machine of a cluster."""
 
     id: str
+    """The id of the machine."""
     address: str
+    """The network address."""
     is_alive: bool
+    """Whether the machine is alive."""
     resources: Mapping[str, float] = field(default_factory=dict)
+    """The resources of the machine, by name."""

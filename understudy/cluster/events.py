@@ -90,8 +90,9 @@ class _Subscription(Stream[T]):
 class ClusterSubscription(_Subscription[AgentEvent]):
     """The events of one agent, to iterate with `for` in a thread or with `async for` on a loop.
 
-    It ends when the cluster stops, or with `close()`. Where its host ends it goes on at another
-    one, behind the last event that it has brought; events that are not recorded may be missing.
+    The iteration ends when the cluster stops, or with `close()`. If the host of the agent ends,
+    another host continues after the last event that came. Events that are not recorded may be
+    missing.
     """
 
     _method = "events"
@@ -105,9 +106,9 @@ class ClusterSubscription(_Subscription[AgentEvent]):
 
 
 class ClusterDisplay(_Subscription[DisplayUpdate]):
-    """Updates of the rows of one agent, to iterate as `ClusterSubscription`.
+    """Updates of the rows of one agent, to iterate as a `ClusterSubscription`.
 
-    Where its host ends, rows may come again as they are.
+    If the host of the agent ends, rows may come again unchanged.
     """
 
     _method = "display_events"

@@ -27,7 +27,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class HostPhase(str, Enum):
-    """What a host of a cluster is doing. It is equal to its text: `HostPhase.ENDED == "ended"`."""
+    """The phase of a host of a cluster. It is equal to its text: `HostPhase.ENDED == "ended"`."""
 
     STARTING = "starting"  # its process has not greeted yet, or there is no place for it
     RUNNING = "running"

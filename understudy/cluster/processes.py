@@ -25,23 +25,23 @@ SETTLED = 30.0
 
 
 class Processes:
-    """Hosts are processes on this machine, started again when they end. It needs nothing else.
+    """An engine whose hosts are processes on this machine. It needs no other package.
 
-    A host inherits the environment and the import path of this process, and its working directory.
-    What it prints goes to the standard error of this process.
+    A host that ends is started again. It inherits the environment, the import path and the working
+    directory of this process. Its output goes to the standard error of this process.
     """
 
     def __repr__(self) -> str:
         return "Processes()"
 
     async def open(self) -> None:
-        """Nothing is needed."""
+        """Do nothing: processes need no preparation."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     async def start(self, spec: HostSpec, pool: Hosts, line: HostLine) -> RunningHost:
-        """As of `Engine`."""
+        """Start a host as a process, as `Engine.start`."""
         if pool.num_gpus or pool.resources:
             raise UsageError(
                 f"Hosts({pool.factory!r}): processes on this machine are not placed by "
@@ -50,7 +50,7 @@ class Processes:
         return _Process(spec, line)
 
     def nodes(self) -> list[NodeStatus]:
-        """This machine."""
+        """Return this machine."""
         name = os.uname().nodename if hasattr(os, "uname") else ""
         return [NodeStatus(id=name, address="localhost", is_alive=True)]
 

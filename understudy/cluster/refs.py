@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class ClusterRef(AgentRef[OutputT_co]):
-    """An agent's address: the calls of an `AgentRef`, which some host answers.
+    """The address of an agent of a cluster: the calls of an `AgentRef`. A host answers them.
 
-    What an `AgentRef` raises at once the future of such a call raises, where only a host can know
-    it; `status()` returns a future as well.
+    If only a host can find an error, the future raises it, and not the call. `status()` returns a
+    future too.
     """
 
     def __init__(self, calls: Calls, alive: Lifetime, target: Target) -> None:
@@ -53,7 +53,7 @@ class ClusterRef(AgentRef[OutputT_co]):
 
     @property
     def id(self) -> str:
-        """The agent's id."""
+        """The id of the agent."""
         return self._target.id
 
     def _call(self, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Future[Any]:
@@ -68,30 +68,35 @@ class ClusterRef(AgentRef[OutputT_co]):
         self._is_met = True
 
     def events(self, after: int | str = 0) -> ClusterSubscription:  # type: ignore[override]
-        """As `AgentRef.events`. It goes on at another host, where the first one ends."""
+        """Return the events, as `AgentRef.events`. If the host ends, another host continues
+        them.
+        """
         return ClusterSubscription(self._calls, self._target, after)
 
     def status(self) -> Future[Status]:  # type: ignore[override]
-        """The status that is recorded, as of `info()`. It is of no host, so it is never `PASSIVE`.
+        """Return the recorded status, as `info()`. It is never `PASSIVE`, because it belongs to no
+        host.
 
         The future raises `UnknownAgent` if there is no such agent.
         """
         return self._call("info", (), {}).map(lambda info: info.status)
 
     def subscribers(self) -> Future[int]:  # type: ignore[override]
-        """As `AgentRef.subscribers`, of the cluster's subscriptions at the host that has it."""
+        """Return the number of the cluster's subscriptions to the agent's events, at its host."""
         return self._call("subscribers", (), {})
 
     def display_events(self, after: int | None = 0) -> ClusterDisplay:  # type: ignore[override]
-        """As `AgentRef.display_events`. It goes on at another host, where the first one ends."""
+        """Return the changing rows, as `AgentRef.display_events`. If the host ends, another
+        continues.
+        """
         return ClusterDisplay(self._calls, self._target, after or 0)
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """As `AgentRef.on_loop`, on the loop of the cluster."""
+        """Run work on the loop of the cluster, as `AgentRef.on_loop`."""
         return self._calls.on_loop(work)
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
-        """As `AgentRef.stop`."""
+        """Passivate the agent, as `AgentRef.stop`."""
         future = self._call("stop", (), {"block": False})
         return future.get(timeout=timeout) if block else future
 
@@ -137,7 +142,7 @@ for _name in VERBS:
 
 
 class ClusterSchedules(Schedules):
-    """The schedules of one agent, which some host changes."""
+    """The schedules of one agent. A host changes them."""
 
     def __init__(self, ref: ClusterRef[Any]) -> None:
         self._ref = ref

@@ -29,20 +29,23 @@ class HostStatus:
     """One host of a cluster, at one moment."""
 
     name: str
+    """The name of the host in its cluster."""
     pool: str
+    """The name of its pool."""
     phase: HostPhase
+    """The phase of the host."""
     restarts: int
-    """How often it was started again."""
+    """The number of restarts."""
     host: str | None = None
-    """What the store calls it: the owner of its agents. None: it has not run yet."""
+    """The name of the host in the store, as owner of its agents; None if it has not run yet."""
     pid: int | None = None
-    """None: it does not run now."""
+    """The id of its process; None if it does not run now."""
     node: str | None = None
-    """The machine it runs on, or ran on last."""
+    """The machine on which it runs, or ran last."""
     runtime: RuntimeStatus | None = None
-    """None: it has not answered."""
+    """The counts of its runtime; None if it has not answered."""
     error: Exception | None = None
-    """Why it could not start, the last time."""
+    """The reason why it could not start the last time; empty without an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,46 +53,48 @@ class ClusterStatus:
     """The hosts and the machines of a cluster, at one moment."""
 
     hosts: Sequence[HostStatus]
+    """The hosts."""
     nodes: Sequence[NodeStatus]
+    """The machines."""
 
     @property
     def restarts(self) -> int:
-        """Of all hosts."""
+        """The number of restarts of all hosts together."""
         return sum(host.restarts for host in self.hosts)
 
     @property
     def agents(self) -> int:
-        """As of `RuntimeStatus`, as the others below: of all hosts that have answered."""
+        """The number of agents in memory, at all hosts that answered."""
         return sum(status.agents for status in self._answered)
 
     @property
     def running(self) -> int:
-        """How many of the agents in memory run."""
+        """The number of agents with a run in progress, at all hosts that answered."""
         return sum(status.running for status in self._answered)
 
     @property
     def abandoned_threads(self) -> int:
-        """Threads of plain tools that still run though no call waits for them any more."""
+        """The number of threads of plain tools that still run although no call waits for them."""
         return sum(status.abandoned_threads for status in self._answered)
 
     @property
     def abandoned_tasks(self) -> int:
-        """Tasks of async code that still run though they were cancelled."""
+        """The number of tasks of async code that still run after their cancellation."""
         return sum(status.abandoned_tasks for status in self._answered)
 
     @property
     def draining(self) -> bool:
-        """Whether there is no host that takes agents."""
+        """Whether no host takes agents."""
         return all(status.draining for status in self._answered)
 
     @property
     def held(self) -> str:
-        """Why no call may start at a host; empty where calls may start at all of them."""
+        """The reason why no call may start at some host; empty if calls may start at all hosts."""
         return next((status.held for status in self._answered if status.held), "")
 
     @property
     def ready(self) -> bool:
-        """Whether there is a host that takes agents."""
+        """Whether some host takes agents."""
         return not self.draining
 
     @property

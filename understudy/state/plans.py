@@ -45,32 +45,45 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When an agent runs by itself, and with which message."""
+    """A schedule: the times at which an agent runs by itself, and the message."""
 
     id: str
-    """Unique in its agent."""
+    """The id, unique in its agent."""
     name: str
-    """For people; the id, where none was given."""
+    """The name for people; the id if no name was given."""
     cron: str
+    """The cron line, with five fields."""
     timezone: str
-    """By its IANA name. The times of `cron` are those of its clocks."""
+    """The IANA name of the time zone of `cron`."""
     message: StoredRequest
     """The input of each run."""
     missed: Missed
+    """What happens to occurrences that are noticed too late."""
     overlap: Overlap
+    """What happens to an occurrence while the one before it waits or runs."""
     created_at: datetime
+    """The time at which the schedule was set."""
     next_due: datetime | None
-    """Its next occurrence. All before it are recorded: none comes twice. None = there is none."""
+    """The time of the next occurrence; None if there is none.
+
+    All occurrences before it are recorded, so none comes twice.
+    """
     paused: bool = False
-    """By a person, or because the agent was imported or is of an older copy of its store."""
+    """Whether the schedule is paused.
+
+    A person paused it, or the agent was imported or comes from an older copy of its store.
+    """
     latest: Occurrence | None = None
-    """The latest occurrence, also if it was skipped."""
+    """The latest occurrence, even if it was skipped; None if there was none."""
     context: StoredContext = field(default_factory=dict)
-    """That of who has set it: its runs have it."""
+    """The context of the person who set the schedule. Its runs have this context."""
     by: str | None = None
-    """The person who set, paused or resumed it last; None where nobody was named."""
+    """The person who last set, paused or resumed it; None if nobody was named."""
     authors: tuple[By | None, ...] = (None,)
-    """Who has set it with this message: they have asked for its runs. None for somebody unnamed."""
+    """The persons who set the schedule with this message; None for a person without a name.
+
+    They count as requesters of its runs.
+    """
 
 
 class TakenMessage(NamedTuple):

@@ -45,7 +45,7 @@ class ChildNotRunning(UnderstudyError):
 
 
 class ChildStartFailed(UnderstudyError):
-    """The child's start callable or its `on_start` raised; `__cause__` is that exception."""
+    """The child's start function or its `on_start` raised; `__cause__` is that exception."""
 
     child_id: str
     cause: str
@@ -57,7 +57,7 @@ class ChildStartFailed(UnderstudyError):
 
 
 class RestartIntensityExceeded(UnderstudyError):
-    """A supervisor gave up: more than `max_restarts` restarts within `period` seconds.
+    """A supervisor gave up after more than `max_restarts` restarts within `period` seconds.
 
     It is the reason in the supervisor's own `Down`, so the supervisor above sees an abnormal exit.
     `__cause__` is the exception that ended the last child, if there was one.

@@ -21,7 +21,7 @@ from understudy.loop_actors.supervisor.spec import StartChild
 logger: logging.Logger = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds: `asyncio.sleep`, or a replacement in tests."""
+"""A function that waits this many seconds: `asyncio.sleep`, or a replacement in tests."""
 
 SHUTDOWN_SECONDS = 5.0
 """How long a worker may take to stop, if its spec has no `shutdown`."""

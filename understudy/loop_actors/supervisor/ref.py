@@ -20,12 +20,12 @@ from understudy.loop_actors.supervisor.table import Table
 class SupervisorRef(LoopActorRef[Any]):
     """A reference to a supervisor.
 
-    Each method but `tree` sends a message and returns a future at once: `.get(timeout=seconds)`
-    in a thread, `await` on a loop. The supervisor handles one message at a time: it answers while
-    a restart is pending, but not while a child starts or stops. So a child that waits for its own
-    supervisor in `on_start` waits for itself.
+    Each method except `tree` sends a message and returns a future at once: `.get(timeout=seconds)`
+    in a thread, `await` on a loop. The supervisor handles one message at a time. It answers while a
+    restart is pending, but not while a child starts or stops. A child that waits for its own
+    supervisor in `on_start` waits forever.
 
-    A future fails with `pykka.ActorDeadError` if the supervisor stops before it answers.
+    A future raises `pykka.ActorDeadError` if the supervisor stops before it answers.
     """
 
     _table: Table
@@ -35,7 +35,7 @@ class SupervisorRef(LoopActorRef[Any]):
         self._table = table
 
     def start_child(self, spec: ChildSpec) -> Future[LoopActorRef[Any]]:
-        """Add a child after the others and start it.
+        """Add a child after the other children and start it.
 
         Raises:
             UsageError: if there is a child with this id, stopped or not.
@@ -47,8 +47,8 @@ class SupervisorRef(LoopActorRef[Any]):
     def start_simple(self, start: StartChild) -> Future[LoopActorRef[Any]]:
         """Start a temporary child that has no id, no spec and no place in the order.
 
-        It is cheap enough for thousands. The future does not wait for `on_start`; a child that ends
-        for any reason is removed. Simple children are stopped first and all together.
+        It is cheap enough for thousands. The future does not wait for `on_start`. A child that ends
+        for any reason is removed. Simple children are stopped first, and all together.
 
         Raises:
             UsageError: if the strategy is not one_for_one.
@@ -58,10 +58,10 @@ class SupervisorRef(LoopActorRef[Any]):
         return self._call("start_simple", start)
 
     def terminate_child(self, id: str) -> Future[None]:
-        """Stop a child, within its `shutdown`, and cancel its pending restart.
+        """Stop a child within its `shutdown` time, and cancel its pending restart.
 
-        The spec is kept for `restart_child`, but that of a temporary child is not. A restart of its
-        group (one_for_all, rest_for_one) starts it with the others.
+        The spec is kept for `restart_child`, except the spec of a temporary child. A restart of its
+        group (one_for_all, rest_for_one) starts the child again.
 
         Raises:
             NoSuchChild: if the id is not known.
@@ -91,9 +91,9 @@ class SupervisorRef(LoopActorRef[Any]):
         return self._call("delete_child", id)
 
     def child(self, id: str) -> Future[LoopActorRef[Any]]:
-        """The ref of the child's current actor; a child that was restarted has a new one.
+        """Return the ref of the child's current actor. A restarted child has a new actor.
 
-        While a restart is pending the future waits for it.
+        The future waits while a restart is pending.
 
         Raises:
             NoSuchChild: if the id is not known.
@@ -107,15 +107,17 @@ class SupervisorRef(LoopActorRef[Any]):
         return answer
 
     def which_children(self) -> Future[tuple[ChildInfo, ...]]:
-        """The children in start order, without simple ones."""
+        """Return the children in start order, without simple children."""
         return self._call("which_children")
 
     def count_children(self) -> Future[ChildCounts]:
-        """The number of children, simple ones included."""
+        """Return the number of children, simple children included."""
         return self._call("count_children")
 
     def tree(self) -> SupervisorTree:
-        """A snapshot of all children, theirs included. It sends no message and never waits."""
+        """Return a snapshot of all children and their children. It sends no message and never
+        waits.
+        """
         return self._table.tree(self._table.name, self.actor_class.__name__, 0)
 
     def _call(self, method: str, *args: Any) -> Future[Any]:

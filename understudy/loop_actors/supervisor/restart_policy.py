@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tenacity.wait import wait_base
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
-"""Which children restart when one fails: it alone, all, or it and those started after it."""
+"""The children that restart when one child fails: it alone, all, or it and later children."""
 
 RestartWait: TypeAlias = "wait_base | Callable[[RetryCallState], float]"
 """Seconds between a failure and the restart: one of Tenacity's waits, or a function like one."""

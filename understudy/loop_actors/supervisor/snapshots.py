@@ -12,7 +12,7 @@ from understudy.loop_actors.supervisor.spec import Restart
 
 
 class ChildStatus(str, enum.Enum):
-    """The phase in the life of a child. It is equal to its text: `"running"`, for instance."""
+    """The phase in the life of a child. It is equal to its text, such as `"running"`."""
 
     STARTING = "starting"  # its start callable or its on_start runs
     RUNNING = "running"  # its on_start has returned
@@ -30,20 +30,23 @@ class ChildInfo:
     status: ChildStatus
     restart: Restart
     restarts: int
-    """How often it was restarted."""
+    """The number of restarts."""
     ref: LoopActorRef[Any] | None
-    """None while it has no actor."""
+    """The ref of the child's actor; None while it has no actor."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildCounts:
-    """The numbers of children of a supervisor, simple ones included."""
+    """The numbers of children of a supervisor, simple children included."""
 
     specs: int
+    """The number of children, whether they have an actor now or not."""
     active: int
-    """Those that have an actor now."""
+    """The number of children that have an actor now."""
     supervisors: int
+    """The number of children that are supervisors."""
     workers: int
+    """The number of children that are not supervisors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,12 @@ class SupervisorTree:
 
     id: str
     class_name: str
-    """The actor's class; empty for a child that was never started."""
+    """The name of the actor's class; empty for a child that was never started."""
     status: ChildStatus
     restarts: int
     children: tuple[SupervisorTree, ...] = ()
     simple: int = 0
-    """How many simple children it has besides."""
+    """The number of simple children that it also has."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

@@ -12,10 +12,10 @@ from pykka import Actor, ActorRef
 from understudy.errors import UsageError
 
 Restart = Literal["permanent", "transient", "temporary"]
-"""When a child that ended is restarted: always, after an abnormal end, or never."""
+"""The rule for a child that ended: restart it always, after an abnormal end, or never."""
 
 StartChild = Callable[[], ActorRef[Any] | Awaitable[ActorRef[Any]]]
-"""Called on the supervisor's loop for each start; starts a new actor and returns its ref."""
+"""A function that starts a new actor and returns its ref. It is called on the supervisor's loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,15 @@ class ChildSpec:
     """The recipe for one child."""
 
     id: str
-    """Unique among the children of its supervisor."""
+    """The id, unique among the children of its supervisor."""
     start: StartChild
-    """Starts the actor: `Counter.start`, `partial(Counter.start, 3)`, or an async function."""
+    """The function that starts the actor: `Counter.start`, `partial(Counter.start, 3)`, or an async
+    function."""
     restart: Restart = "permanent"
     shutdown: float | Literal["default"] | None = "default"
-    """Seconds from `stop()` to `stop_now()`; 0 cancels at once, None waits for ever.
+    """The number of seconds from `stop()` to `stop_now()`. 0 = stop at once. None = no limit.
 
-    The default is 5 seconds, and None for a supervisor, so that it can stop its own children.
+    By default 5 seconds; None for a supervisor, so that it can stop its own children.
     """
 
     def __post_init__(self) -> None:

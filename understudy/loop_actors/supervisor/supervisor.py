@@ -107,7 +107,7 @@ class Supervisor(LoopActor):
     # Called by `SupervisorRef`, whose methods have the contracts.
 
     async def start_child(self, spec: ChildSpec) -> LoopActorRef[Any]:
-        """As `SupervisorRef.start_child`."""
+        """Add and start a child, as `SupervisorRef.start_child`."""
         child = self._table.add(spec)
         try:
             return await self._actors.start(child)
@@ -116,7 +116,7 @@ class Supervisor(LoopActor):
             raise
 
     async def start_simple(self, start: StartChild) -> LoopActorRef[Any]:
-        """As `SupervisorRef.start_simple`."""
+        """Start a simple child, as `SupervisorRef.start_simple`."""
         strategy = self._policy.strategy
         if strategy != "one_for_one":
             raise UsageError(
@@ -126,7 +126,7 @@ class Supervisor(LoopActor):
         return await self._simple.start(start)
 
     async def terminate_child(self, id: str) -> None:
-        """As `SupervisorRef.terminate_child`."""
+        """Stop a child, as `SupervisorRef.terminate_child`."""
         child = self._table.find(id)
         await self._actors.stop(child)
         child.answer()
@@ -134,16 +134,16 @@ class Supervisor(LoopActor):
             self._table.remove(child)
 
     async def restart_child(self, id: str) -> LoopActorRef[Any]:
-        """As `SupervisorRef.restart_child`."""
+        """Start a stopped child, as `SupervisorRef.restart_child`."""
         child = self._table.find_stopped(id, "restart_child starts")
         return await self._actors.start(child)
 
     async def delete_child(self, id: str) -> None:
-        """As `SupervisorRef.delete_child`."""
+        """Remove a stopped child, as `SupervisorRef.delete_child`."""
         self._table.remove(self._table.find_stopped(id, "delete_child removes"))
 
     def child(self, id: str) -> LoopActorRef[Any]:
-        """The ref of a running child, without waiting for a restart."""
+        """Return the ref of a running child, without waiting for a restart."""
         child = self._table.find(id)
         if child.ref is None:
             raise child.not_running()
@@ -159,11 +159,11 @@ class Supervisor(LoopActor):
         return self.child(id)
 
     def which_children(self) -> tuple[ChildInfo, ...]:
-        """As `SupervisorRef.which_children`."""
+        """Return the children, as `SupervisorRef.which_children`."""
         return tuple(child.info() for child in self._table.in_order())
 
     def count_children(self) -> ChildCounts:
-        """As `SupervisorRef.count_children`."""
+        """Return the number of children, as `SupervisorRef.count_children`."""
         children, simple = self._table.in_order(), self._table.simple.values()
         specs = len(children) + len(simple)
         supervisors = sum(child.subtree is not None for child in children)
@@ -179,7 +179,7 @@ class Supervisor(LoopActor):
 
     @async_hook
     async def on_start(self) -> None:
-        """Start the children; a subclass that overrides it calls this one."""
+        """Start the children. A subclass that overrides it must call this method."""
         try:
             for child in self._table.in_order():
                 await self._actors.start(child)
@@ -190,12 +190,12 @@ class Supervisor(LoopActor):
 
     @async_hook
     async def on_stop(self) -> None:
-        """Stop the children; a subclass that overrides it calls this one."""
+        """Stop the children. A subclass that overrides it must call this method."""
         await self._stop_children()
 
     @async_hook
     async def on_failure(self, *_exc_info: object) -> None:
-        """Stop the children; a subclass that overrides it calls this one."""
+        """Stop the children. A subclass that overrides it must call this method."""
         await self._stop_children()
 
     async def _stop_children(self) -> None:
