@@ -28,6 +28,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
 from tests.support.agents import by_turn, completed, contents, interrupted, reloaded
+from tests.support.sources import ROOT
 from understudy import (
     Agent,
     Failed,
@@ -41,6 +42,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.agent.agent import AdoptedOptions
 from understudy.errors import UsageError
 from understudy.middleware import SubAgent
 from understudy.modes import Sequential
@@ -499,3 +501,18 @@ def test_tools_of_both_libraries_are_in_one_agent() -> None:
     whole = PydanticAgent(agent.model, name="support", toolsets=[added.prefixed("math")])
     outcome = completed(Agent.from_pydantic_ai(whole, tools=[now]).execute_sync("go"))
     assert contents(outcome.state) == [("success", 3), ("success", "noon")]
+
+
+@pytest.mark.parametrize(
+    "option", ["instructions", "output_type", "native_tools", "mode", "colour"]
+)
+def test_an_option_that_the_adopted_agent_has_itself_is_refused_by_its_name(option: str) -> None:
+    options: Any = {option: "x", "model_settings": {}}
+    first, second = sorted(options)
+    with pytest.raises(UsageError, match=rf"takes no {first}=, {second}=: .* retry, .*version"):
+        Agent.from_pydantic_ai(given("done"), **options)
+
+
+def test_the_page_names_all_options_of_an_adopted_agent() -> None:
+    text = (ROOT / "docs" / "from_pydantic_ai.md").read_text(encoding="utf-8")
+    assert [name for name in AdoptedOptions.__annotations__ if f"`{name}=`" not in text] == []

@@ -311,15 +311,21 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             listed_with: the deps with which toolsets list their tools now, if they need deps.
             usage_limits: the limits of a run's usage; a run that exceeds them fails.
             output_key: as for `Agent`.
-            options: as for `Agent`.
+            options: as for `Agent`, of those that `AdoptedOptions` has.
 
         Raises:
             UsageError: if `agent` is not an `Agent` of `pydantic_ai`, has no name or no model,
-                or cannot be carried over; and as `Agent` does.
+                or cannot be carried over; if there is no such option; and as `Agent` does.
 
         """
         from understudy.adopted import adopted_options
 
+        if unknown := options.keys() - AdoptedOptions.__annotations__.keys():
+            known = ", ".join(sorted(AdoptedOptions.__annotations__))
+            raise UsageError(
+                f"from_pydantic_ai takes no {'=, '.join(sorted(unknown))}=: what an agent of "
+                f"Pydantic AI has itself is given to that agent. More options are {known}"
+            )
         given = adopted_options(
             agent,
             name=name,
