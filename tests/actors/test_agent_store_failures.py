@@ -107,7 +107,7 @@ async def settled(future: Any) -> Any:
 
 # -------------------------------------------------------------------------- any failure
 
-WRITERS = ["begin", "claim", "append_all", "append", "commit", "is_committed", "reconnect"]
+WRITERS = ["begin", "claim", "append_all", "commit", "is_committed", "reconnect"]
 
 
 @pytest.mark.slow

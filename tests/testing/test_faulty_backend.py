@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,3 +82,21 @@ def test_a_lease_is_given_and_lost_as_it_is_told(backend: FaultyBackend) -> None
 def test_a_call_that_cannot_be_is_refused(backend: FaultyBackend, options: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"FaultyBackend.fail: `\w+` must be a whole number"):
         backend.fail("claim", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "remedy"),
+    [
+        ("append", "a store calls `append_all`. Name that"),
+        ("commit_all", "in its steps. Name `begin`, `append_all` or `commit`"),
+        ("rollback", "it raises nothing. Name `commit`"),
+        ("close", "it raises nothing. Name `open`"),
+        ("apend", "`SqliteBackend` has no such method"),
+        ("host", "`SqliteBackend` has no such method"),
+    ],
+)
+def test_a_method_whose_calls_never_fail_is_refused(
+    backend: FaultyBackend, method: str, remedy: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(remedy)):
+        backend.fail(method)

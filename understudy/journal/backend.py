@@ -90,6 +90,7 @@ class Backend(ABC):
 
     One thread calls the *writer's* methods, another one the *reader's*, a third one `renew`: each
     needs a connection of its own. A fourth one calls `open` before they start, and `close` after.
+    The docstring of each method says whose it is. Properties may be read in any thread.
     A writer's change is made between `begin` and `commit`; one transaction holds the changes of
     several agents. Such a change raises:
 
@@ -104,10 +105,12 @@ class Backend(ABC):
     """
 
     keeps: Collection[Kept] = ()
-    """What it keeps besides records and their index. The methods of each are below, under its name.
-    What it does not keep, agents do without: no call of a tool has a key, say."""
+    """What it keeps besides records and their index: see the list above. What it does not keep,
+    agents do without: no call of a tool has a key, say."""
     restored: bool = False
-    """After `open`: whether this is an older copy of the database that was used here last."""
+    """After `open`: whether this database is an older copy of the one that was used here last. A
+    runtime then marks the agents that are open or due: what they did since the copy was made is
+    unknown. A backend that cannot find that out leaves it False."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -121,7 +124,10 @@ class Backend(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Connect, create missing tables, and become a host.
+        """Connect, create missing tables, and become a host. Called before the threads start.
+
+        A database for one runtime forgets the owners of all agents: they were left by a process
+        that was killed. Where hosts share it, agents of a host stay until its lease ends.
 
         Raises:
             StoreInUse: if the database is for one runtime, and another one has it.
@@ -131,35 +137,36 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what this host owns, and disconnect. Raises nothing."""
+        """Release what this host owns, and disconnect. Called after the threads. Raises nothing."""
 
     @abstractmethod
     def reconnect(self) -> None:
-        """After `StoreUnavailable`: connect the writer again, as the same host.
+        """The writer's, after `StoreUnavailable`: connect it again, as the same host.
 
         The reader and the heartbeat reconnect by themselves, and try once more.
         """
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin a transaction."""
+        """The writer's: begin a transaction."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit it. On return it is durable."""
+        """The writer's: commit it. On return it is durable."""
 
     @abstractmethod
     def rollback(self) -> None:
-        """Roll it back. Raises nothing: with the connection lost it is rolled back already."""
+        """The writer's: roll it back. Raises nothing: a lost connection has done so already."""
 
     @abstractmethod
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        """Become the owner of an agent, in a new epoch.
+        """The writer's: become the owner of an agent, in a new epoch.
 
         A compare-and-set: it succeeds only if no other host with an unexpired lease owns the agent.
         An agent that this host owns already is claimed again, in a new epoch.
 
         Args:
+            agent_id: up to 500 characters, which are up to 2,000 bytes in UTF-8.
             agent: the name of its definition. It begins the first incarnation of an unknown agent
                 (after a deletion the next one, above the epoch of the tombstone). None: there is no
                 such agent to begin, and the result is None.
@@ -173,7 +180,10 @@ class Backend(ABC):
 
     @abstractmethod
     def append(self, batch: Batch) -> None:
-        """Add records, if the epoch is the current one and `first_seq` the next number.
+        """The writer's: add records, if the epoch is current and `first_seq` the next number.
+
+        The index keeps `batch.entry`. `StoredAgent.status_at` becomes `batch.at` if these are the
+        first records, `batch.status_noted` is set, or the status is another one than before.
 
         Raises:
             Fenced: if the epoch or the incarnation is another one by now, or the agent was deleted.
@@ -182,7 +192,7 @@ class Backend(ABC):
         """
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """`append` for each, in order, in one round trip where the database is remote.
+        """The writer's: `append` for each, in order; a remote database does it in one round trip.
 
         Returns:
             For each batch, in the same order: None, or the error that `append` raises for it.
@@ -199,7 +209,7 @@ class Backend(ABC):
         return answers
 
     def commit_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """`append_all` as a transaction of its own, in one round trip where the database is remote.
+        """The writer's: `append_all` as a transaction of its own, in one round trip if remote.
 
         Whoever calls it calls `rollback` if it raises.
 
@@ -214,7 +224,7 @@ class Backend(ABC):
 
     @abstractmethod
     def release(self, owned: Owned) -> bool:
-        """Give up the agent, if this is still its epoch. Any host may claim it then.
+        """The writer's: give up the agent, if this is still its epoch. Any host may claim it then.
 
         Returns:
             Whether it is: no other copy has gone on from it.
@@ -223,14 +233,21 @@ class Backend(ABC):
 
     @abstractmethod
     def compact(self, batch: Batch) -> None:
-        """Add a snapshot, the records of `batch`, and delete all records before them.
+        """The writer's: add a snapshot, the records of `batch`, and delete all records before them.
 
-        As `append`; the floor is `batch.first_seq - 1` then.
+        As `append`, with the same errors; the floor is `batch.first_seq - 1` then. With `"files"`
+        it keeps the bytes whose hashes are in `batch.blobs_in_use`, and deletes all others of this
+        agent. A byte that it deletes too many is lost to the user. It deletes the checkpoint of the
+        agent, and keeps all that is of other kinds.
         """
 
     @abstractmethod
     def delete(self, agent_id: str) -> bool:
-        """Delete an agent's records, and keep a tombstone with its highest epoch.
+        """The writer's: delete an agent's records, and keep a tombstone with its highest epoch.
+
+        Of what is kept besides, files, messages, notes and the checkpoint go. Keys stay. The key of
+        a call that is not done is left: nobody will know what the call did, and its key counts
+        until `kept` after it was taken (`KeyUse.is_left`).
 
         Returns:
             Whether there was such an agent.
@@ -241,7 +258,7 @@ class Backend(ABC):
         """
 
     def retire_all(self, agents: Sequence[StoredAgent]) -> list[bool]:
-        """Delete those of these agents that have not changed since they were read.
+        """The writer's: delete those of these agents that have not changed since they were read.
 
         An agent has not changed if its incarnation, its epoch and its last number are the same. One
         that a living host has in its memory stays, unless the database can take it from that host.
@@ -309,12 +326,15 @@ class Backend(ABC):
 
     @abstractmethod
     def is_committed(self, batch: Batch) -> bool:
-        """After a commit with unknown outcome: whether the store has exactly these records."""
+        """The writer's, after a commit with unknown outcome: whether it has exactly these records.
+
+        Of a batch without records: whether the last number and the index status are those of it.
+        """
 
     def renew(self) -> float:
-        """Renew the lease of this host, in a transaction of its own.
+        """The heartbeat's: renew the lease of this host, in a transaction of its own.
 
-        Called by a third thread. It needs a connection of its own, unless the lease is only a lock.
+        A third thread calls it. It needs a connection of its own, unless the lease is only a lock.
 
         Returns:
             Seconds until the lease ends; infinity if only this host can have the store.
@@ -332,7 +352,7 @@ class Backend(ABC):
 
     @abstractmethod
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        """The records of an agent above a number; None if there is no such agent.
+        """The reader's: the records of an agent above a number; None if there is no such agent.
 
         From the snapshot on, if `after` is below the floor.
         """
@@ -341,7 +361,9 @@ class Backend(ABC):
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`.
+        """The reader's: up to `limit` agents with one of these statuses, by id, above `after_id`.
+
+        `index_statuses` is None for all. Ids are ordered by code point, as UTF-8 orders bytes.
 
         A row that cannot be what the store has written has its `damage`, and hides no other one.
         """
@@ -349,7 +371,7 @@ class Backend(ABC):
     # ---------------------------------------------- what has a default: opening, writing
 
     def open_to_read(self) -> None:
-        """Connect the reader alone: take no lock, change nothing. `close` disconnects.
+        """The reader's: connect it alone, take no lock, change nothing. `close` disconnects.
 
         Raises:
             UsageError: if a second process cannot read this kind of database.
@@ -370,7 +392,7 @@ class Backend(ABC):
     # ------------------------------------------------ what has a default: the reader
 
     def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
-        """As `load`, but no more than the first `limit` of those records."""
+        """The reader's: as `load`, but no more than the first `limit` of those records."""
         stored = self.load(agent_id, after)
         return None if stored is None else replace(stored, records=stored.records[:limit])
 
@@ -388,11 +410,11 @@ class Backend(ABC):
         raise UsageError(f"{self!r} gives no room back: it has no vacuum()")
 
     def has_tombstones(self, before: datetime, after: TombstonePlace | None) -> bool:
-        """Whether `delete_tombstones` would find any to look at."""
+        """The reader's: whether `delete_tombstones` would find any to look at."""
         return False
 
     def load_whole(self, agent_ids: Collection[str]) -> list[WholeAgent]:
-        """All that there is of each of these agents; of those that there are, in any order.
+        """The reader's: all that there is of those of these agents that there are, in any order.
 
         An agent that cannot be read is logged, and left out.
         """
@@ -407,7 +429,7 @@ class Backend(ABC):
         return found
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        """Whether a record of the agent, of one of these kinds, has this ASCII text in it.
+        """The reader's: whether a record of the agent, of one of these kinds, has this ASCII text.
 
         It is for what strangers may ask. A database that looks itself spends neither memory nor
         decoding on it, however long the journal is.
@@ -417,7 +439,7 @@ class Backend(ABC):
         return any(record.kind in kinds and wanted in record.payload for record in records)
 
     def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
-        """The agents that there are of these, in any order.
+        """The reader's: the agents that there are of these, in any order.
 
         A damaged row is listed as by `agents`.
         """
@@ -427,7 +449,9 @@ class Backend(ABC):
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
-        """The agents that are due by a time, in order of due time and id.
+        """The reader's: the agents that are due by a time, in order of due time and id.
+
+        A due time may be any from the year 1 to the year 9999: see `time_number`.
 
         A damaged row is listed as by `agents`, with its due time.
 
@@ -443,15 +467,15 @@ class Backend(ABC):
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
-        """Up to `limit` agents behind a key. A damaged row is listed as by `agents`."""
+        """The reader's: up to `limit` agents behind a key. A damaged row is as of `agents`."""
         return self._index_of_rows().list_agents(query, after, limit)
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
+        """The reader's: up to `limit` asks behind a key. A damaged row has its `damage`."""
         return self._index_of_asks().list_asks(query, after, limit)
 
     def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
-        """How many requests to persons are alike.
+        """The reader's: how many requests to persons are alike.
 
         Args:
             query: which are counted.
@@ -461,7 +485,7 @@ class Backend(ABC):
         return self._index_of_asks().count_asks(query, times)
 
     def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
-        """What is around a request in a list, also where it waits no more."""
+        """The reader's: what is around a request in a list, also where it waits no more."""
         return self._index_of_asks().find_place(query, of)
 
     def _index_of_asks(self) -> MemoryIndex:
@@ -475,15 +499,15 @@ class Backend(ABC):
         return index
 
     def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
-        """The row of a request, while it waits; None where it does not."""
+        """The reader's: the row of a request, while it waits; None where it does not."""
         return self._index_of_asks().ask_of(agent_id, request_id)
 
     def count_agents(self) -> Mapping[str, int]:
-        """How many agents have each status."""
+        """The reader's: how many agents have each status."""
         return self._index_of_rows().count_agents()
 
     def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
-        """How much needs a person: see `journal.troubles`.
+        """The reader's: how much needs a person: see `journal.troubles`.
 
         Args:
             failed_since: runs that failed before are not counted.
@@ -493,7 +517,7 @@ class Backend(ABC):
         return self._index_of_asks().count_troubles(failed_since, expires_by)
 
     def gone_hosts(self, limit: int) -> list[GoneHost]:
-        """The hosts whose leases have ended, and that have left open runs behind."""
+        """The reader's: the hosts whose leases have ended, and that have left open runs behind."""
         return []
 
     def _index_of_rows(self) -> MemoryIndex:
@@ -620,7 +644,8 @@ class Backend(ABC):
     # the rows of `Batch.feed`.
 
     keeps_feed: bool = False
-    """Whether the feed is on, as far as this host knows."""
+    """Whether the feed is on, as far as this host knows. `open` reads it from the database, and
+    `turn_feed` sets it. While it is False, no batch has rows of the feed."""
 
     def turn_feed(self, on: bool) -> None:
         """The writer's: turn it on; or off, and empty it."""
@@ -785,7 +810,9 @@ class Backend(ABC):
         return False
 
     def sweep_notes(self, now: datetime) -> None:
-        """As `add_note`: mark those of requests that are not asked any more, and delete old ones.
+        """Mark notes of requests that are not asked any more, and delete old ones.
+
+        It is called by the thread that calls `add_note`.
 
         A note goes `KEPT_NOTES` after it was marked.
         """

@@ -50,16 +50,20 @@ class KeyTaking:
     """A call that is about to take a key."""
 
     key_hash: str
+    """The hash of the key: 64 hexadecimal digits."""
     call_key: str
+    """The key of the call among the calls of its agent."""
     tool_name: str
     tool_call_id: str
     at: datetime
+    """Now: when it takes the key."""
     kept: timedelta
     """How long the call counts once it is done."""
     passes: Collection[tuple[str, str]] = ()
-    """The calls, as of `KeyUse.call`, that do not hold it up."""
+    """The calls that a person has allowed it to pass, as of `KeyUse.call`: agent id and call key.
+    They do not hold it up, and keep the key beside it. `may_take` looks at it."""
     passes_done: bool = False
-    """No call that is done holds it up."""
+    """Whether no call that is done holds it up."""
 
     def is_held_up_by(self, use: KeyUse) -> bool:
         """Whether another call that has the key holds this one up."""

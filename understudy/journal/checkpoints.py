@@ -37,10 +37,12 @@ class Segment:
     number: int
     """The number of the segment, from 0."""
     messages: int
-    """How many there are."""
+    """How many messages it has."""
     payload: bytes
-    """JSON, in UTF-8."""
+    """The messages, as JSON in UTF-8. A store keeps the bytes as they are."""
     crc: int
+    """The checksum of the payload and its place: 0 to 4,294,967,295. Whoever reads the checkpoint
+    compares it; a store only keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +50,17 @@ class Checkpoint:
     """The state of an agent after one of its records, as a store keeps it."""
 
     seq: int
-    """The number of the record."""
+    """The number of the record after which the state is."""
     head: bytes
-    """JSON, in UTF-8."""
+    """The state without its messages, as JSON in UTF-8. A store keeps the bytes as they are."""
     crc: int
+    """The checksum of the head: 0 to 4,294,967,295."""
     segments: tuple[Segment, ...]
-    """All of them, in order. Where it is written: those that the store does not have yet; with a
-    number of 0, they take the place of all others."""
+    """Where it is read: all segments of the agent, in order. Where it is written: only those that
+    the store does not have yet; it may be empty."""
     first_segment: int = 0
-    """The number of the first of `segments`."""
+    """Where it is written: the number from which on stored segments are replaced by `segments`.
+    Those with lower numbers stay. 0: none stays."""
 
 
 class KeptMessages(NamedTuple):

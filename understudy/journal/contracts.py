@@ -126,11 +126,14 @@ class Owned:
     agent: str
     """The name of its definition."""
     incarnation: int
+    """The number of the agent under this id, from 1: one more after each deletion."""
     epoch: int
+    """The number of the claim, from 1: one more at each claim, and never less again."""
     last_seq: int
     """The number of its newest record; 0 = there is none."""
     has_posts: bool = False
-    """When it was claimed, calls of other hosts waited for it: see `SharedBackend.posted`."""
+    """Whether calls of other hosts waited for the agent when it was claimed. Only a `SharedBackend`
+    sets it: see `SharedBackend.posted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +142,17 @@ class StoredAgent:
 
     agent_id: str
     agent: str
+    """The name of its definition."""
     incarnation: int
+    """The number of the agent under this id, from 1; as of `Owned`."""
     epoch: int
+    """The number of its last claim, from 1; as of `Owned`."""
     last_seq: int
+    """The number of its newest record; 0 = there is none."""
     floor: int
     """Records up to this number were compacted away: the next one is a snapshot. 0 = none were."""
     index_status: IndexStatus
+    """What it waits for: `IndexEntry.status` of its last batch."""
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
     due: datetime | None = None
@@ -152,7 +160,7 @@ class StoredAgent:
     agent_status: str = "idle"
     """A value of `Status`."""
     status_at: datetime | None = None
-    """When that changed last; None where it is not known."""
+    """When `agent_status` changed or was noted last; None where it is not known."""
     run_version: str | None = None
     """The fingerprint of the definition that has begun its open run; None where none is open."""
     damage: StoreDamaged | None = None
@@ -307,23 +315,30 @@ class Batch:
 
     agent_id: str
     incarnation: int
+    """The incarnation in which the writer claimed the agent; another one is `Fenced`."""
     epoch: int
+    """The epoch in which the writer claimed the agent; another one is `Fenced`."""
     first_seq: int
     """The number of the first of `records`: one more than the newest that the store has."""
     records: Sequence[EncodedRecord]
+    """The records, in order; empty where only the index changes."""
     entry: IndexEntry
     """What the index says of the agent after them."""
     status_noted: bool = False
-    """Whether a record of it is about the status. Else that has changed if it is another one."""
+    """Whether a record of the batch is about the status: `StoredAgent.status_at` becomes `at` then.
+    Else `status_at` changes only with another status."""
     at: datetime | None = None
     """When the last of its records was recorded; None where that is not known."""
     feed: tuple[FeedRow, ...] = ()
+    """The rows that the feed gets, where the backend keeps it and it is on."""
     blobs: Mapping[str, bytes] | None = None
-    """Bytes of files that its records name, by hash, where the backend keeps files."""
+    """The bytes of files that its records name, by hash (hexadecimal SHA-256), where the backend
+    keeps files. Some may be there already."""
     message_runs: Mapping[str, str] | None = None
     """The runs that took old messages, by message id, where the backend keeps message ids."""
     key_ends: tuple[KeyEnd, ...] = ()
-    """What becomes of keys by its records, where the backend keeps keys."""
+    """The calls of the agent that are over by its records and had a key, where the backend keeps
+    keys. A call that is done at `at` keeps its key for `KeyTaking.kept`."""
     settlements: tuple[Settlement, ...] = ()
     """What calls have spent by its records, where the backend keeps spending."""
     decided: tuple[DecisionRecord, ...] = ()
@@ -331,7 +346,8 @@ class Batch:
     used: tuple[Used, ...] = ()
     """What requests to models have used by its records, where a runtime counts it."""
     blobs_in_use: Collection[str] = ()
-    """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
+    """The hashes of the bytes that a snapshot needs. `compact` deletes the agent's other bytes, and
+    only these; `append` does not look at it."""
     asks_before: Mapping[str, tuple[int, int]] | None = None
     """What the agent asked before it: the reminders and escalations by the id of each ask, as the
     index has them. None: who made the batch does not know, and the index is read."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from understudy.errors import Fenced, StoreUnavailable
+from understudy.errors import Fenced, StoreUnavailable, UsageError
 from understudy.journal.backend import Backend
 from understudy.testing.plan import Planned, checked_calls
 
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 
 else:
     _AnyBackend = object
+
+
+_NEVER_FAIL: Mapping[str, str] = {
+    "append": "a store calls `append_all`. Name that",
+    "close": "it raises nothing. Name `open`",
+    "commit_all": "it is called in its steps. Name `begin`, `append_all` or `commit`",
+    "rollback": "it raises nothing. Name `commit`",
+}
+"""The methods whose calls do not fail, with the remedy."""
 
 
 def _unavailable() -> BaseException:
@@ -84,21 +93,41 @@ class FaultyBackend(_AnyBackend):
     ) -> None:
         """Fail calls of a method from now on, in the place of what was planned before.
 
+        A `DatabaseStore` calls, in order: `open`, `renew`; `claim` between `begin` and `commit`;
+        for records `begin`, `append_all` and `commit`; after a failure `reconnect` and
+        `is_committed`; `compact` and `delete` between `begin` and `commit`, and `release` if the
+        lease can end. Where hosts share the database, `take` may stand for `claim`. It reads by
+        `load`, `load_part`, `load_latest`, `agents`, `find_agents`, `due`, the lists and counts,
+        and the methods of what the backend keeps. What the backend calls itself does not fail.
+
         Args:
-            method: the name of the method.
+            method: the name of the method, of those that the backend has.
             at: the first call that fails, from 1 on.
             times: how many fail; None for each one from `at` on.
             fault: makes what is raised; by default a `StoreUnavailable`.
             after: whether a call has done its work before it fails: the answer is lost.
 
         Raises:
-            UsageError: for another `at` or `times`.
+            UsageError: for another `at` or `times`; for a method that the backend does not have, or
+                whose calls never fail here.
 
         """
         checked_calls(at, times, what="FaultyBackend.fail")
+        self._check_method(method)
         with self._lock:
             self._method, self._planned = method, Planned(at, times)
             self._error, self._happens = fault, after
+
+    def _check_method(self, method: str) -> None:
+        if method in _NEVER_FAIL:
+            raise UsageError(
+                f"FaultyBackend.fail({method!r}) would fail no call: {_NEVER_FAIL[method]}"
+            )
+        if not callable(getattr(self._backend.__class__, method, None)):
+            raise UsageError(
+                f"FaultyBackend.fail({method!r}): `{self._backend.__class__.__name__}` has no such "
+                "method"
+            )
 
     def mend(self) -> bool:
         """Fail no more. Returns whether a call had failed."""
