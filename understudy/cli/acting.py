@@ -26,7 +26,7 @@ NewOption = Annotated[
 ]
 MessageIdOption = Annotated[
     str | None,
-    typer.Option("--message-id", help="Your id of the message: the same one is taken once."),
+    typer.Option("--message-id", help="Your id of the message. A repeated id is the same message."),
 ]
 
 
@@ -34,16 +34,19 @@ def send(
     id: IdArgument,
     text: TextArgument,
     agent: NewOption = None,
-    steer: Annotated[bool, typer.Option("--steer", help="Into the run under way.")] = False,
+    steer: Annotated[
+        bool, typer.Option("--steer", help="Add the message to the current run.")
+    ] = False,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="When, in ISO 8601 with a zone.")
+        str | None,
+        typer.Option("--at", metavar="TIME", help="The time, in ISO 8601 with a time zone."),
     ] = None,
     message_id: MessageIdOption = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Send an agent a message, without waiting for what comes of it."""
+    """Send a message to an agent, without waiting for the outcome."""
     if at is not None:
         try:
             if datetime.fromisoformat(at).tzinfo is None:
@@ -64,19 +67,20 @@ def run(
     id: IdArgument,
     text: TextArgument,
     agent: NewOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until the run is at rest.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is at rest.")] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Seconds to wait; the run goes on.")
+        float | None,
+        typer.Option("--timeout", min=0, help="Seconds to wait. The run continues after them."),
     ] = None,
     message_id: MessageIdOption = None,
     go_on: Annotated[
-        bool, typer.Option("--go-on", help="Where its last run failed, continue that with it.")
+        bool, typer.Option("--go-on", help="If the last run failed, continue it with this message.")
     ] = False,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
-    """Run an agent on a message; with --wait, show what it does, and end with its outcome.
+    """Run an agent on a message. With --wait, show what it does until the outcome.
 
     With --wait, --jsonl prints each change of a row, and last the outcome.
     """
@@ -115,7 +119,10 @@ def delete(
 def export(
     id: IdArgument,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="`-` is standard output.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write; `-` is standard output."
+        ),
     ] = "-",
     *,
     where: Where,
@@ -133,18 +140,23 @@ def export(
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="`-` is standard input.")],
-    id: Annotated[str | None, typer.Option("--id", help="Another id than that.")] = None,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The file to read; `-` is standard input.")
+    ],
+    id: Annotated[
+        str | None,
+        typer.Option("--id", help="A new id for the agent; by default the id in the file."),
+    ] = None,
     only: Annotated[
-        str | None, typer.Option("--only", metavar="ID", help="Of an archive: this agent alone.")
+        str | None, typer.Option("--only", metavar="ID", help="Only this agent of an archive.")
     ] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Put an exported agent into a store: people are asked their requests anew.
+    """Put an exported agent into a store. People are asked its requests again.
 
-    Of an archive that `retire` has made, all agents, or one of them.
+    From an archive of `retire`, import all agents or one agent.
     """
     if file.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
         _import_archive(file, id, only, where, out)

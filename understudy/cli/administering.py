@@ -14,7 +14,7 @@ from understudy.cli.output import Column, Output
 Party = Annotated[
     str,
     typer.Argument(
-        metavar="WHO", help="The name of a login; of an identity provider ISSUER,SUBJECT."
+        metavar="WHO", help="The name of a login; for an identity provider ISSUER,SUBJECT."
     ),
 ]
 
@@ -45,19 +45,28 @@ def delegations(*, where: Where, out: ListOutput) -> None:
 def delegate(
     who: Party,
     role: Annotated[
-        list[str], typer.Option("--role", help="A role of yours; several times for several.")
+        list[str],
+        typer.Option("--role", help="One of your roles. Repeat the option for several roles."),
     ],
-    until: Annotated[str, typer.Option("--until", metavar="TIME", help="In ISO 8601 with a zone.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="TIME", help="The end, in ISO 8601 with a time zone."),
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="The reason.")],
     giver: Annotated[
         str | None,
-        typer.Option("--from", help="Whose they are, if not yours; needs admin and impersonate."),
+        typer.Option(
+            "--from",
+            help=(
+                "The person who has the roles, if not you. Needs the rights admin and impersonate."
+            ),
+        ),
     ] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Let another person vote with roles of yours, until a time."""
+    """Let another person vote with your roles, until a time."""
     try:
         if datetime.fromisoformat(until).tzinfo is None:
             refuse(USAGE, f"--until {until}: it has no time zone, such as +00:00")
@@ -74,7 +83,7 @@ def delegate(
 
 
 def end_delegation(
-    id: Annotated[str, typer.Argument(metavar="DELEGATION", help="Its id.")],
+    id: Annotated[str, typer.Argument(metavar="DELEGATION", help="The id of the delegation.")],
     *,
     where: Where,
     out: Output,
@@ -85,7 +94,7 @@ def end_delegation(
 
 
 def administration(*, where: Where, out: ListOutput) -> None:
-    """List the protected acts that wait for votes."""
+    """List the protected operations that wait for votes."""
     rows = where.changing().get("/administration")["requests"]
     people = [{**row, "who": row["by"]["name"], "state": _state(row)} for row in rows]
     columns = [
@@ -99,14 +108,17 @@ def administration(*, where: Where, out: ListOutput) -> None:
 
 
 def vote(
-    id: Annotated[str, typer.Argument(metavar="REQUEST", help="Its id: see `administration`.")],
-    reject: Annotated[bool, typer.Option("--reject", help="It must not be done.")] = False,
-    note: Annotated[str | None, typer.Option("--note", help="Why, for the record.")] = None,
+    id: Annotated[
+        str,
+        typer.Argument(metavar="REQUEST", help="The id of the request: see `administration`."),
+    ],
+    reject: Annotated[bool, typer.Option("--reject", help="Reject the operation.")] = False,
+    note: Annotated[str | None, typer.Option("--note", help="The reason, for the record.")] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Vote on a protected act that somebody wants."""
+    """Vote on a protected operation."""
     body = {"request_id": id, "type": "reject" if reject else "approve", "note": note}
     done = where.changing().post("/administration/vote", body)
     _tell(out, done, f"the vote is recorded: {_state(done)}")

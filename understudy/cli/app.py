@@ -11,53 +11,57 @@ from understudy.cli.targets import AsOption, StoreOption, TokenOption, UrlOption
 
 HELP: str = """Look at agents, decide what they ask, and steer them.
 
-What changes nothing looks into a store (--store) or asks a running server. What changes
-something goes through a running server: `understudy serve`, or --url.
+Commands that only read use a store (--store) or a running server. Commands that change
+something need a running server: `understudy serve`, or --url.
 
-Exit codes: 0 done; 1 failed; 2 usage; 3 no such agent or request; 4 decided or changed
-meanwhile, or a decision that does not fit; 5 the store or the server cannot be used; of
-`run --wait`: 10 it waits for a person, 11 paused, 12 stopped, 13 failed; 130 by Ctrl-C.
+Exit codes: 0 done; 1 failed; 2 usage; 3 no such agent or request; 4 the request was
+decided or changed meanwhile, or the decision does not fit; 5 the store or the server
+cannot be used; 130 Ctrl-C. `run --wait` also: 10 the run waits for a person, 11 paused,
+12 stopped, 13 failed.
 """
 COMMANDS: dict[str, Listed] = {
     "Decide what waits": {
-        "review": ("review", "Decide request after request, each shown in full"),
-        "pending": ("inspect", "List what waits for a person, over all agents"),
+        "review": ("review", "Decide requests one after the other, each shown in full"),
+        "pending": ("inspect", "List the requests that wait for a person, of all agents"),
         "approve": ("deciding", "Let a call run exactly as it is shown"),
         "edit": ("deciding", "Let a call run with other arguments"),
         "reject": ("deciding", "Do not let a call run; the model gets the reason"),
         "respond": ("deciding", "Answer a question, or give the result of a call yourself"),
         "dismiss": ("deciding", "Acknowledge that a tool has stopped the run"),
-        "take": ("notes", "Say that you look after a request; it locks nothing"),
-        "comment": ("notes", "Write something beside a request, for the others"),
-        "snooze": ("notes", "Leave a request out of your lists for a while"),
-        "assign": ("notes", "Say who is to look after a request"),
-        "notes": ("notes", "Show what people have written beside a request"),
+        "take": ("notes", "Say that you look after a request"),
+        "comment": ("notes", "Write a comment beside a request, for other people"),
+        "snooze": ("notes", "Hide a request from your lists for a while"),
+        "assign": ("notes", "Assign a request to a person"),
+        "notes": ("notes", "Show the notes beside a request"),
         "doubts": ("inspect", "List the calls in doubt: nobody knows what they did"),
-        "settle": ("steering", "Say what a call in doubt did: it is known now"),
-        "reviews": ("inspect", "List the calls that one person alone has approved"),
-        "close-review": ("steering", "Close the review of a call that one person alone let run"),
+        "settle": ("steering", "Say what a call in doubt did"),
+        "reviews": ("inspect", "List the calls that one person has approved alone"),
+        "close-review": (
+            "steering",
+            "Close the review of a call that one person has let run alone",
+        ),
         "revoke": ("steering", "Revoke a decision that holds for later calls"),
     },
     "Look at agents": {
-        "attention": ("attention", "Show what needs a person, and what to do next about each"),
-        "decisions": ("decided", "List what was decided on the requests of all agents"),
+        "attention": ("attention", "Show everything that needs a person, and what to do next"),
+        "decisions": ("decided", "List the decisions on the requests of all agents"),
         "usage": ("usage", "Show what models used by day, definition and model"),
-        "search": ("searching", "Look for words in requests and conversations"),
-        "ls": ("inspect", "List the agents, and what each of them waits for"),
+        "search": ("searching", "Search requests and conversations for words"),
+        "ls": ("inspect", "List the agents, with their status and what they wait for"),
         "show": ("inspect", "Show one agent: what it does now, and its conversation"),
-        "tree": ("inspect", "Show which agents run inside an agent"),
+        "tree": ("inspect", "Show the agents inside an agent"),
         "history": ("inspect", "Show what happened to an agent, with times and durations"),
         "events": ("inspect", "Show the events of an agent, or of all agents"),
-        "schedules": ("inspect", "Show at which times an agent runs by itself, or change them"),
+        "schedules": ("inspect", "Show the schedules of an agent, or change them"),
         "export": ("acting", "Write all records of an agent as JSON"),
     },
     "Write to agents and steer them": {
-        "send": ("acting", "Send an agent a message, without waiting for what comes of it"),
+        "send": ("acting", "Send a message to an agent, without waiting for the outcome"),
         "run": ("acting", "Run an agent on a message"),
         "cancel": ("steering", "Stop the current run at once"),
         "cancel-message": ("steering", "Take back a message that no run has taken yet"),
         "pause": ("steering", "Pause the run after the model's next reply"),
-        "unpause": ("steering", "Continue a paused run where it is"),
+        "unpause": ("steering", "Continue a paused run where it stopped"),
         "retry": ("steering", "Continue the last run where it failed"),
         "recover": ("acting", "Continue every run that was cut off"),
         "compact": ("steering", "Replace the records of an agent by a snapshot"),
@@ -67,27 +71,27 @@ COMMANDS: dict[str, Listed] = {
     "What holds for a whole store": {
         "budgets": ("budgets", "List how much of each budget is used"),
         "raise-budget": ("budgets", "Add an amount to a budget, until its window ends"),
-        "freeze": ("freezing", "Let nothing of the store begin any more, until it is thawed"),
-        "thaw": ("freezing", "End a freeze: what waited begins"),
+        "freeze": ("freezing", "Freeze the store: nothing begins until it is thawed"),
+        "thaw": ("freezing", "End a freeze, so that what waited begins"),
         "freezes": ("freezing", "List what is frozen, by whom and why"),
-        "administration": ("administering", "List the protected acts that wait for votes"),
-        "vote": ("administering", "Vote on a protected act that somebody wants"),
-        "delegate": ("administering", "Let another person vote with roles of yours"),
+        "administration": ("administering", "List the protected operations that wait for votes"),
+        "vote": ("administering", "Vote on a protected operation"),
+        "delegate": ("administering", "Let another person vote with your roles"),
         "delegations": ("administering", "List who votes for whom, and until when"),
         "end-delegation": ("administering", "End a delegation"),
-        "trust": ("requiring", "What each host of a store must have: enable, disable, status"),
+        "trust": ("requiring", "What a store requires of each host: enable, disable, status"),
         "retire": ("retiring", "Put agents at rest into an archive, and delete them"),
-        "vacuum": ("retiring", "Give back the room that deletions have left"),
-        "notify": ("notifying", "What people were told of requests: list, retry, test"),
+        "vacuum": ("retiring", "Give back the space that deletions have left"),
+        "notify": ("notifying", "The notices to people about requests: list, retry, test"),
         "rules": ("rules", "Rules of an application: check, trial, retire"),
         "skills": ("skills", "Skills of agents: list, check, accept"),
     },
     "Run and check a program": {
         "serve": ("serve", "Run the agents of your program, with an inbox in the browser"),
-        "mcp": ("mcp", "Run them with an MCP server for other programs"),
+        "mcp": ("mcp", "Run the agents of your program, with an MCP server"),
         "demo": ("demo", "Show a support desk in the browser, without a key"),
-        "replay": ("replay", "Replay recorded conversations on the agents of today"),
-        "doctor": ("doctor", "Look whether a store is whole, and what in it needs a person"),
+        "replay": ("replay", "Replay recorded conversations on today's agents"),
+        "doctor": ("doctor", "Check whether a store is whole, and show what needs a person"),
     },
 }
 """The commands under the titles of the help."""
@@ -118,7 +122,7 @@ def understudy(
     token: TokenOption = None,
     acting_for: AsOption = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """See the help of the application."""

@@ -23,7 +23,9 @@ KINDS = {
 
 
 def attention(*, where: Where, out: ListOutput) -> None:
-    """List what needs a person: quarantined, in doubt, overdue, failed, expired, frozen."""
+    """List everything that needs a person: quarantined, in doubt, overdue, failed, expired,
+    frozen.
+    """
     with where.looking() as source:
         found = source.attention()
     if out.is_json:

@@ -12,7 +12,7 @@ from understudy.cli.text import line
 
 
 def budgets(*, where: Where, out: ListOutput) -> None:
-    """List how much of each budget is used; of a store alone what is counted there."""
+    """List how much of each budget is used. With --store, list only what is counted there."""
     with where.looking() as source:
         found = source.budgets()
     if "counters" in found:
@@ -63,11 +63,14 @@ def _print_counters(rows: list[dict[str, Any]], out: ListOutput) -> None:
 
 
 def raise_budget(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the budget: see `budgets`.")],
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="What is added.")],
-    why: Annotated[str, typer.Option("--why", help="Why, for the record.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of the budget: see `budgets`.")
+    ],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="The amount to add.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, for the record.")],
     key: Annotated[
-        str, typer.Option("--for", metavar="KEY", help="For whom it is counted, as `budgets` says.")
+        str,
+        typer.Option("--for", metavar="KEY", help="The key of the counter, as `budgets` shows it."),
     ] = "",
     *,
     where: Where,

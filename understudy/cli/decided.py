@@ -18,14 +18,17 @@ NOBODY = {"expiry": "nobody in time", "executor": "a program"}
 
 def decisions(
     person: Annotated[
-        str | None, typer.Option("--person", metavar="NAME", help="Only what they decided.")
+        str | None, typer.Option("--person", metavar="NAME", help="Only decisions of this person.")
     ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Only about this tool.")] = None,
+    tool: Annotated[
+        str | None, typer.Option("--tool", help="Only decisions about this tool.")
+    ] = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Only of agents with this definition.")
+        str | None, typer.Option("--agent", help="Only decisions for agents with this definition.")
     ] = None,
     agent_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only of the agent with this id.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="Only decisions for the agent with this id."),
     ] = None,
     type: Annotated[
         str | None,
@@ -41,12 +44,12 @@ def decisions(
     last: Annotated[
         str | None, typer.Option("--to", metavar="DAY", help="To the end of this day.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many rows.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The number of rows.")] = 100,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
-    """List what was decided on the requests of all agents: by whom, when, about what."""
+    """List the decisions on the requests of all agents: by whom, when, about what."""
     filters = {
         "person": person,
         "tool": tool,

@@ -34,45 +34,59 @@ RequestArgument = Annotated[
         help="The id of the request, or the beginning of it; with `AGENT/` before it if you like.",
     ),
 ]
-NoteOption = Annotated[str | None, typer.Option("--note", help="Why, for the audit.")]
+NoteOption = Annotated[str | None, typer.Option("--note", help="The reason, for the audit.")]
 AlwaysOption = Annotated[
-    bool, typer.Option("--always", help="And so for later calls of this tool, until revoked.")
+    bool,
+    typer.Option(
+        "--always", help="Decide the same for all later calls of this tool, until revoked."
+    ),
 ]
 GrantOption = Annotated[
     str | None,
     typer.Option(
         "--grant",
         metavar="SPAN|TIME",
-        help="And so for later calls: for 90s, 15m, 1h or 2d; or until a time with a zone.",
+        help=(
+            "Decide the same for later calls: for 90s, 15m, 1h or 2d; or until a time "
+            "with a time zone."
+        ),
     ),
 ]
 UsesOption = Annotated[
-    int | None, typer.Option("--uses", min=1, help="And so for this number of later calls.")
+    int | None,
+    typer.Option("--uses", min=1, help="Decide the same for this number of later calls."),
 ]
 MatchOption = Annotated[
     list[str] | None,
     typer.Option(
         "--match",
         metavar="ARGUMENT",
-        help="And so for later calls with the same value of it; for several, give it again.",
+        help=(
+            "Decide the same for later calls with the same value of this argument. Repeat"
+            " the option for several arguments."
+        ),
     ),
 ]
 AnyArgumentsOption = Annotated[
     bool,
     typer.Option(
         "--any-arguments",
-        help="And so for later calls with other arguments: none of them must be equal.",
+        help="Decide the same for later calls with any arguments.",
     ),
 ]
 ScopeOption = Annotated[
     str | None,
-    typer.Option("--scope", help="Of later calls: `run` (this run) or `agent` (all its runs)."),
+    typer.Option(
+        "--scope", help="The later calls: `run` (this run) or `agent` (all runs of the agent)."
+    ),
 ]
 
 
 def approve(
     request: Annotated[str | None, typer.Argument(metavar="[REQUEST]")] = None,
-    all: Annotated[bool, typer.Option("--all", help="All that wait; with --tool.")] = False,
+    all: Annotated[
+        bool, typer.Option("--all", help="All waiting requests of one tool; with --tool.")
+    ] = False,
     tool: ToolOption = None,
     always: AlwaysOption = False,
     grant: GrantOption = None,
@@ -83,7 +97,10 @@ def approve(
     note: NoteOption = None,
     break_glass: Annotated[
         bool,
-        typer.Option("--break-glass", help="Alone, where several must agree; with --note WHY."),
+        typer.Option(
+            "--break-glass",
+            help="Approve alone what several persons must agree to; with --note WHY.",
+        ),
     ] = False,
     yes: YesOption = False,
     *,
@@ -100,8 +117,12 @@ def approve(
 
 def reject(
     request: Annotated[str | None, typer.Argument(metavar="[REQUEST]")] = None,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="For the model.")] = None,
-    all: Annotated[bool, typer.Option("--all", help="All that wait; with --tool.")] = False,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="A text for the model.")
+    ] = None,
+    all: Annotated[
+        bool, typer.Option("--all", help="All waiting requests of one tool; with --tool.")
+    ] = False,
     tool: ToolOption = None,
     always: AlwaysOption = False,
     grant: GrantOption = None,
@@ -126,7 +147,9 @@ def edit(
     args: Annotated[
         str | None,
         typer.Option(
-            "--args", metavar="JSON|@FILE|-", help="All arguments, as JSON. Else your editor opens."
+            "--args",
+            metavar="JSON|@FILE|-",
+            help="All arguments, as JSON. By default your editor opens.",
         ),
     ] = None,
     note: NoteOption = None,
@@ -150,7 +173,10 @@ def edit(
 def respond(
     request: RequestArgument,
     value: Annotated[
-        str, typer.Option("--value", metavar="JSON|@FILE|-", help="JSON, or else a text.")
+        str,
+        typer.Option(
+            "--value", metavar="JSON|@FILE|-", help="The answer: JSON, or any other text."
+        ),
     ],
     note: NoteOption = None,
     yes: YesOption = False,

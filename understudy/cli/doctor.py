@@ -56,7 +56,7 @@ def doctor(
     store: StoreOption = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Leave out what reads the whole database."),
+        typer.Option("--quick", help="Skip the checks that read the whole database."),
     ] = False,
     app: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def doctor(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Look whether a store is whole, and what in it needs a person. It changes nothing."""
+    """Check whether a store is whole, and show what needs a person. It changes nothing."""
     out = Output(json=json)
     found = None if app is None else load_target(app)
     store = store or store_of(found) or _of_running()

@@ -11,18 +11,22 @@ from understudy.cli.output import Column, Output
 
 
 def freeze(
-    why: Annotated[str, typer.Option("--why", help="Why, for whoever finds it frozen.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, for whoever finds the freeze.")],
     definition: Annotated[
-        str | None, typer.Option("--definition", metavar="NAME", help="Its agents alone.")
+        str | None,
+        typer.Option(
+            "--definition", metavar="NAME", help="Freeze only the agents of this definition."
+        ),
     ] = None,
     tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="Calls of this tool alone.")
+        str | None,
+        typer.Option("--tool", metavar="NAME", help="Freeze only the calls of this tool."),
     ] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Let nothing of the store begin any more, until it is thawed."""
+    """Freeze the store: nothing begins until it is thawed."""
     body = {"why": why, "definition": definition, "tool": tool}
     done = where.changing().post("/freezes", body)
     if out.is_data:
@@ -44,12 +48,14 @@ def freeze(
 
 
 def thaw(
-    id: Annotated[str, typer.Argument(metavar="FREEZE", help="Its id: see `freezes`.")],
+    id: Annotated[
+        str, typer.Argument(metavar="FREEZE", help="The id of the freeze: see `freezes`.")
+    ],
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """End a freeze: what waited begins."""
+    """End a freeze. What waited for it begins."""
     done = where.changing().post("/freezes/thaw", {"id": id})
     if out.is_data:
         out.document(done)

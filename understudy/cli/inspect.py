@@ -21,15 +21,19 @@ from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.cli.words import kind_of, kind_word
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="How many rows; by default all.")
+    int | None, typer.Option("--limit", min=1, help="The number of rows; by default all.")
 ]
-PageOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
+PageOption = Annotated[int, typer.Option("--limit", min=1, help="The number of rows.")]
 KindOption = Annotated[
     str | None,
     typer.Option(
-        "--kind", help="Only `approval`, `question`, `doubt`, `stopped`, or a kind of yours."
+        "--kind",
+        help=(
+            "Only requests of this kind: `approval`, `question`, `doubt`, `stopped`, or "
+            "your own kind."
+        ),
     ),
 ]
 OrderOption = Annotated[str, typer.Option("--order", help="`oldest` or `expiring` first.")]
@@ -42,15 +46,19 @@ _POSITION = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?")
 
 
 def ls(
-    status: Annotated[str | None, typer.Option("--status", help="Only those with it.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="Only agents with this status.")
+    ] = None,
     agent: AgentOption = None,
-    prefix: Annotated[str, typer.Option("--prefix", help="Only ids that begin so.")] = "",
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="Only agents whose ids begin with this text.")
+    ] = "",
     limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
-    """List the agents: what each of them does, and what it waits for."""
+    """List the agents, with their status and what they wait for."""
     with where.looking() as source:
         filters = {"status": status, "agent": agent, "prefix": prefix or None}
         given = {key: value for key, value in filters.items() if value is not None}
@@ -70,7 +78,9 @@ def ls(
 
 def show(
     id: IdArgument,
-    thinking: Annotated[bool, typer.Option("--thinking", help="The model's thinking too.")] = False,
+    thinking: Annotated[
+        bool, typer.Option("--thinking", help="Include the model's thinking.")
+    ] = False,
     *,
     where: Where,
     out: Output,
@@ -127,12 +137,12 @@ def show(
 
 
 def tree(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one agent.")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the agent.")] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Show which agents run inside an agent, or inside each of those that are not idle."""
+    """Show the agents inside an agent, or inside each agent that is not idle."""
     rows: list[dict[str, Any]] = []
     with where.looking() as source:
         if id is not None:
@@ -158,7 +168,10 @@ def pending(
     kind: KindOption = None,
     of: Annotated[
         str | None,
-        typer.Option("--of", help="`mine`, of `nobody`, or `all`: also what you have snoozed."),
+        typer.Option(
+            "--of",
+            help="`mine`, `nobody` (nobody has taken it), or `all`, with what you have snoozed.",
+        ),
     ] = None,
     order: OrderOption = "oldest",
     limit: LimitOption = None,
@@ -166,7 +179,7 @@ def pending(
     where: Where,
     out: ListOutput,
 ) -> None:
-    """List what waits for a person, over all agents."""
+    """List the requests that wait for a person, of all agents."""
     with where.looking() as source:
         filters = {"tool": tool, "agent": agent, "kind": kind_of(kind), "order": order, "of": of}
         given = {key: value for key, value in filters.items() if value is not None}
@@ -233,7 +246,9 @@ def reviews(
     where: Where,
     out: ListOutput,
 ) -> None:
-    """List the calls that one person alone has approved: somebody else is to review each."""
+    """List the calls that one person has approved alone. Another person must review each of
+    them.
+    """
     with where.looking() as source:
         filters = {"tool": tool, "agent": agent}
         given = {key: value for key, value in filters.items() if value is not None}
@@ -257,14 +272,14 @@ def doubts(
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
     agent: AgentOption = None,
     order: Annotated[
-        str, typer.Option("--order", help="`oldest` first, or `expiring`: those that end first.")
+        str, typer.Option("--order", help="`oldest` first, or `expiring`: doubts that end first.")
     ] = "oldest",
     limit: LimitOption = None,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
-    """List the calls in doubt, over all agents: nobody knows what they did."""
+    """List the calls in doubt of all agents: nobody knows what they did."""
     with where.looking() as source:
         filters = {"tool": tool, "agent": agent, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
@@ -314,10 +329,13 @@ def short_id(id: str, others: list[str], least: int = 6) -> str:
 
 
 def events(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one agent.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="And those to come.")] = False,
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the agent.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Then wait for new events.")
+    ] = False,
     after: Annotated[
-        str | None, typer.Option("--after", help="Behind this number, position or cursor.")
+        str | None,
+        typer.Option("--after", help="Only events after this number, position or cursor."),
     ] = None,
     *,
     where: Where,
@@ -359,7 +377,9 @@ def _event_line(event: dict[str, Any]) -> str:
 
 def history(
     id: IdArgument,
-    after: Annotated[int, typer.Option("--after", min=0, help="Behind this number.")] = 0,
+    after: Annotated[
+        int, typer.Option("--after", min=0, help="Only entries after this number.")
+    ] = 0,
     limit: PageOption = 100,
     *,
     where: Where,
@@ -419,16 +439,18 @@ def _schedule_option(action: str, help: str) -> Any:
 
 def schedules(
     id: IdArgument,
-    pause: Annotated[str | None, _schedule_option("pause", "Let it not occur for now.")] = None,
-    unpause: Annotated[str | None, _schedule_option("unpause", "Let it occur again.")] = None,
-    trigger: Annotated[str | None, _schedule_option("trigger", "Let it occur now.")] = None,
-    remove: Annotated[str | None, _schedule_option("remove", "Remove it.")] = None,
+    pause: Annotated[str | None, _schedule_option("pause", "Pause this schedule.")] = None,
+    unpause: Annotated[str | None, _schedule_option("unpause", "Continue this schedule.")] = None,
+    trigger: Annotated[
+        str | None, _schedule_option("trigger", ("Run this schedule once now."))
+    ] = None,
+    remove: Annotated[str | None, _schedule_option("remove", "Remove this schedule.")] = None,
     yes: YesOption = False,
     *,
     where: Where,
     out: ListOutput,
 ) -> None:
-    """Show at which times an agent runs by itself, or change one of them."""
+    """Show the schedules of an agent, or change one of them."""
     given = {"pause": pause, "unpause": unpause, "trigger": trigger, "remove": remove}
     changes = [(action, name) for action, name in given.items() if name is not None]
     if len(changes) > 1:

@@ -45,13 +45,16 @@ PORT = 8421
 def mcp(
     target: TargetArgument,
     store: AgentsStoreOption = None,
-    http: Annotated[bool, typer.Option("--http", help="Over HTTP, not over stdin/stdout.")] = False,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve over HTTP, not over stdin/stdout.")
+    ] = False,
     port: PortOption = PORT,
     host: HostOption = "127.0.0.1",
     allow_host: AllowHostOption = None,
     read_only: ReadOnlyOption = False,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="People who log in may decide. Needs --auth.")
+        bool,
+        typer.Option("--decisions", help="Let people who log in decide requests. Needs --auth."),
     ] = False,
     auth: AuthOption = None,
     token: OwnTokenOption = None,

@@ -25,7 +25,7 @@ _SAID = {
 UntilOption = Annotated[
     str | None,
     typer.Option(
-        "--until", metavar="SPAN|TIME", help="For 15m, 1h or 2d; or until a time with a zone."
+        "--until", metavar="SPAN|TIME", help="For 15m, 1h or 2d; or until a time with a time zone."
     ),
 ]
 
@@ -33,12 +33,12 @@ UntilOption = Annotated[
 def take(
     request: RequestArgument,
     until: UntilOption = None,
-    release: Annotated[bool, typer.Option("--release", help="It is not yours any more.")] = False,
+    release: Annotated[bool, typer.Option("--release", help="Give the request up.")] = False,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Say that you look after a request, for an hour if nothing else is said; it locks nothing."""
+    """Say that you look after a request, by default for an hour. Others may still decide it."""
     if release and until is not None:
         refuse(USAGE, "--release ends it at once: leave --until out")
     api = where.changing()
@@ -58,12 +58,12 @@ def take(
 
 def comment(
     request: RequestArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT|@FILE|-", help="What is written.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT|@FILE|-", help="The comment.")],
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Write something beside a request, for others who look at it. No agent reads it."""
+    """Write a comment beside a request, for other people. No agent reads it."""
     api = where.changing()
     body = {"text": given_text(text).strip()}
     if not body["text"]:
@@ -74,12 +74,12 @@ def comment(
 def snooze(
     request: RequestArgument,
     until: UntilOption = None,
-    wake: Annotated[bool, typer.Option("--wake", help="Show it again.")] = False,
+    wake: Annotated[bool, typer.Option("--wake", help="Show the request again.")] = False,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Leave a request out of your list until a time, or until it expires within the hour."""
+    """Hide a request from your list until a time, or until an hour before it expires."""
     if wake is (until is not None):
         refuse(USAGE, "give --until, or --wake")
     api = where.changing()
@@ -93,14 +93,14 @@ def snooze(
 def assign(
     request: RequestArgument,
     to: Annotated[
-        str | None, typer.Argument(metavar="[PERSON]", help="The name of their login.")
+        str | None, typer.Argument(metavar="[PERSON]", help="The login name of the person.")
     ] = None,
-    nobody: Annotated[bool, typer.Option("--nobody", help="Nobody is to look after it.")] = False,
+    nobody: Annotated[bool, typer.Option("--nobody", help="Assign the request to nobody.")] = False,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Say who is to look after a request; anybody else may decide it all the same."""
+    """Assign a request to a person. Others may still decide it."""
     if nobody is (to is not None):
         refuse(USAGE, "give the name of a person, or --nobody")
     api = where.changing()
@@ -112,7 +112,7 @@ def assign(
 
 
 def notes(request: RequestArgument, *, where: Where, out: Output) -> None:
-    """Show what people have written beside a request, and who has it."""
+    """Show the notes beside a request, and who has taken it."""
     with where.looking() as source:
         found = source.notes(*_found(source, request))
     if out.is_data:

@@ -15,9 +15,13 @@ from understudy.cli.output import Column, Output, note
 def list_(
     state: Annotated[
         str | None,
-        typer.Option("--state", help="Only those that are `new`, `done`, `dropped` or `failed`."),
+        typer.Option(
+            "--state", help="Only notices in this state: `new`, `done`, `dropped` or `failed`."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="How many.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=500, help="The number of notices.")
+    ] = 100,
     *,
     where: Where,
     out: ListOutput,
@@ -45,12 +49,14 @@ def list_(
 
 
 def retry(
-    no: Annotated[int, typer.Argument(metavar="NO", min=1, help="Of the notice: see `list`.")],
+    no: Annotated[
+        int, typer.Argument(metavar="NO", min=1, help="The number of the notice: see `list`.")
+    ],
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Deliver a notice that has failed once more."""
+    """Deliver a failed notice again."""
     done = where.changing().post("/notifications/retry", {"no": no})
     if out.is_data:
         out.document(done)
@@ -65,12 +71,12 @@ def send(
         str, typer.Argument(metavar="MODULE:ATTR", help="The Notify, such as my_app:notify.")
     ],
     channel: Annotated[
-        str | None, typer.Option("--channel", metavar="NAME", help="By this channel alone.")
+        str | None, typer.Option("--channel", metavar="NAME", help="Use only this channel.")
     ] = None,
     *,
     out: Output,
 ) -> None:
-    """Send a notice of a request that does not exist, by each channel. No store is needed."""
+    """Send a test notice by each channel. No store is needed."""
     from understudy.cli.serve import load
     from understudy.notify import Notify
 
@@ -93,15 +99,15 @@ test = send
 COMMANDS: dict[str, Listed] = {
     "Commands": {
         "list": ("notifying", "List the notices, newest first"),
-        "retry": ("notifying", "Deliver a notice that has failed once more"),
-        "test": ("notifying", "Send a notice of a request that does not exist"),
+        "retry": ("notifying", "Deliver a failed notice again"),
+        "test": ("notifying", "Send a test notice"),
     }
 }
 app: typer.Typer = typer.Typer(
     name="notify",
     cls=group_of(COMMANDS),
     context_settings=SETTINGS,
-    help="What people were told of requests.",
+    help="The notices to people about requests.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

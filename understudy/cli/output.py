@@ -19,12 +19,8 @@ if TYPE_CHECKING:  # what is written into a pipe needs none of it
 
 LEAST = 16
 """Characters of a wide column, at least."""
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="One JSON document on standard output, and nothing else.")
-]
-JsonlOption = Annotated[
-    bool, typer.Option("--jsonl", help="One JSON document a line, and nothing else.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print only one JSON document.")]
+JsonlOption = Annotated[bool, typer.Option("--jsonl", help="Print only JSON, one document a line.")]
 
 
 def complain(message: str) -> None:

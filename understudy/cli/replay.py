@@ -28,7 +28,7 @@ DIFFERENT = "different"
 def replay(
     target: Annotated[
         str,
-        typer.Argument(metavar="MODULE:ATTR", help="The agents that are tried, or a Runtime."),
+        typer.Argument(metavar="MODULE:ATTR", help="The agents to try, or a Runtime."),
     ],
     store: StoreOption = None,
     since: Annotated[
@@ -36,18 +36,21 @@ def replay(
     ] = "7d",
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="NAME", help="Only this one of several agents."),
+        typer.Option("--agent", metavar="NAME", help="Only this agent."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Conversations of each agent, at most.")
+        int,
+        typer.Option("--limit", min=1, help="The largest number of conversations of each agent."),
     ] = 1000,
     budget: Annotated[
         str | None,
         typer.Option(
             "--budget",
             metavar="USD",
-            help="Ask the model, for so many USD at most. Without it the model's replies come from "
-            "the record, and cost nothing.",
+            help=(
+                "Ask the model, for at most this many USD. By default the model's replies"
+                " come from the records, and cost nothing."
+            ),
         ),
     ] = None,
     fail_on: Annotated[
@@ -55,16 +58,16 @@ def replay(
         typer.Option(
             "--fail-on",
             metavar="CHANGE",
-            help=f"End with 1 where a call changes so: {CHANGE_NAMES}; or "
-            f"{DIFFERENT}, where a conversation goes otherwise. By default newly-unasked.",
+            help=f"Exit with 1 if a call changes in this way: {CHANGE_NAMES}; or "
+            f"{DIFFERENT}, if a conversation changes. By default newly-unasked.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Replay recorded conversations on the agents of today. Nothing reaches the world.
+    """Replay recorded conversations on today's agents. No tool runs.
 
-    It reads the store beside the runtime that has it open, and changes nothing. No tool runs: what
-    tools have returned, and persons have decided, comes from the record.
+    It reads the store beside the runtime that has it open, and changes nothing. The results of
+    tools and the decisions of persons come from the records.
     """
     from understudy.actors import Observer, Runtime
     from understudy.testing.replaying import replay as replayed

@@ -16,17 +16,17 @@ Name = Annotated[
 
 
 def enable(name: Name, *, where: Where, out: Output) -> None:
-    """Let no host run on the store that does not have this. All living hosts must have it."""
+    """Require a feature of each host of the store. All living hosts must have it."""
     _set(name, True, where, out)
 
 
 def disable(name: Name, *, where: Where, out: Output) -> None:
-    """Require it of hosts no longer."""
+    """Stop requiring a feature."""
     _set(name, False, where, out)
 
 
 def status(*, where: Where, out: ListOutput) -> None:
-    """List what is required of hosts, and which of them lack what."""
+    """List the required features, and the hosts that lack them."""
     rows = where.changing().get("/requirements")["requirements"]
     people = [
         {
@@ -58,16 +58,16 @@ def _set(name: str, required: bool, where: Where, out: Output) -> None:
 
 COMMANDS: dict[str, Listed] = {
     "Commands": {
-        "enable": ("requiring", "Let no host run on the store that does not have this"),
-        "disable": ("requiring", "Require it of hosts no longer"),
-        "status": ("requiring", "List what is required of hosts, and which of them lack what"),
+        "enable": ("requiring", "Require a feature of each host of the store"),
+        "disable": ("requiring", "Stop requiring a feature"),
+        "status": ("requiring", "List the required features, and the hosts that lack them"),
     }
 }
 app: typer.Typer = typer.Typer(
     name="trust",
     cls=group_of(COMMANDS),
     context_settings=SETTINGS,
-    help="What each host of a store must have.",
+    help="What a store requires of each host.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

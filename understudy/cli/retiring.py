@@ -24,7 +24,7 @@ def retire(
     older_than: Annotated[
         str,
         typer.Option(
-            "--older-than", metavar="SPAN", help="Since they have come to rest: 30d, 12h, 2w."
+            "--older-than", metavar="SPAN", help="Only agents at rest for this long: 30d, 12h, 2w."
         ),
     ],
     to: Annotated[
@@ -35,24 +35,23 @@ def retire(
     ] = None,
     without_archive: Annotated[
         bool,
-        typer.Option("--without-archive", help="Delete them for good, instead of --to."),
+        typer.Option("--without-archive", help="Delete the agents for good, without an archive."),
     ] = False,
     status: Annotated[
         str | None,
         typer.Option("--status", help="Only agents that are `idle`, `failed` or `cancelled`."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how many there are.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the agents.")] = False,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who does it, for the record.")
+        str | None,
+        typer.Option("--by", metavar="NAME", help="The person who does it, for the record."),
     ] = None,
     yes: YesOption = False,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Put agents of which nothing is open into an archive, and delete them. It needs --store."""
+    """Put agents with nothing open into an archive, and delete them. It needs --store."""
     age = span_of(older_than, option="--older-than")
     if dry_run and (to is not None or without_archive):
         option = "--without-archive" if to is None else "--to"
@@ -124,9 +123,10 @@ def vacuum(
     where: Where,
     out: Output,
 ) -> None:
-    """Give back the room that deletions have left. It needs --store.
+    """Give back the space that deletions have left. It needs --store.
 
-    No runtime may have a SQLite file open; after the first time `runtime.vacuum()` can do it too.
+    A SQLite file must not be open in a runtime. After the first time, `runtime.vacuum()` can do it
+    too.
     """
     store = where.store
     if store is None or where.url is not None:

@@ -50,11 +50,11 @@ def review(
     *,
     where: Where,
 ) -> None:
-    """Decide request after request: each is shown in full, and the next one comes.
+    """Decide requests one after the other. Each request is shown in full.
 
-    What is longer than the screen is shown screen by screen. A decision is taken when all was
-    shown, and holds for exactly that: where another person was faster, or the request has
-    changed, nothing is decided, and the review says so.
+    A long request is shown screen by screen. You can decide once all of it was shown. If another
+    person has decided first, or the request has changed, nothing is decided, and the review says
+    so.
     """
     if not is_terminal():
         refuse(

@@ -53,7 +53,7 @@ def check(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say which tools each rule is about. Ends with 1 where a rule cannot do what it says."""
+    """List the tools that each rule matches. Exits with 1 if a rule cannot work."""
     from understudy._base.clock import SystemClock
     from understudy.agent.rule_checks import reachable_tools
     from understudy.trust.check import check_rules
@@ -105,12 +105,12 @@ def trial(
         typer.Option(
             "--fail-on",
             metavar="CHANGE",
-            help=f"End with 1 where a call changes so: {CHANGE_NAMES}.",
+            help=f"Exit with 1 if a call changes in this way: {CHANGE_NAMES}.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Try rules on the calls that a store has the records of. It changes nothing."""
+    """Try rules on the recorded calls of a store. It changes nothing."""
     from understudy.actors import Observer
 
     out = Output(json=json)
@@ -173,9 +173,9 @@ def retire(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Have no rules hold for a whole store any more, so that hosts without rules may open.
+    """End the rules of a whole store, so that hosts without rules may open.
 
-    It writes to the store itself. A SQLite file must not be open elsewhere then.
+    It writes to the store itself. A SQLite file must not be open elsewhere.
     """
     from understudy._base.authors import checked_author
 
@@ -241,16 +241,16 @@ def _agents_of(
 
 COMMANDS: dict[str, Listed] = {
     "Commands": {
-        "check": ("rules", "Say which tools each rule is about"),
-        "trial": ("rules", "Try rules on the calls that a store has the records of"),
-        "retire": ("rules", "Have no rules hold for a whole store any more"),
+        "check": ("rules", "List the tools that each rule matches"),
+        "trial": ("rules", "Try rules on the recorded calls of a store"),
+        "retire": ("rules", "End the rules of a whole store"),
     }
 }
 app: typer.Typer = typer.Typer(
     name="rules",
     cls=group_of(COMMANDS),
     context_settings=SETTINGS,
-    help="Rules of an application: what they match, and what they would have said.",
+    help="The rules of an application: what they match, and what they would have decided.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

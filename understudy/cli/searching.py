@@ -19,7 +19,8 @@ def search(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXT", help="The words: all of them must be there. `*` ends a beginning."
+            metavar="TEXT",
+            help="The words to find; all must occur. `*` after a word stands for any ending.",
         ),
     ] = None,
     within: Annotated[
@@ -28,7 +29,7 @@ def search(
     ] = None,
     remove: Annotated[
         bool,
-        typer.Option("--remove", help="Remove the index from --store, and look for nothing."),
+        typer.Option("--remove", help="Remove the index from --store, without a search."),
     ] = False,
     yes: YesOption = False,
     limit: LimitOption = 30,
@@ -36,7 +37,7 @@ def search(
     where: Where,
     out: ListOutput,
 ) -> None:
-    """Look for words in requests and conversations. It needs a store with Runtime(search=True)."""
+    """Search requests and conversations for words. It needs a store with Runtime(search=True)."""
     if remove:
         _remove(words, yes, where, out)
         return

@@ -40,34 +40,49 @@ TargetArgument = Annotated[
     typer.Argument(
         envvar="UNDERSTUDY_APP",
         metavar="MODULE:ATTR",
-        help="A Runtime that is not entered, a function of it, or agents with --store.",
+        help="A Runtime that is not open, a function that returns it, or agents with --store.",
     ),
 ]
 AgentsStoreOption = Annotated[
     str | None,
-    typer.Option("--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="Of the agents."),
+    typer.Option(
+        "--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="The store of the agents."
+    ),
 ]
-PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")]
+PortOption = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free port.")
+]
 HostOption = Annotated[
     str, typer.Option("--host", help="The address to listen on; this machine alone by default.")
 ]
 AllowHostOption = Annotated[
-    list[str] | None, typer.Option("--allow-host", help="A name under which it is reached.")
+    list[str] | None,
+    typer.Option("--allow-host", help="A host name under which the server is reached."),
 ]
-ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")]
+ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Allow no changes.")]
 AuthOption = Annotated[
     str | None,
-    typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
+    typer.Option(
+        "--auth",
+        metavar="MODULE:ATTR",
+        help="The function that says who makes a request, instead of a token.",
+    ),
 ]
 ProxyOption = Annotated[
     str | None,
     typer.Option(
-        "--proxy", metavar="ADDRESS", help="Of your proxy: its X-Forwarded-For is believed."
+        "--proxy",
+        metavar="ADDRESS",
+        help="The address of your proxy, whose X-Forwarded-For is trusted.",
     ),
 ]
 RedactOption = Annotated[
     str | None,
-    typer.Option("--redact", metavar="MODULE:ATTR", help="Hides values: as `redact=` of `ui`."),
+    typer.Option(
+        "--redact",
+        metavar="MODULE:ATTR",
+        help="The function that hides values, as `redact=` of `ui`.",
+    ),
 ]
 ProcessesOption = Annotated[
     int,
@@ -75,7 +90,9 @@ ProcessesOption = Annotated[
 ]
 OwnTokenOption = Annotated[
     str | None,
-    typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
+    typer.Option(
+        "--token", envvar="UNDERSTUDY_TOKEN", help="The token to use, instead of a new token."
+    ),
 ]
 
 

@@ -50,7 +50,9 @@ def list_(
 def check(
     folder: FolderArgument = "skills", lock: LockOption = None, json: JsonOption = False
 ) -> None:
-    """Say which lines have changed since skills were accepted. Ends with 1 where some have."""
+    """Show the lines that have changed since skills were accepted. Exits with 1 if there are
+    any.
+    """
     from understudy._base.skill_folders.copies import changed_lines
     from understudy._base.skill_folders.lock import lock_path
 
@@ -78,7 +80,8 @@ def accept(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="The skills to accept.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Accept all, and forget those whose folders are gone.")
+        bool,
+        typer.Option("--all", help="Accept all skills, and forget skills whose folders are gone."),
     ] = False,
     folder: Annotated[
         str, typer.Option("--folder", metavar="FOLDER", help="The folder of the skills.")
@@ -89,7 +92,7 @@ def accept(
         typer.Option(
             "--digest",
             metavar="DIGEST",
-            help="Accept one skill only if this is its digest: that which `check` has shown.",
+            help="Accept one skill only if it has this digest, which `check` has shown.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -211,7 +214,7 @@ def _say_lines(out: Output, each: Compared, lock: Path) -> None:
 COMMANDS: dict[str, Listed] = {
     "Commands": {
         "list": ("skills", "List the skills of a folder"),
-        "check": ("skills", "Say what has changed since skills were accepted"),
+        "check": ("skills", "Show what has changed since skills were accepted"),
         "accept": ("skills", "Let agents load skills as they are now"),
     }
 }

@@ -16,14 +16,12 @@ from understudy.cli.inspect import IdArgument, YesOption
 from understudy.cli.options import Where
 from understudy.cli.output import Output
 
-RunOption = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help="Only this run, and once.")
-]
+RunOption = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Only this run, once.")]
 
 
 def cancel(
     id: IdArgument,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "cancelled",
+    message: Annotated[str, typer.Option("--message", "-m", help="The reason.")] = "cancelled",
     run_id: RunOption = None,
     *,
     where: Where,
@@ -35,7 +33,7 @@ def cancel(
 
 def cancel_message(
     id: IdArgument,
-    message_id: Annotated[str, typer.Argument(metavar="MESSAGE", help="Its id: see `show`.")],
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE", help="The id: see `show`.")],
     *,
     where: Where,
     out: Output,
@@ -47,7 +45,7 @@ def cancel_message(
 
 def pause(
     id: IdArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "pause",
+    reason: Annotated[str, typer.Option("--reason", help="The reason.")] = "pause",
     run_id: RunOption = None,
     *,
     where: Where,
@@ -59,7 +57,7 @@ def pause(
 
 
 def unpause(id: IdArgument, run_id: RunOption = None, *, where: Where, out: Output) -> None:
-    """Continue a paused run where it is."""
+    """Continue a paused run where it stopped."""
     _do(id, "unpause", "the run continues", where, out, run_id=run_id)
 
 
@@ -78,21 +76,21 @@ def settle(
     happened: Annotated[
         bool,
         typer.Option(
-            " /--undone", help="It took no effect: an equal call may run.", show_default=False
+            " /--undone", help="The call took no effect: an equal call may run.", show_default=False
         ),
     ] = True,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Say what a call in doubt did: it is known now."""
+    """Say what a call in doubt did."""
     given: dict[str, Any] = {"call_key": call_key, "how": how, "happened": happened}
     _do(id, "settle", "the doubt is settled", where, out, **given)
 
 
 def revoke(
     id: IdArgument,
-    grant_id: Annotated[str, typer.Argument(metavar="GRANT", help="Its id: see `show`.")],
+    grant_id: Annotated[str, typer.Argument(metavar="GRANT", help="The id: see `show`.")],
     *,
     where: Where,
     out: Output,
@@ -105,16 +103,17 @@ def revoke(
 def close_review(
     id: IdArgument,
     review_id: Annotated[
-        str, typer.Argument(metavar="REVIEW", help="Its whole id: `reviews` lists it.")
+        str,
+        typer.Argument(metavar="REVIEW", help="The whole id of the review: `reviews` lists it."),
     ],
     note: Annotated[
-        str | None, typer.Option("--note", help="What is to be said of it, for the record.")
+        str | None, typer.Option("--note", help="Your comment, for the record.")
     ] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Close the review of a call that one person alone has let run."""
+    """Close the review of a call that one person has let run alone."""
     said = "the review is closed"
     _do(id, "close_review", said, where, out, review_id=review_id, note=note)
 

@@ -17,8 +17,10 @@ StoreOption = Annotated[
         "--store",
         envvar="UNDERSTUDY_STORE",
         metavar="URL",
-        help="Look into this store, beside the runtime that has it open: sqlite:///path, "
-        "postgresql://host/database.",
+        help=(
+            "Read this store, beside the runtime that has it open: sqlite:///path, "
+            "postgresql://host/database."
+        ),
     ),
 ]
 UrlOption = Annotated[
@@ -27,14 +29,20 @@ UrlOption = Annotated[
         "--url",
         envvar="UNDERSTUDY_URL",
         metavar="URL",
-        help="Ask this server: `understudy serve`, or the pages that an application has mounted. "
-        "By default the one of yours that runs.",
+        help=(
+            "Use this server: `understudy serve`, or the pages that an application has "
+            "mounted. By default your running server."
+        ),
     ),
 ]
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar="UNDERSTUDY_TOKEN", metavar="TOKEN", help="For --url.", show_default=False
+        "--token",
+        envvar="UNDERSTUDY_TOKEN",
+        metavar="TOKEN",
+        help="The token for --url.",
+        show_default=False,
     ),
 ]
 
@@ -43,8 +51,10 @@ AsOption = Annotated[
     typer.Option(
         "--as",
         metavar="NAME",
-        help="Change it in the name of somebody else. It counts as yours, and both names are "
-        "recorded. Needs the right `impersonate`.",
+        help=(
+            "Act in the name of another person. The act counts as yours, and both names "
+            "are recorded. Needs the right `impersonate`."
+        ),
         show_default=False,
     ),
 ]
