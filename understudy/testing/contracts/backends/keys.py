@@ -115,8 +115,8 @@ class Keys(KeepingTests):
         assert _take(backend, b, "two", at=over - timedelta(seconds=1)) == ["one"]
         assert not backend.has_old_keys(over - timedelta(seconds=1))
         assert _uses(backend, at=over) == []
-        assert _take(backend, b, "two", at=over) == []
         assert backend.has_old_keys(over)
+        assert _take(backend, b, "two", at=over) == []
         with commit(backend):
             backend.delete_old_keys(over)
         assert not backend.has_old_keys(over)
