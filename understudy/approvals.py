@@ -428,6 +428,7 @@ class Vote:
         return {
             "person": self.person,
             "name": self.shown_name,
+            "login": self.login,
             "roles": list(self.roles),
             "type": self.type,
             "message": self.message,

@@ -26,7 +26,7 @@ from understudy import (
 )
 from understudy.actors import DecidedRequest
 from understudy.middleware import HumanInTheLoop, SubAgent
-from understudy.trust import approval, offer
+from understudy.trust import Person, approval, offer
 
 
 async def listed(runtime: Any, **filters: Any) -> list[DecidedRequest]:
@@ -103,6 +103,35 @@ async def test_each_who_votes_finds_the_decision(store: str) -> None:
             (found,) = await listed(runtime, person=name)
             assert found.origin == "votes"
             assert [vote.name for vote in found.votes] == ["ann", "bob"]
+
+
+async def test_a_person_is_found_by_id_and_login_whatever_the_name(store: str) -> None:
+    """J36: `by` has ids, and each vote the name beside its id."""
+    gate = {"refund": {"approval": approval({"finance": 2}), "grant": offer(scope="agent")}}
+    people = {
+        "fin@example": Person(id="p-1", name="Fin Ance", roles=frozenset({"finance"})),
+        "mia@example": Person(id="p-2", name="Mia Boss", roles=frozenset({"finance"})),
+    }
+    turns = [call("refund", {"order": 1}), call("refund", {"order": 1})]
+    agent = desk([], *turns, interrupt_on=gate)
+    async with Runtime([agent], store=store, people=people) as runtime:
+        outcome = interrupted(await soon(runtime.spawn("desk", "a").run("go")))
+        id, ref, later = outcome.requests[0].id, runtime.get("a"), grant(scope="agent")
+        await soon(ref.decide({id: approve(by="fin@example", grant=later)}))
+        await soon(ref.resume({id: approve(by="mia@example", grant=later)}))
+        for person in ("p-1", "p-2", "fin@example", "mia@example"):
+            by_grant, by_votes = await listed(runtime, person=person)
+            assert (by_grant.origin, by_votes.origin) == ("grant", "votes")
+            assert (by_grant.by, by_votes.by) == ("p-1, p-2", "p-1, p-2")
+            for each in (by_grant, by_votes):
+                told = [(v["person"], v["login"], v["name"]) for v in each.to_dict()["votes"]]
+                assert told == [
+                    ("p-1", "fin@example", "Fin Ance"),
+                    ("p-2", "mia@example", "Mia Boss"),
+                ]
+        assert await listed(runtime, person="Fin Ance") == []
+        await soon(runtime.delete("a"))
+        assert [each.by for each in await listed(runtime, person="p-1")] == ["p-1, p-2"] * 2
 
 
 async def test_what_an_agent_inside_asks_is_listed_with_its_path(store: str) -> None:

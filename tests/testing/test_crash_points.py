@@ -26,6 +26,7 @@ from understudy import (
 )
 from understudy.errors import UsageError
 from understudy.middleware import Middleware, SubAgent
+from understudy.models import ScriptedRequest
 from understudy.testing import (
     FakePeople,
     FakeRemote,
@@ -171,6 +172,31 @@ def test_two_votes_are_two_votes_whoever_is_killed_between_them(story: Story) ->
     story.vote("ann")
     assert not story.effects
     story.vote("bob")
+    story.finish()
+    story.effects.once("17")
+
+
+@crash_points(store="memory", people=FakePeople({"cy": [], "ann": ["boss"], "bob": ["boss"]}))
+def test_a_voted_call_in_doubt_that_took_no_effect_is_voted_on_again(story: Story) -> None:
+    """V47, V48: by logins, and the requester says nothing."""
+    bank = story.remote()
+
+    @tool
+    async def pay() -> str:
+        return bank.send("17")
+
+    def replies(request: ScriptedRequest) -> Any:
+        told = request.results[-1].model_response_str() if request.results else ""
+        return call("pay") if not told or "make the call again" in told else "done"
+
+    two = approval({"boss": 2}, never=["requester"], assurance="login")
+    gate: dict[str, Any] = {"pay": {"approval": two}}
+    story.spawn(Agent("clerk", ScriptedModel(replies), tools=[pay], interrupt_on=gate))
+    story.say("pay", by="cy")
+    with pytest.raises(UsageError, match="must be 'host' or 'login'"):
+        story.vote("ann", assurance="idp")  # type: ignore[arg-type]
+    story.vote("ann", assurance="login")
+    assert isinstance(story.vote("bob", assurance="login"), Completed)
     story.finish()
     story.effects.once("17")
 

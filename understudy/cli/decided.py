@@ -11,14 +11,15 @@ from understudy.cli import output
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column
 from understudy.cli.sources import first_rows
-from understudy.cli.text import ago, span
+from understudy.cli.text import ago, clean, span
 
 NOBODY = {"expiry": "nobody in time", "executor": "a program"}
 
 
 def decisions(
     person: Annotated[
-        str | None, typer.Option("--person", metavar="NAME", help="Only decisions of this person.")
+        str | None,
+        typer.Option("--person", metavar="ID", help="Only decisions of this id or login."),
     ] = None,
     tool: Annotated[
         str | None, typer.Option("--tool", help="Only decisions about this tool.")
@@ -81,7 +82,8 @@ def decisions(
 
 def _shown(row: dict[str, Any], age: str) -> dict[str, Any]:
     """A row as people read it."""
-    by = row["by"] or "somebody"
+    said = [clean(each["name"]) for each in row["votes"] if each["type"] == row["type"]]
+    by = ", ".join(dict.fromkeys(said)) or row["by"] or "somebody"
     who = NOBODY.get(row["origin"], f"{by}, by a grant" if row["origin"] == "grant" else by)
     request, note = row["request"], (row["decision"] or {}).get("note")
     what = "(its agent was deleted)" if request is None else summary(request)

@@ -41,7 +41,7 @@ class DecidedQuery(NamedTuple):
     """Which decisions are listed."""
 
     person: str | None = None
-    """The name of somebody who decided, voted, or gave the grant."""
+    """The id or login of somebody who decided, voted, or gave the grant."""
     tool: str | None = None
     agent: str | None = None
     """The name of the definition of the agent that asked."""
@@ -78,7 +78,8 @@ class DecidedRequest:
     origin: DecidedBy
     """The source of the decision."""
     by: str | None
-    """The name of the person who decided, or who gave the grant; None if nobody was named."""
+    """The person who decided, or who gave the grant: the name of the decision's `by`; by votes the
+    ids of the persons, whose names are in `votes`. None if nobody was named."""
     login: Login | None
     """The login of the person who decided; None if only the name is known."""
     asked_at: datetime
@@ -90,7 +91,10 @@ class DecidedRequest:
     decision: Decision | None
     """The decision; None if the agent was deleted."""
     votes: tuple[Vote, ...] = ()
-    """All votes on the request; empty if nobody voted, or the agent was deleted."""
+    """All votes on the request, or by which its grant was given.
+
+    Empty if nobody voted, or the agent was deleted.
+    """
 
     @property
     def waited(self) -> float:
@@ -152,6 +156,8 @@ def decided_in(
         if request is None:  # the fold refuses the record
             continue
         votes = (*_votes_before(each.request_id, state), *_votes_with(each.request_id, appended))
+        grant = state.grants.get(each.decision.by_grant or "")
+        votes = votes or (() if grant is None else grant.votes)
         found.append(
             DecisionRecord(
                 request=replace(request, context={}, salt=""),
@@ -213,11 +219,25 @@ def origin_of(record: DecisionRecord) -> DecidedBy:
 
 
 def persons_of(record: DecisionRecord) -> tuple[str, ...]:
-    """The names of those who decided it: by them a list of one person's decisions finds it."""
-    names: list[str | None] = [vote.name for vote in record.votes] or [record.decision.by]
+    """By what a list of one person's decisions finds it: the ids and logins of those who decided.
+
+    These are who voted, and who gave the grant.
+    """
+    votes = record.votes
+    names = [name for vote in votes for name in (vote.person, vote.login)]
+    if not votes and record.decision.by is not None:
+        names.append(record.decision.by)
     if record.login is not None:
         names.append(record.login.name)
     return tuple(dict.fromkeys(_column(name) for name in names if name))
+
+
+def by_of(record: DecisionRecord) -> str | None:
+    """Who decided: by votes the ids of those whose votes say the same, else the name in it."""
+    decision = record.decision
+    said = {vote.person: vote for vote in record.votes}
+    ids = [person for person, vote in said.items() if vote.type == decision.type]
+    return ", ".join(ids) if ids else decision.by
 
 
 def decided_request(
@@ -235,7 +255,7 @@ def decided_request(
         tool_name=request.tool_name,
         type=decision.type,
         origin=origin_of(record),
-        by=decision.by,
+        by=by_of(record),
         login=record.login,
         asked_at=request.created_at,
         at=record.at,
@@ -264,12 +284,12 @@ _COLUMNS = """d.no, a.agent_id, d.definition, d.incarnation, d.request, d.kind, 
 
 def decided_columns(key: int, incarnation: int, record: DecisionRecord) -> tuple[Any, ...]:
     """The values of `ADD_DECIDED`, for the agent with this key of its row."""
-    request, decision = record.request, record.decision
+    request, decision, by = record.request, record.decision, by_of(record)
     login = b"" if record.login is None else _login().dump_json(record.login)
     return (
         *(incarnation, request.id, _column(request.kind), _column(request.tool_name)),
         *(decision.type, origin_of(record)),
-        *(None if decision.by is None else _column(decision.by), login),
+        *(None if by is None else _column(by), login),
         *(time_number(request.created_at), time_number(record.at)),
         *(FORMAT_VERSION, _record().dump_json(record, exclude_defaults=True), key),
     )

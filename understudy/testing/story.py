@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import digest, shown
 from understudy.agent.agent import Agent
-from understudy.errors import NotInterrupted, Quarantined, UnknownAgent, UsageError
-from understudy.interrupts import Decision, Request, approve, respond
+from understudy.errors import AlreadyDecided, NotInterrupted, Quarantined, UnknownAgent, UsageError
+from understudy.interrupts import Decision, Request, approve, reject, respond
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Stopped, Waiting
 from understudy.state.next_due import next_due
 from understudy.testing.effects import Effects
@@ -68,6 +68,11 @@ class Story:
         """The agents of the story, in the order in which they were spawned."""
         self._definitions: dict[str, str] = {}
         self._messages = self._kills = 0
+        self._votes: dict[str, list[_Vote]] = {}
+        """By agent and equal call, the votes that persons cast: they are cast again after a doubt
+        about a call that took no effect."""
+        self._again: set[str] = set()
+        """The calls that persons vote on again."""
         self._doubts: DoubtAnswer = "run it again" if is_careless else "truthfully"
         self._ends: dict[str, Outcome] = {}
         self.is_finished: bool = False
@@ -193,7 +198,12 @@ class Story:
         return self._outcome(id, lambda host: host.do("resume", id, decisions))
 
     def vote(
-        self, by: str, decision: Decision | None = None, *, to: str | None = None
+        self,
+        by: str,
+        decision: Decision | None = None,
+        *,
+        to: str | None = None,
+        assurance: Literal["host", "login"] = "host",
     ) -> Outcome | None:
         """Have a person vote on the requests of an agent that need the votes of several.
 
@@ -201,14 +211,20 @@ class Story:
             by: the name by which the person logs in.
             decision: the vote; by default to approve.
             to: the id of the agent; by default the only one.
+            assurance: `"login"` for a vote that comes by a login of the pages.
 
         Returns:
             The outcome of the run.
 
         Raises:
             StoryFailed: if no request is pending.
+            UsageError: if `assurance` is anything else.
 
         """
+        if assurance not in ("host", "login"):
+            raise UsageError(
+                f"story.vote(assurance=...) must be 'host' or 'login', got {shown(assurance)}"
+            )
         id = self._only(to)
         vote = replace(decision or approve(), by=by)
         outcome = self.outcome(of=id)
@@ -217,7 +233,10 @@ class Story:
         if not decisions:
             raise StoryFailed(f"story.vote: nothing is pending: the outcome is {_shown(outcome)}")
         self._note("vote", id, f"{by}: {vote.type}")
-        self._do_once(lambda host: host.do("decide", id, decisions), id)
+        login = by if assurance == "login" else None
+        for each in requests:
+            self._votes.setdefault(_equal_of(id, each), []).append(_Vote(vote, login))
+        self._do_once(lambda host: host.do("decide", id, decisions, login), id)
         return self._outcome(id, lambda host: host.do("outcome", id))
 
     def lose_role(self, name: str, role: str) -> None:
@@ -249,8 +268,10 @@ class Story:
 
         Args:
             how: `"truthfully"`: they look into `effects`, and respond with what has happened, or
-                let the call run if nothing has. So they do by default. `"run it again"`: they let
-                it run. Or a function of the request that returns the decision.
+                let the call run if nothing has. If that needs new votes, they reject, and those
+                who voted vote on the next equal call again. So they do by default.
+                `"run it again"`: they do so in any case. Or a function of the request that
+                returns the decision. A decision without `by=` is that of the last who voted.
 
         """
         if not callable(how) and how not in ("truthfully", "run it again"):
@@ -414,6 +435,9 @@ class Story:
             if isinstance(outcome, Waiting) and self._passes(outcome):
                 outcome = self._do_once(lambda host: host.do("outcome", id), id)
                 continue
+            if self._vote_again(id, outcome):
+                outcome = self._do_once(lambda host: host.do("outcome", id), id)
+                continue
             doubts = self._doubtful(outcome)
             if not doubts:
                 self._ends[id] = outcome
@@ -421,7 +445,19 @@ class Story:
             decisions = {each.id: self._decision(each) for each in doubts}
             said = ", ".join(f"{decisions[each.id].type} {each.tool_name}" for each in doubts)
             self._note("doubt", id, said)
-            outcome = self._do_once(lambda host: host.do("resume", id, decisions), id)  # noqa: B023
+            login = None
+            for each in doubts:
+                call, given = _equal_of(id, each), decisions[each.id]
+                voters = self._votes.get(call, ())
+                if given.by is None and voters:  # who has voted may say what the call did
+                    given = replace(given, by=voters[-1].vote.by)
+                    decisions[each.id], login = given, voters[-1].login
+                if given.type == "reject" and "approve" not in each.allowed:
+                    self._again.add(call)
+            outcome = self._do_once(
+                lambda host: host.do("resume", id, decisions, login),  # noqa: B023
+                id,
+            )
         raise AssertionError(f"{id} comes to no end: its outcome is {_told(outcome)} again")
 
     def _passes(self, outcome: Waiting) -> bool:
@@ -460,13 +496,36 @@ class Story:
     def _doubtful(self, outcome: Outcome) -> list[Request]:
         if not isinstance(outcome, Interrupted):
             return []
-        return [each for each in outcome.requests if each.kind == "doubt" or each.doubts]
+        return [
+            each
+            for each in outcome.requests
+            if each.kind == "doubt" or (each.doubts and each.approval is None)
+        ]
+
+    def _vote_again(self, id: str, outcome: Outcome) -> bool:
+        """Cast the votes of a call that took no effect on the call that the model made instead."""
+        requests = outcome.requests if isinstance(outcome, Interrupted) else ()
+        wanted = [
+            each
+            for each in requests
+            if each.approval is not None and _equal_of(id, each) in self._again
+        ]
+        for each in wanted:
+            call = _equal_of(id, each)
+            self._again.discard(call)
+            for vote, login in self._votes.get(call, ()):
+                self._note("vote", id, f"{vote.by}: {vote.type}, again")
+                decisions = {each.id: vote}
+                with suppress(AlreadyDecided):
+                    self._do_once(lambda host: host.do("decide", id, decisions, login), id)  # noqa: B023
+        return bool(wanted)
 
     def _decision(self, request: Request) -> Decision:
         if callable(self._doubts):
             return self._doubts(request)
+        again = approve() if "approve" in request.allowed else reject()
         if self._doubts == "run it again":
-            return approve()
+            return again
         keys = [request.call_key, *(each.call_key for each in request.doubts)]
         for key in keys:
             if happened := self._watch.happened(key):
@@ -477,7 +536,7 @@ class Story:
                 "cannot be known, since several calls were under way: give the effect its key, "
                 "effects.add(what, key=ctx.call_key), or say how by story.answer_doubts(...)"
             )
-        return approve()
+        return again
 
     def _rest(self) -> None:
         """Wait until no agent has a run under way."""
@@ -498,6 +557,18 @@ class Story:
         plans = self._outcome(id, lambda _: outcome).state.plans
         for call in () if plans is None else plans.background.values():
             self._end_of(call.agent_id)
+
+
+class _Vote(NamedTuple):
+    """A vote, and by which login it came; None for none."""
+
+    vote: Decision
+    login: str | None
+
+
+def _equal_of(id: str, request: Request) -> str:
+    """What equal calls of an agent have in common."""
+    return digest([id, request.tool_name, request.arguments])
 
 
 def _checked(agent: Any, verb: str) -> Agent[Any, Any]:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from understudy.actors import Runtime, SimulatedClock
+from understudy.actors.agent_ref import AgentRef, of_login
 from understudy.agent.agent import Agent
+from understudy.approvals import Caller
 from understudy.errors import Fenced
 from understudy.journal import Store
 from understudy.journal.contracts import IndexStatus
@@ -113,11 +115,18 @@ class _Verbs:
         ref = self._runtime.spawn(agent, id=id)
         return _answer(ref.send(prompt, message_id=message_id, **options))
 
-    def resume(self, id: str, decisions: Any) -> Any:
-        return self._outcome(id, self._runtime.get(id).resume(decisions))
+    def resume(self, id: str, decisions: Any, login: str | None = None) -> Any:
+        return self._outcome(id, self._ref(id, login).resume(decisions))
 
-    def decide(self, id: str, decisions: Any) -> None:
-        _answer(self._runtime.get(id).decide(decisions))
+    def decide(self, id: str, decisions: Any, login: str | None = None) -> None:
+        _answer(self._ref(id, login).decide(decisions))
+
+    def _ref(self, id: str, login: str | None) -> AgentRef:
+        """The ref of an agent, for somebody who is logged in by this name; None for the host."""
+        ref = self._runtime.get(id)
+        if login is None:
+            return ref
+        return of_login(ref, Caller(name=login, assurance="login"))
 
     def people(self, method: str, name: str, role: str) -> None:
         getattr(self._people, method)(name, role)

@@ -125,6 +125,7 @@ class VoteShape(TypedDict):
 
     person: str
     name: str
+    login: str
     roles: list[str]
     type: Literal["approve", "reject"]
     message: str | None
@@ -690,7 +691,7 @@ class AuthorShape(TypedDict):
 
 @exactly
 class DecidedRow(TypedDict):
-    """A decision. `waited` is in seconds.
+    """A decision. `waited` is in seconds. Of votes, `by` has the ids of the persons.
 
     Where the agent was deleted since, `request` and `decision` are null, and `votes` and `summary`
     are empty.

@@ -513,8 +513,8 @@ class StoreViews(ABC):
         agent from before the import.
 
         Args:
-            person: only decisions that a person of this name made, voted on, or gave the grant
-                for.
+            person: only decisions that the person with this id or login made, voted on, or gave
+                the grant for.
             tool: only decisions about a tool of this name.
             agent: only decisions for agents with a definition of this name.
             agent_id: only decisions for the agent with this id.
