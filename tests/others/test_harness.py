@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelResponse
-from pydantic_ai_harness import CodeMode, FileSystem, Planning, Shell, ToolOutputLimits
+from pydantic_ai_harness import (
+    CodeMode,
+    DynamicWorkflow,
+    FileSystem,
+    Planning,
+    Shell,
+    SlidingWindowCompaction,
+    ToolOutputLimits,
+)
 from pydantic_ai_harness.planning import SqlitePlanStore
 
 from tests.support.agents import by_turn, completed, contents, interrupted, reloaded
@@ -134,10 +142,47 @@ def test_a_long_result_is_cut_and_can_be_read_on() -> None:
     assert "kettle\nkettle" in read
 
 
+def asked(request: ScriptedRequest) -> list[str]:
+    """What the parts of the messages of a request are."""
+    return [part.part_kind for each in request.messages for part in each.parts]
+
+
+def test_a_long_conversation_is_cut_for_the_model_and_whole_in_the_records() -> None:
+    def look(at: int) -> str:
+        """Look."""
+        return f"seen {at}"
+
+    requests: list[list[str]] = []
+
+    def reply(request: ScriptedRequest) -> Any:
+        requests.append(asked(request))
+        return call("look", {"at": len(requests)}) if len(requests) < 6 else "done"
+
+    def made() -> Agent[Any, Any]:
+        window = SlidingWindowCompaction(max_messages=4, keep_messages=2)
+        given: Any = PydanticAgent(
+            ScriptedModel(reply), name="desk", capabilities=[window], tools=[look]
+        )
+        return Agent.from_pydantic_ai(given, interrupt_on={"look": True})
+
+    outcome = made().execute_sync("go")
+    for _ in range(5):
+        outcome = made().resume_sync(reloaded(interrupted(outcome).state), approve())
+    state = completed(outcome).state
+    # No result is without its call, and the first message stays.
+    assert requests == [["user-prompt"], *[["user-prompt", "tool-call", "tool-return"]] * 5]
+    assert contents(state) == [("success", f"seen {at}") for at in range(1, 6)]
+    assert len(state.messages) == 12
+
+
 @pytest.mark.parametrize(
     ("capability", "error"),
     [
         (CodeMode(), "CodeMode, whose tool calls other tools inside of its own call"),
+        (
+            DynamicWorkflow(agents=[PydanticAgent("test", name="helper")]),
+            "DynamicWorkflow, whose tool calls other tools inside of its own call",
+        ),
         (Planning(), "Planning, which keeps in memory.*store="),
         (Shell(persist_cwd=True), "Shell, which keeps in memory.*persist_cwd"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.documents import Document
@@ -18,13 +18,26 @@ from langchain_core.tools import (
 )
 from langchain_core.tools import Tool as OneInputTool
 from langchain_core.tools import tool as langchain_tool
-from langgraph.prebuilt import InjectedState, ToolRuntime
-from langgraph.types import Command
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.prebuilt import InjectedState, InjectedStore, ToolRuntime
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent
 
 from tests.support.agents import by_turn, completed, contents, desk, interrupted, reloaded
-from understudy import Agent, Tool, UsageError, approve, call, tool
+from understudy import (
+    Agent,
+    DecisionError,
+    Tool,
+    UsageError,
+    approve,
+    call,
+    reject,
+    respond,
+    tool,
+)
 
 pytestmark = [pytest.mark.others, pytest.mark.filterwarnings("ignore")]
 
@@ -279,3 +292,101 @@ def test_a_name_and_options_beat_those_of_the_tool() -> None:
     made: Tool[Any] = tool.from_langchain(refund, name="pay_back", idempotent=True, timeout=3)
     assert (made.name, made.effect, made.timeout) == ("pay_back", "idempotent", 3)
     assert told(made, {"order_id": "17"}) == [("success", "refunded 20 for 17")]
+
+
+class Counted(TypedDict):
+    """The state of a graph."""
+
+    count: int
+
+
+@langchain_tool
+def book(city: str) -> str:
+    """Book seats."""
+    seats = interrupt({"ask": f"How many seats in {city}?"})
+    return f"{seats} seats in {city} on {interrupt('Which day?')}"
+
+
+@langchain_tool
+async def book_later(city: str) -> str:
+    """Book seats."""
+    seats = interrupt({"ask": f"How many seats in {city}?"}, response_schema=list[int])
+    return f"{seats} seats in {city} on {interrupt('Which day?')}"
+
+
+@pytest.mark.parametrize("given", [book, book_later])
+def test_each_interrupt_of_a_tool_is_a_question_to_a_person(given: Any) -> None:
+    """M12."""
+
+    def made() -> Agent:
+        return desk(call(given.name, {"city": "Rome"}), tools=[given])
+
+    first = interrupted(made().execute_sync("go"))
+    (request,) = first.requests
+    assert (request.kind, request.payload) == ("interrupt", {"ask": "How many seats in Rome?"})
+    second = interrupted(made().resume_sync(reloaded(first.state), respond([2, 3])))
+    assert second.requests[0].payload == "Which day?"
+    outcome = completed(made().resume_sync(reloaded(second.state), respond("Monday")))
+    assert contents(outcome.state) == [("success", "[2, 3] seats in Rome on Monday")]
+
+
+def test_an_answer_fits_the_schema_of_its_interrupt() -> None:
+    made = desk(call("book_later", {"city": "Rome"}), tools=[book_later])
+    first = interrupted(made.execute_sync("go"))
+    with pytest.raises(DecisionError):
+        made.resume_sync(first.state, respond("two"))
+
+
+def test_a_tool_whose_interrupt_a_person_rejects_does_not_go_on() -> None:
+    """M12."""
+    made = desk(call("book", {"city": "Rome"}), tools=[book])
+    first = interrupted(made.execute_sync("go"))
+    ((how, said),) = contents(completed(made.resume_sync(first.state, reject("no"))).state)
+    assert (how, "a person rejected it" in said) == ("denied", True)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_tool_runs_a_graph_of_its_own(saved: bool) -> None:
+    """M12."""
+    steps = StateGraph(Counted)
+    steps.add_node("add", lambda state: {"count": state["count"] + 1})
+    steps.add_edge(START, "add")
+    graph = steps.compile(checkpointer=InMemorySaver() if saved else None)
+
+    @langchain_tool
+    def add(count: int) -> int:
+        """Add one."""
+        config: Any = {"configurable": {"thread_id": "1"}}
+        return int(graph.invoke({"count": count}, config)["count"])
+
+    assert told(tool.from_langchain(add), {"count": 1}) == [("success", "2")]
+
+
+def test_a_store_is_what_inject_makes() -> None:
+    """M12."""
+
+    @langchain_tool
+    def remember(what: str, store: Annotated[Any, InjectedStore()]) -> str:
+        """Remember it."""
+        store.put(("notes",), "1", {"what": what})
+        return "kept"
+
+    with pytest.raises(UsageError, match=r"takes 'store', which a graph of LangChain fills in"):
+        tool.from_langchain(remember)
+    notes = InMemoryStore()
+    made = tool.from_langchain(remember, inject={"store": lambda ctx: notes})
+    assert told(made, {"what": "a kettle"}) == [("success", "kept")]
+    item = notes.get(("notes",), "1")
+    assert item is not None
+    assert item.value == {"what": "a kettle"}
+
+
+def test_langchain_names_the_arguments_that_it_fills_in_by_itself() -> None:
+    """The one name of LangChain without which they are not found: it is not public."""
+
+    @langchain_tool
+    def look(city: str, runtime: ToolRuntime, user: Annotated[str, InjectedToolArg]) -> str:
+        """Look."""
+        return city
+
+    assert "runtime" in look._injected_args_keys

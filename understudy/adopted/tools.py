@@ -294,7 +294,7 @@ class AdoptedTool(Tool[Any]):
         run = _run_of(context)
         call = _call_of(run, context)
         step = await self._steps.of(run)
-        answer = call.interrupt_answers[-1] if call.interrupt_answers else None
+        answer = next(reversed(call.interrupt_answers.values()), None)
         if answer is not None and answer.type == "respond":
             return answer.value
         decided = any(each.type in ("approve", "edit") for each in call.decisions.values())

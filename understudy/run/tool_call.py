@@ -275,12 +275,14 @@ def make_context(
         limit: the time limit of this attempt, which the tool may pause or begin anew.
 
     """
-    answers = [
-        True if answer.type == "approve" else answer.value for answer in call.interrupt_answers
-    ]
+    answers = {
+        id: True if answer.type == "approve" else answer.value
+        for id, answer in call.interrupt_answers.items()
+    }
     resume_value: Any = None
     if answers:
-        resume_value = answers[0] if len(answers) == 1 else answers
+        given = list(answers.values())
+        resume_value = given[0] if len(given) == 1 else given
 
     attempt = call.attempts
 
@@ -315,6 +317,7 @@ def make_context(
         deps=run.deps,
         resumed=bool(answers),
         resume_value=resume_value,
+        answers=answers,
         emit=emit,
         run_agent=run_no_agent if is_check else make_run_agent(run, call),
         make_points=make_no_points if is_check else lambda: Points(run, call, attempt),

@@ -216,15 +216,15 @@ class Call:
         return [each for each in since if each.kind != "approval" or each.id not in self.decisions]
 
     @property
-    def interrupt_answers(self) -> list[Decision]:
-        """The decisions on the tool's own questions, in the order in which they were asked."""
-        return [
-            self.decisions[request.id]
+    def interrupt_answers(self) -> dict[str, Decision]:
+        """The decisions on the tool's own questions by request, in the order of the questions."""
+        return {
+            request.id: self.decisions[request.id]
             for request in self.requests.values()
             if request.kind == "interrupt"
             and not request.question_key
             and request.id in self.decisions
-        ]
+        }
 
     def drop_request(self, request_id: str) -> Request:
         """Remove a request about it, which is valid no longer; the request."""

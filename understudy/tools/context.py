@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import MappingProxyType
@@ -51,6 +51,7 @@ class ToolContext(Generic[DepsT_co]):
         "_state",
         "agent_id",
         "agent_path",
+        "answers",
         "call_key",
         "deps",
         "resume_value",
@@ -75,6 +76,8 @@ class ToolContext(Generic[DepsT_co]):
     """Whether this call raised `Interrupt` before, and now has an answer."""
     resume_value: Any
     """The answer to the `Interrupt` that this call raised before; None if there is no answer."""
+    answers: Mapping[str, Any]
+    """The same, by the id of the request: several questions may have been raised at once."""
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class ToolContext(Generic[DepsT_co]):
         deps: DepsT_co,
         resumed: bool,
         resume_value: Any,
+        answers: Mapping[str, Any],
         emit: Callable[[ToolContext[Any], Any], None],
         run_agent: Callable[..., Coroutine[Any, Any, Completed | Stopped | Failed]],
         make_points: Callable[[], CallPoints],
@@ -108,6 +112,7 @@ class ToolContext(Generic[DepsT_co]):
         self.deps = deps
         self.resumed = resumed
         self.resume_value = resume_value
+        self.answers = answers
         self._emit = emit
         self._run_agent = run_agent
         self._make_points = make_points

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any, cast, get_args, get_type_hints
 
 from langchain_core.messages import ToolMessage
@@ -17,6 +20,7 @@ from pydantic.errors import PydanticUserError
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
+from understudy.interrupts import Interrupt
 from understudy.tools.context import ToolContext
 from understudy.tools.foreign.content import content_of
 from understudy.tools.foreign.fits import check_fits
@@ -218,6 +222,79 @@ def _by(model: type[BaseModel]) -> Check:
 # -------------------------------------------------------------------------------- its calls
 
 
+_Answer = dict[str, Any]
+"""The answer to a question: its `value`, and the `id` of the request."""
+
+
+class _Answers:
+    """The answers that `interrupt()` of LangGraph gives to the tool, in the order of its calls.
+
+    In a graph it finds them under these private names of LangGraph, and without the names it is a
+    KeyError (tests/others: test_each_interrupt_of_a_tool_is_a_question_to_a_person).
+
+    A call has the answers to what was asked last. Those before are points of it, with the ids of
+    their requests: what is recorded right before the next question is no answer to that.
+    """
+
+    def __init__(self, ctx: ToolContext[Any]) -> None:
+        self._ctx = ctx
+        self._kept: list[_Answer] = []
+        self.interrupt_counter: Callable[[], int] = partial(next, count())
+
+    @property
+    def resume(self) -> list[Any]:
+        """The answers so far."""
+        return [each["value"] for each in (*self._kept, *self._new())]
+
+    def get_null_resume(self, consume: bool = False) -> None:
+        """There is no answer but those to calls before."""
+
+    def points(self) -> Iterator[tuple[str, Callable[[], _Answer]]]:
+        """The points that the call has come to: `add` what is recorded there."""
+        while self._ctx.resumed and self._ctx.has_come_to(name := f"answer/{len(self._kept)}"):
+            yield name, self._first_new
+
+    def new_points(self) -> Iterator[tuple[str, Callable[[], _Answer]]]:
+        """The points for answers that are not recorded, before the tool asks something else."""
+        while self._new():
+            yield f"answer/{len(self._kept)}", self._first_new
+
+    def add(self, recorded: _Answer) -> None:
+        """Add what a point has."""
+        self._kept.append(recorded)
+
+    def _new(self) -> list[_Answer]:
+        known = {each["id"] for each in self._kept}
+        given = self._ctx.answers.items()
+        return [{"id": id, "value": value} for id, value in given if id not in known]
+
+    def _first_new(self) -> _Answer:
+        return self._new()[0]
+
+    def added_to(self, config: RunnableConfig | None) -> RunnableConfig:
+        """The config with what `interrupt()` looks for. To an inner graph it means nothing."""
+        found = {
+            "__pregel_scratchpad": self,
+            "__pregel_send": _drop,
+            "checkpoint_ns": "",
+            **((config or {}).get("configurable") or {}),
+        }
+        return {**(config or {}), "configurable": found}
+
+
+def _drop(_: object) -> None:
+    """A graph would keep the answers that it is given. Here they are recorded already."""
+
+
+def _questions(error: Exception) -> Exception | None:
+    """The questions of a tool that has called `interrupt()`, as a tool asks them here."""
+    errors = sys.modules.get("langgraph.errors")
+    if errors is None or not isinstance(error, errors.GraphInterrupt):
+        return None
+    asked = [Interrupt(each.value, schema=each.response_schema) for each in error.args[0]]
+    return asked[0] if len(asked) == 1 else ExceptionGroup("the tool asks", asked)
+
+
 class _Call:
     """How the tool is called: through LangChain, so that its callbacks are called as well."""
 
@@ -231,36 +308,50 @@ class _Call:
 
     async def later(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
         """Call a tool that has an async function."""
-        call, config = self._asked(ctx, arguments)
+        answers = _Answers(ctx)
+        for name, first in answers.points():
+            answers.add(await ctx.once(name, first))
+        call, config = self._asked(ctx, arguments, answers)
         try:
             return self._result(await self._tool.ainvoke(call, config))
-        except (ToolException, ValidationError) as error:
-            told = self._told(error)
+        except Exception as error:
+            if (asked := _questions(error)) is not None:
+                for name, first in answers.new_points():
+                    answers.add(await ctx.once(name, first))
+            told = asked or self._told(error)
             if told is None:
                 raise
             raise told from error
 
     def now(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
         """Call a tool that has a plain function."""
-        call, config = self._asked(ctx, arguments)
+        answers = _Answers(ctx)
+        for name, first in answers.points():
+            answers.add(ctx.sync.once(name, first))
+        call, config = self._asked(ctx, arguments, answers)
         try:
             return self._result(self._tool.invoke(call, config))
-        except (ToolException, ValidationError) as error:
-            told = self._told(error)
+        except Exception as error:
+            if (asked := _questions(error)) is not None:
+                for name, first in answers.new_points():
+                    answers.add(ctx.sync.once(name, first))
+            told = asked or self._told(error)
             if told is None:
                 raise
             raise told from error
 
     def _asked(
-        self, ctx: ToolContext[Any], arguments: dict[str, Any]
-    ) -> tuple[dict[str, Any], RunnableConfig | None]:
+        self, ctx: ToolContext[Any], arguments: dict[str, Any], answers: _Answers
+    ) -> tuple[dict[str, Any], RunnableConfig]:
         made = {name: function(ctx) for name, function in self._inject.items()}
-        config = None if self._config is None else made.pop(self._config)
+        given = None if self._config is None else made.pop(self._config)
         call = {"id": ctx.tool_call_id, "name": self._tool.name, "args": {**arguments, **made}}
-        return {"type": "tool_call", **call}, config
+        return {"type": "tool_call", **call}, answers.added_to(given)
 
-    def _told(self, error: ToolException | ValidationError) -> RemoteToolError | None:
+    def _told(self, error: Exception) -> RemoteToolError | None:
         """The error as the tool tells a model of it; None where it has no words of its own."""
+        if not isinstance(error, ToolException | ValidationError):
+            return None
         is_own = isinstance(error, ToolException)
         handler = self._given.handle_tool_error if is_own else self._given.handle_validation_error
         if not handler:

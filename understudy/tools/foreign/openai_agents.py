@@ -11,7 +11,13 @@ from typing import Any
 from agents import FunctionTool, RunContextWrapper, ToolOutputFileContent, ToolOutputImage
 from agents import ToolOutputText as Text
 from agents.exceptions import ModelBehaviorError
-from agents.tool import default_tool_error_function, set_function_tool_failure_error_function
+from agents.tool import (
+    ToolOriginType,
+    default_tool_error_function,
+    get_function_tool_origin,
+    resolve_function_tool_failure_error_function,
+    set_function_tool_failure_error_function,
+)
 from agents.tool_context import ToolContext as TheirContext
 from agents.usage import Usage
 
@@ -105,11 +111,16 @@ def _not_carried(tool: FunctionTool) -> list[tuple[str, bool, str]]:
         ),
         (
             "an agent inside (Agent.as_tool)",
-            tool._is_agent_tool,
+            _is_of_agent(tool),
             "what it does would be one call, without requests and records: write it as an Agent "
             "and a sub-agent",
         ),
     ]
+
+
+def _is_of_agent(tool: FunctionTool) -> bool:
+    origin = get_function_tool_origin(tool)
+    return origin is not None and origin.type is ToolOriginType.AGENT_AS_TOOL
 
 
 def _check_function(tool: FunctionTool, *, what: str) -> None:
@@ -146,7 +157,7 @@ class _Call:
     """How the tool is called: as the Agents SDK does it, but for its errors, which are ours."""
 
     def __init__(self, tool: FunctionTool) -> None:
-        self._tells = tool._failure_error_function
+        self._tells = resolve_function_tool_failure_error_function(tool)
         # The SDK makes a text of each error. Here the error counts, by what led to it: a payment
         # that timed out is in doubt, and no text that asks a model to try again.
         self._tool = set_function_tool_failure_error_function(copy(tool), None)
