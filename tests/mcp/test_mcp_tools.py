@@ -19,6 +19,7 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel
 
 from tests.support.agents import completed, contents, desk, interrupted, reloaded
+from tests.support.cut_off import Crash, CutBefore
 from tests.support.loops import soon
 from tests.support.raw_mcp_server import SURE, Asking, Closed, Failing, RawServer, a_tool, text
 from understudy import (
@@ -787,6 +788,21 @@ async def test_what_a_server_asks_in_a_call_that_may_run_again_is_asked_of_a_per
         ("Sure?", "accept", yes),
         ("Really?", "accept", yes),
     ]
+
+
+async def test_an_answer_is_to_no_other_question_of_the_server_after_a_crash() -> None:
+    """M6."""
+    server = Asking("Sure?", "Really?")
+    tools = await listed(server, policy={"pay": {"ask": False, "idempotent": True}})
+    agent = desk(call("pay"), tools=[*tools])
+    outcome = interrupted(await agent.execute("go"))
+    answer = {outcome.requests[0].id: respond({"sure": True})}
+    disk = CutBefore("requested")
+    with pytest.raises(Crash):
+        await agent.resume(reloaded(outcome.state), answer, journal=disk)
+    again = interrupted(await agent.resume(reloaded(disk.load())))
+    assert [request.payload["question"] for request in again.requests] == ["Really?"]
+    assert ("Really?", "accept", {"sure": True}) not in server.told
 
 
 async def test_a_person_who_rejects_the_question_denies_the_call() -> None:

@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import BinaryContent
 
 from tests.support.agents import by_turn, completed, contents, desk, interrupted, reloaded
+from tests.support.cut_off import Crash, CutBefore
 from understudy import (
     Agent,
     DecisionError,
@@ -328,6 +329,22 @@ def test_each_interrupt_of_a_tool_is_a_question_to_a_person(given: Any) -> None:
     assert second.requests[0].payload == "Which day?"
     outcome = completed(made().resume_sync(reloaded(second.state), respond("Monday")))
     assert contents(outcome.state) == [("success", "[2, 3] seats in Rome on Monday")]
+
+
+@pytest.mark.parametrize("given", [book, book_later])
+def test_an_answer_is_to_no_other_interrupt_after_a_crash(given: Any) -> None:
+    """M12."""
+    made = desk(
+        call(given.name, {"city": "Rome"}), tools=[tool.from_langchain(given, idempotent=True)]
+    )
+    first = interrupted(made.execute_sync("go"))
+    disk = CutBefore("requested")
+    with pytest.raises(Crash):
+        made.resume_sync(reloaded(first.state), respond([2]), journal=disk)
+    second = interrupted(made.resume_sync(reloaded(disk.load())))
+    assert second.requests[0].payload == "Which day?"
+    outcome = completed(made.resume_sync(reloaded(second.state), respond("Monday")))
+    assert contents(outcome.state) == [("success", "[2] seats in Rome on Monday")]
 
 
 def test_an_answer_fits_the_schema_of_its_interrupt() -> None:

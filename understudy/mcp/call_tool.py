@@ -80,7 +80,9 @@ async def call_tool(
             break
         questions = [_question(each) for each in step["questions"]]
         given = await ctx.once(f"answer/{number}", partial(call.answers, questions))
-        known |= {question_key(q): value for q, value in zip(questions, given, strict=True)}
+        call.used |= set(given["requests"])
+        values = given["values"]
+        known |= {question_key(q): value for q, value in zip(questions, values, strict=True)}
         step = await ctx.once(f"question/{number + 1}", partial(call.as_json, known, step))
     if "result" not in step:
         raise ToolFailed(f"{server} asks more than {MAX_ROUNDS} times in one call")
@@ -105,8 +107,8 @@ class _Call:
         self._arguments = arguments
         self._repeatable = repeatable
         self._progress_extends = progress_extends
-        self._is_answered = ctx.resumed
-        """The last question of all has an answer that no point has recorded."""
+        self.used: set[str] = set()
+        """The requests whose answers are those of points."""
 
     async def make(
         self, known: Mapping[str, Any], step: Mapping[str, Any]
@@ -210,13 +212,14 @@ class _Call:
             self._ctx.emit({"message": task.status_message, "display": task.status_message})
         return task
 
-    def answers(self, questions: list[types.ElicitRequestParams]) -> list[Any]:
-        """What a person has answered; asks where nobody has."""
-        if not self._is_answered:
+    def answers(self, questions: list[types.ElicitRequestParams]) -> dict[str, list[Any]]:
+        """What a person has answered, with the requests; asks where nobody has."""
+        # Each answer is to one set of questions, also where a crash comes before the next ones are
+        # recorded (test_an_answer_is_to_no_other_question_of_the_server_after_a_crash).
+        given = {id: value for id, value in self._ctx.answers.items() if id not in self.used}
+        if not given:
             raise ExceptionGroup("the server asks", _interrupts(self._server, questions))
-        self._is_answered = False  # each answer is to one set of questions
-        given = self._ctx.resume_value
-        return [given] if len(questions) == 1 else list(given)
+        return {"requests": list(given), "values": list(given.values())}
 
 
 async def _connection(
