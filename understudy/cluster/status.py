@@ -45,7 +45,7 @@ class HostStatus:
     runtime: RuntimeStatus | None = None
     """The counts of its runtime; None if it has not answered."""
     error: Exception | None = None
-    """The reason why it could not start the last time; empty without an error."""
+    """The error with which it could not start the last time; None without an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

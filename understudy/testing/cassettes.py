@@ -41,8 +41,13 @@ from understudy.testing.cassette_files import (
 from understudy.testing.model_block import is_stand_in
 
 RecordMode = Literal["none", "once", "new", "all"]
-"""What a cassette records. `none`: nothing, and each request must be in it. `once`: all, where
-there is no file yet. `new`: what is missing. `all`: all, anew."""
+"""What a cassette records.
+
+- `none`: nothing. Each request must be in the file.
+- `once`: everything, if there is no file yet.
+- `new`: what is missing.
+- `all`: everything, again.
+"""
 Redactor = Callable[[tuple[str | int, ...], Any], Any]
 """Gets where a value stands in what is kept, and the value; returns what is kept in its place."""
 VARIABLE = "UNDERSTUDY_RECORD"
@@ -54,15 +59,17 @@ _OUT_OF_NAMES = re.compile(r"[^\w.-]+")
 
 
 class CassetteMiss(AssertionError):
-    """A request to a model is not in the cassette. The text has what the nearest one has else."""
+    """A request to a model is not in the cassette. The text shows how the nearest request
+    differs.
+    """
 
 
 class Cassette:
-    """Plays the replies of real models from a file, and records them there.
+    """A file with replies of real models. It plays the replies in tests, and records them.
 
-    `cassette.agent(desk)` is the agent with models that play. No model is made where nothing is
-    recorded, so no API key is needed then. The fixture `cassette` of the pytest plugin is one for
-    each test, with a file of its own.
+    `cassette.agent(desk)` is the agent with models that play. If nothing is recorded, no real model
+    is made, so no API key is needed. The fixture `cassette` of the pytest plugin gives each test
+    its own cassette with its own file.
 
     ```python
     async def asks_a_person(cassette):
@@ -71,18 +78,18 @@ class Cassette:
     ```
 
     Args:
-        path: of the file. It may be an export of an agent, as `runtime.export` and
-            `understudy export` make it: then requests are compared by their messages alone.
-        record: the mode; None for that of `--understudy-record`, or `UNDERSTUDY_RECORD`. It is
-            `"none"` by default, also where no `CI` is set: nobody pays for a model by accident.
-        redact: hides what must not be kept, as `redact=` of the pages does: it gets a path such as
-            `("messages", 0, "parts", 0, "content")`, or `("context", "instructions")`, and the
-            value there. What is asked goes through it, too, before it is compared.
-        remedy: how to record what is missing, for the text of a miss.
+        path: the path of the file. It may be an export of an agent, made by `runtime.export` or
+            `understudy export`. Then requests are compared by their messages alone.
+        record: the mode; None = as in `--understudy-record`, or in `UNDERSTUDY_RECORD`. By
+            default it is `"none"`, also outside of CI, so nobody pays for a model by accident.
+        redact: hides values that must not be kept, as `redact=` of the pages. It gets a path,
+            such as `("messages", 0, "parts", 0, "content")` or `("context", "instructions")`,
+            and the value. Requests also pass through it before they are compared.
+        remedy: how to record a missing request, for the text of a miss.
 
     Raises:
-        UsageError: for an unknown mode, a file that is no cassette, or is damaged.
-        SchemaVersionError: for a file of another format.
+        UsageError: if the mode is unknown, or the file is damaged or not a cassette.
+        SchemaVersionError: if the file has another format.
 
     """
 
@@ -95,6 +102,7 @@ class Cassette:
         remedy: str = "set UNDERSTUDY_RECORD=new and run the test",
     ) -> None:
         self.path: Path = Path(path)
+        """The path of the file."""
         given = os.environ.get(VARIABLE, "none") if record is None else record
         if given not in get_args(RecordMode):
             raise UsageError(
@@ -102,6 +110,7 @@ class Cassette:
                 f"{shown(given)}"
             )
         self.mode: RecordMode = cast("RecordMode", given)
+        """The mode of the recording."""
         self._remedy = remedy
         self._seen = _seen_by(redact, "Cassette(redact=...)")
         self._secrets: dict[str, str] = dict(_secrets_of_environment())
@@ -112,7 +121,7 @@ class Cassette:
         self.records: bool = self.mode in ("new", "all") or (
             self.mode == "once" and self._found is None
         )
-        """Whether a model is asked for what is missing."""
+        """Whether a missing request is sent to the real model and recorded."""
         self._recorded = False
         self._asked = 0
         self._misses: list[CassetteMiss] = []
@@ -122,10 +131,10 @@ class Cassette:
     # ---------------------------------------------------------------------------- for tests
 
     def agent(self, agent: Agent[DepsT, OutputT_co]) -> Agent[DepsT, OutputT_co]:
-        """The agent with models that play; the agents that it runs have such models, too.
+        """Return the agent with models that play, also in the agents that it runs.
 
         Raises:
-            UsageError: if a model cannot be asked, where all that is asked is recorded.
+            UsageError: if a model must be asked to record everything, and cannot be asked.
 
         """
         if not isinstance(agent, Agent):
@@ -133,7 +142,9 @@ class Cassette:
         return altered_agent(agent, self._runs)
 
     def redact(self, redact: Redactor) -> None:
-        """Hide what must not be kept, as the option `redact` of the class."""
+        """Set the function that hides what must not be kept, as the option `redact` of the
+        class.
+        """
         self._seen = _seen_by(redact, "cassette.redact(...)")
 
     def keep_out(
@@ -141,12 +152,12 @@ class Cassette:
     ) -> None:
         """Refuse to write the file if one of these values is in it.
 
-        The values of environment variables whose names say that they are secret (`KEY`, `TOKEN`,
-        `PASSWORD` and the like) are kept out without that, if they have 8 characters or more.
+        The values of environment variables with secret names (`KEY`, `TOKEN`, `PASSWORD` and the
+        like) are always kept out if they have at least 8 characters.
 
         Args:
             values: texts, or Pydantic's `SecretStr`.
-            name: names them in the error.
+            name: the name of the values in the error.
 
         """
         for value in values:
@@ -154,10 +165,10 @@ class Cassette:
             self._secrets[checked_text(text, what="keep_out(...)")] = name
 
     def check(self) -> None:
-        """Raise the first miss, if there was one.
+        """Raise the first miss, if there was a miss. A miss is raised once.
 
         Raises:
-            CassetteMiss: then. A miss is raised once.
+            CassetteMiss: if a request was not in the cassette.
 
         """
         misses, self._misses = self._misses, []
@@ -165,7 +176,7 @@ class Cassette:
             raise misses[0]
 
     def explain(self, error: BaseException) -> None:
-        """Add the first miss to an error of the test as a note."""
+        """Add the first miss as a note to an error of the test."""
         misses, self._misses = self._misses, []
         if misses and misses[0] is not error:
             error.add_note(str(misses[0]))
@@ -181,11 +192,11 @@ class Cassette:
             self.check()
 
     def close(self) -> None:
-        """Write what was recorded, if anything was. What a model has said is kept if a test fails.
+        """Write what was recorded, even if the test failed.
 
         Raises:
-            UsageError: if a secret is in it, or another test has written the file meanwhile. The
-                file is as it was then.
+            UsageError: if a secret is in it, or another test has written the file meanwhile.
+                The file is not changed.
 
         """
         if not self._recorded:
@@ -223,7 +234,9 @@ class Cassette:
     # ------------------------------------------------------------------------- for its models
 
     def model(self, model: str | Model) -> CassetteModel:
-        """A model that plays, for a model or its name: for what asks one beside its agent."""
+        """Return a model that plays in place of a model or its name, for code that asks a model
+        directly.
+        """
         key = model if isinstance(model, str) else id(model)
         found = self._models.get(key)
         if found is None:
@@ -231,16 +244,16 @@ class Cassette:
         return found
 
     def request(self, context: Mapping[str, Any], messages: list[ModelMessage]) -> Exchange:
-        """A request as it would be kept, without its reply."""
+        """Return a request in the form in which it would be kept, without its reply."""
         data = {"context": context, "messages": [kept_message(each) for each in messages]}
         seen = self._seen(data)
         return Exchange(seen["context"], seen["messages"], {})
 
     def take(self, asked: Exchange) -> ModelResponse | None:
-        """The recorded reply to this request; None where it is to be recorded.
+        """Return the recorded reply to this request; None if it is to be recorded.
 
         Raises:
-            CassetteMiss: if there is none, and none is recorded.
+            CassetteMiss: if there is no reply, and none is recorded.
 
         """
         self._asked += 1
@@ -256,7 +269,7 @@ class Cassette:
         raise miss
 
     def keep(self, asked: Exchange, reply: ModelResponse) -> None:
-        """Record the reply to a request that was asked now."""
+        """Record the reply to a request that was sent now."""
         kept = self._seen({"reply": kept_message(reply)})["reply"]
         self._exchanges.append(Exchange(asked.context, asked.messages, kept, played=True))
         self._recorded = True

@@ -120,38 +120,40 @@ def crash_points(
         story.same_outcome()
     ```
 
-    A point is before and after each record, or records that are always written together, becomes
-    durable, and behind each effect. Its name has the number of the record, so it is the same in
-    each play. After that a *control* is played: the same test in a world where keys and look-ups
-    are ignored, and each call that was cut off is repeated. The test must fail there; if it does
-    not, it can never fail, and that is the failure.
+    There is a point before and after each record becomes durable (or records that are always
+    written together), and after each effect. The name of a point has the number of the record, so
+    it is the same in each play. At the end a *control* is played: the same test in a world where
+    keys and look-ups are ignored, and each cut-off call is repeated. The test must fail in the
+    control. If it does not, it can never fail, and this is reported as a failure.
 
-    The parameter `story` of the test is the `Story`, or the first one where none has that name. The
-    others are fixtures of pytest, which are made once for all plays. The test is a plain function
-    or method, or an async one. `--understudy-crash-at "after desk#9"` (without pytest the
-    environment variable `UNDERSTUDY_CRASH_AT`) plays one point alone; two points are
+    The parameter `story` of the test is the `Story`; without a parameter of this name, the first
+    parameter. The others are fixtures of pytest, which are made once for all plays. The test is a
+    plain function or method, or an async one. `--understudy-crash-at "after desk#9"` (without
+    pytest the environment variable `UNDERSTUDY_CRASH_AT`) plays only one point; two points are
     `"before desk#3 then after desk#9"`.
 
-    The kit does not see an effect that is counted elsewhere than in `story.effects`, two effects
-    whose texts differ, what a thread does that a tool started by itself, and the loss of unsynced
-    writes in a power cut. A tool that swallows `BaseException` in an endless loop hangs where its
-    host is cut off in-process: `kill="process"` ends it.
+    The kit does not see: effects that are counted elsewhere than in `story.effects`; a repetition
+    whose text differs; what a thread does that a tool started itself; and the loss of unsynced
+    writes in a power cut. A tool that swallows `BaseException` in an endless loop hangs when its
+    host is cut off in-process: use `kill="process"`.
 
     Args:
-        store: `"memory"`, `"sqlite"`, `"postgresql"` (the URL of a server in the environment, as
-            `UNDERSTUDY_POSTGRESQL`, or in `--understudy-postgresql`), or several: each is a test
-            of its own under pytest.
-        kill: `"in-process"`: the host is cut off, which takes milliseconds. `"process"`: it is a
-            process, and gets `SIGKILL`. By default the former; with `two_hosts` the latter.
-        two_hosts: another host is there, and takes over where the first one is killed. That needs
+        store: `"memory"`, `"sqlite"`, `"postgresql"` (the URL of a server in the environment,
+            as `UNDERSTUDY_POSTGRESQL`, or in `--understudy-postgresql`), or several: under
+            pytest each is a test of its own.
+        kill: `"in-process"`: the host is cut off, which takes milliseconds. `"process"`: the
+            host is a process, and gets `SIGKILL`. By default `"in-process"`; with `two_hosts`
+            `"process"`.
+        two_hosts: a second host takes over where the first is killed. It needs
             `store="postgresql"`.
-        twice: the next host is killed, too, at each point that comes after the first one. Of more
-            than 200 such pairs behind a point some are drawn, by `--understudy-seed`.
+        twice: kill the next host too, at each later point. If there are more than 200 such
+            pairs for a point, some are drawn by `--understudy-seed`.
         control: whether the control is played.
         runtime: options of the runtimes, such as `rules` or `people`.
 
     Raises:
-        UsageError: if the options do not fit together, or the test has no parameter for the story.
+        UsageError: if the options do not fit together, or the test has no parameter for the
+            story.
 
     """
     stores = [store] if isinstance(store, str) else list(store)

@@ -33,8 +33,9 @@ class Effect:
     """One effect on the world, such as a payment.
 
     Args:
-        what: says which one it is: two effects of the same text are a repetition.
-        key: the idempotency key of the request that had the effect; empty for none.
+        what: the text that identifies the effect. Two effects with the same text count as a
+            repetition.
+        key: the idempotency key of the request that had the effect; empty without a key.
 
     """
 
@@ -43,10 +44,10 @@ class Effect:
 
 
 class Effects:
-    """Counts effects, in the order in which they came. Thread-safe: plain tools run in threads.
+    """A list of effects, in the order in which they came. Thread-safe: plain tools run in threads.
 
-    Those of a story (`story.effects`) outlive its hosts: what a host has done before it was killed
-    is counted, and what its code does afterwards is not.
+    The effects of a story (`story.effects`) outlive its hosts. What a host did before it was killed
+    is counted. What its code does afterwards is not counted.
     """
 
     def __init__(self) -> None:
@@ -63,14 +64,14 @@ class Effects:
         """What was asserted by `once`, in a story."""
 
     def add(self, what: str, key: str = "") -> None:
-        """Note that it has happened, perhaps once more."""
+        """Note an effect, even if it has happened before."""
         self._add(Effect(what, key))
 
     def add_once(self, what: str, key: str) -> bool:
-        """Note that it has happened, unless a request with this key has had its effect before.
+        """Note an effect, unless a request with this key has already had its effect.
 
         Returns:
-            Whether it is noted.
+            Whether the effect was noted.
 
         """
         self._refresh()
@@ -82,15 +83,15 @@ class Effects:
         return True
 
     def of(self, what: str) -> tuple[Effect, ...]:
-        """The effects of this text: more than one is a repetition."""
+        """Return the effects with this text. More than one is a repetition."""
         return tuple(effect for effect in self if effect.what == what)
 
     def find(self, what: str = "", *, key: str = "") -> Effect | None:
-        """The first effect of this text and this key, as a `check` of a tool asks for it.
+        """Return the first effect with this text and this key, for a `check` of a tool.
 
         Args:
-            what: its text; empty for any.
-            key: the key of its request; empty for any.
+            what: the text; empty for any text.
+            key: the key of the request; empty for any key.
 
         """
         if self._is_careless:
@@ -99,18 +100,19 @@ class Effects:
         return next(fits, None)
 
     def repeated(self) -> dict[str, int]:
-        """What has happened more than once, and how often."""
+        """Return the effects that happened more than once, with their numbers."""
         counted = Counter(effect.what for effect in self)
         return {what: times for what, times in counted.items() if times > 1}
 
     def once(self, *whats: str) -> None:
-        """Assert that each of these has happened once, and that nothing has happened twice.
+        """Assert that each of these effects has happened once, and that no effect has happened
+        twice.
 
-        In a story whose host was killed, an effect may be missing where a person or the model knows
-        that its call is in doubt: a call that may not be repeated was cut off before its effect.
+        In a story whose host was killed, an effect may be missing if its call was cut off before
+        the effect, may not be repeated, and is known to be in doubt by a person or the model.
 
         Args:
-            whats: the texts of the effects; without any, all that have happened.
+            whats: the texts of the effects; by default all that have happened.
 
         Raises:
             AssertionError: if an effect is missing, or was repeated.
@@ -144,18 +146,18 @@ class Effects:
     # ------------------------------------------------------------- for services and for stories
 
     def new_remote(self) -> int:
-        """The number of a service whose effects are counted here."""
+        """Return a number for a service whose effects are counted here."""
         self._remotes += 1
         return self._remotes
 
     def requests_of(self, remote: int) -> list[Effect]:
-        """The requests that this service has had, oldest first."""
+        """Return the requests to this service, oldest first."""
         self._refresh()
         with self._lock:
             return [request for number, request in self._requests if number == remote]
 
     def add_request(self, remote: int, request: Effect) -> int:
-        """Note a request to a service; how many the service had before."""
+        """Note a request to a service. Return the number of its requests before."""
         self._refresh()
         with self._lock:
             before = sum(number == remote for number, _ in self._requests)
@@ -169,35 +171,35 @@ class Effects:
         on_effect: Callable[[Effect], None],
         on_request: Callable[[int, Effect], None],
     ) -> None:
-        """Have a host of a story hear of each effect and of each request, once it is counted."""
+        """Tell a host of a story of each effect and each request, once it is counted."""
         self._on_effect, self._on_request = on_effect, on_request
 
     def in_story(self, *, is_careless: bool, excused: Callable[[], str]) -> Self:
-        """Count for a story.
+        """Begin to count for a story.
 
         Args:
             is_careless: whether keys and look-ups are ignored, as in a control.
-            excused: says why an effect may be missing; empty where it may not.
+            excused: returns why an effect may be missing; empty if it may not.
 
         """
         self._is_careless, self._excused = is_careless, excused
         return self
 
     def refreshed_by(self, refresh: Callable[[], None]) -> None:
-        """Call this before each look at what has happened: it has other hosts' effects counted."""
+        """Call a function before each look at the effects, to count the effects of other hosts."""
         self._refresh = refresh
 
     def take(self, effects: Iterable[Effect], requests: Iterable[tuple[int, Effect]]) -> None:
-        """Count what a host in another process has counted."""
+        """Count the effects that a host in another process has counted."""
         with self._lock:
             self._effects += effects
             self._requests += requests
 
     def check_again(self) -> None:
-        """Assert once more that nothing has happened twice of what `once` was asked about.
+        """Assert again that no effect that `once` was asked about has happened twice.
 
         Raises:
-            AssertionError: if it has.
+            AssertionError: if one has.
 
         """
         for whats in self._asserted:

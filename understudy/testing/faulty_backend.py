@@ -50,13 +50,13 @@ def _unavailable() -> BaseException:
 
 
 class FaultyBackend(_AnyBackend):
-    """Hands every call on to a backend, until it is told to fail. Thread-safe.
+    """A backend that passes every call to another backend, until it is told to fail. Thread-safe.
 
-    It is for tests of a store or a backend of your own, by the names of the methods of `Backend`:
-    `DatabaseStore(FaultyBackend(backend))`. `faults(store=...)` is for tests of agents.
+    Use it to test a store or a backend of your own: `DatabaseStore(FaultyBackend(backend))`. Faults
+    have the names of the methods of `Backend`. To test agents, use `faults(store=...)`.
 
     Args:
-        backend: which does the work.
+        backend: the backend that does the work.
 
     """
 
@@ -68,14 +68,15 @@ class FaultyBackend(_AnyBackend):
         self._method = ""
         self._happens = False
         self.lease: float = float("inf")
-        """Seconds for which a lease is renewed at most: a database for one host has none."""
+        """The longest time, in seconds, for which a lease is renewed; a database for one host has
+        none."""
         self.lease_lost: bool = False
-        """Set it to have the next renewal say that the lease was lost."""
+        """An event: set it, and the next renewal says that the lease was lost."""
         self._was_lost = False
         self.failed: threading.Event = threading.Event()
-        """Set once it has failed."""
+        """An event that is set once the backend has failed."""
         self.renewed: threading.Event = threading.Event()
-        """Set once there is a lease again, after one was lost."""
+        """An event that is set once there is a lease again, after a lease was lost."""
 
     @property  # type: ignore[misc]  # as a mock does
     def __class__(self) -> Any:
@@ -91,25 +92,18 @@ class FaultyBackend(_AnyBackend):
         fault: Callable[[], BaseException] = _unavailable,
         after: bool = False,
     ) -> None:
-        """Fail calls of a method from now on, in the place of what was planned before.
-
-        A `DatabaseStore` calls, in order: `open`, `renew`; `claim` between `begin` and `commit`;
-        for records `begin`, `append_all` and `commit`; after a failure `reconnect` and
-        `is_committed`; `compact` and `delete` between `begin` and `commit`, and `release` if the
-        lease can end. Where hosts share the database, `take` may stand for `claim`. It reads by
-        `load`, `load_part`, `load_latest`, `agents`, `find_agents`, `due`, the lists and counts,
-        and the methods of what the backend keeps. What the backend calls itself does not fail.
+        """Plan that calls of a method fail from now on. It replaces earlier plans.
 
         Args:
-            method: the name of the method, of those that the backend has.
-            at: the first call that fails, from 1 on.
-            times: how many fail; None for each one from `at` on.
-            fault: makes what is raised; by default a `StoreUnavailable`.
-            after: whether a call has done its work before it fails: the answer is lost.
+            method: the name of the method.
+            at: the first call that fails, from 1 up.
+            times: the number of calls that fail; None = all calls from `at` on.
+            fault: makes the error; by default a `StoreUnavailable`.
+            after: whether a call does its work before it fails, so that only the answer is
+                lost.
 
         Raises:
-            UsageError: for another `at` or `times`; for a method that the backend does not have, or
-                whose calls never fail here.
+            UsageError: if `at` or `times` is wrong.
 
         """
         checked_calls(at, times, what="FaultyBackend.fail")
@@ -130,13 +124,13 @@ class FaultyBackend(_AnyBackend):
             )
 
     def mend(self) -> bool:
-        """Fail no more. Returns whether a call had failed."""
+        """Stop failing. Return whether a call had failed."""
         with self._lock:
             planned, self._planned = self._planned, None
             return planned is not None and planned.happened > 0
 
     def commit_all(self, batches: Any) -> Any:
-        """As `Backend.commit_all`, in its steps: each of them may fail."""
+        """Commit as `Backend.commit_all`, in its steps. Each step may fail."""
         called: Any = self
         called.begin()
         answers = called.append_all(batches)
@@ -144,7 +138,7 @@ class FaultyBackend(_AnyBackend):
         return answers
 
     def renew(self) -> float:
-        """As `Backend.renew`, by `lease` and `lease_lost`."""
+        """Renew the lease as `Backend.renew`, subject to `lease` and `lease_lost`."""
         lost_answer = self._enter("renew")
         if self.lease_lost:
             self.lease_lost = False

@@ -67,19 +67,19 @@ for ever."""
 
 
 class AgentMachine(RuleBasedStateMachine):
-    """A life of agents, step by step, as Hypothesis draws it. Inherit from it.
+    """A Hypothesis state machine that plays random lives of your agents. Inherit from it.
 
-    The steps: callers `say` and `steer`, persons `approve`, `reject`, `edit` and `vote`, runs are
-    cancelled, hosts are killed by `crash` and stopped by `restart`, time passes by `advance`, and
-    `deploy` puts other definitions in the place of the old. With a shared store there are two
-    hosts (`second_host`). Add rules and invariants of your own as Hypothesis has them.
+    The steps: callers `say` and `steer`; persons `approve`, `reject`, `edit` and `vote`; runs are
+    cancelled; hosts are killed by `crash` and stopped by `restart`; time passes by `advance`;
+    `deploy` replaces the definitions. With a shared store there are two hosts (`second_host`). Add
+    rules and invariants of your own as in Hypothesis.
 
-    After each step the invariants hold: `no_effect_twice`, `no_gated_call_without_a_decision`,
-    `no_agent_is_lost`, `the_state_is_what_is_stored`. At the end of a life all that is pending is
-    approved, each message that was accepted has an outcome, and no run is left open.
+    After each step these invariants hold: `no_effect_twice`, `no_gated_call_without_a_decision`,
+    `no_agent_is_lost`, `the_state_is_what_is_stored`. At the end of a life all pending requests are
+    approved, each accepted message has an outcome, and no run is left open.
 
-    Effects are those of `self.effects`: what a tool does elsewhere is not seen. Two effects of one
-    text are a repetition, so let the text of an effect say for which message it is.
+    Only effects that are noted in `self.effects` are seen. Two effects with the same text count as
+    a repetition, so let the text say for which message the effect is.
 
     ```text
     class DeskMachine(AgentMachine):
@@ -95,19 +95,19 @@ class AgentMachine(RuleBasedStateMachine):
     """
 
     prompts: ClassVar[Sequence[str]] = ("Order {n}, please.",)
-    """What callers say. `{n}` is the number of the message in its life, from 1."""
+    """The messages of callers. `{n}` is the number of the message in its life, from 1."""
     gated: ClassVar[Sequence[str]] = ()
     """The tools whose calls must not run without a decision that approves them."""
     spans: ClassVar[Sequence[str]] = ("1 minute", "1 hour", "3 days")
-    """How much time `advance` lets pass."""
+    """The durations that `advance` lets pass."""
     voters: ClassVar[Sequence[str]] = ()
-    """The persons who vote. Without any there is no such step."""
+    """The persons who vote. If it is empty, nobody votes."""
     versions: ClassVar[int] = 1
-    """How many versions of the definitions there are; with one alone nothing is deployed."""
+    """The number of versions of the definitions. With one version nothing is deployed."""
     store: ClassVar[Literal["memory", "sqlite", "postgresql"]] = "memory"
-    """Where the agents are kept, as of `crash_points`."""
+    """The store of the agents, as in `crash_points`."""
     runtime: ClassVar[Mapping[str, Any]] = {}
-    """Options of the runtimes, such as `rules` or `people`."""
+    """The options of the runtimes, such as `rules` or `people`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -140,7 +140,7 @@ class AgentMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.effects: Effects = Effects()
-        """What has happened in the world."""
+        """The effects so far."""
         self._left = ExitStack()
         self._accepted: list[tuple[str, str]] = []
         """The messages that were accepted: the agent, and the id of the message."""
@@ -159,36 +159,40 @@ class AgentMachine(RuleBasedStateMachine):
             options=dict(self.runtime),
         )
         self.story: Story = Story(self._setting, _start)
-        """The verbs of the callers."""
+        """The story, with the calls of a caller."""
         self._left.callback(self.story.destroy)
         self._ids = [self.story.spawn(agent) for agent in first]
 
     # ------------------------------------------------------------------- to override
 
     def agents(self, version: int) -> Sequence[Agent[Any, Any]]:
-        """The definitions, whose tools have their effects by `self.effects`. Override it.
+        """Return the definitions, whose tools note their effects in `self.effects`. Override it.
 
         Args:
-            version: from 0, to `versions - 1`. Each has agents of the same names.
+            version: from 0 to `versions - 1`. Each version has agents of the same names.
 
         """
         raise UsageError(f"{type(self).__name__} does not say which agents live: override `agents`")
 
     def new_store(self) -> Store | None:
-        """A store of your own, for the next host: a new object of the same agents each time.
+        """Return a store of your own for the next host: each time a new object on the same agents.
 
         By default None: the agents are kept in `store`.
         """
         return None
 
     def decision(self, request: Request) -> Decision:
-        """What persons say to what is pending at the end of a life. By default they approve."""
+        """Return the decision on a request that is pending at the end of a life; by default to
+        approve.
+        """
         if "approve" in request.allowed:
             return approve()
         return respond("yes") if "respond" in request.allowed else dismiss()
 
     def edited(self, request: Request) -> Mapping[str, Any]:
-        """The arguments with which a person has a call run instead. With it there are edits."""
+        """Return the arguments with which a person lets the call run. If you override it, calls are
+        edited.
+        """
         return request.arguments
 
     # ------------------------------------------------------------------- the steps
@@ -197,57 +201,57 @@ class AgentMachine(RuleBasedStateMachine):
     # them.
 
     def say(self, prompt: str, to: int) -> None:
-        """A caller sends a message, and waits for the outcome of its run."""
+        """Step: a caller sends a message, and waits for the outcome of its run."""
         id, number = _chosen(self._ids, to), len(self._accepted) + 1
         self.story.say(prompt.replace("{n}", f"{number}"), to=id)
         self._accepted.append((id, f"story-{number}"))
 
     def steer(self, prompt: str, to: int) -> None:
-        """A caller adds a message to the run that is under way."""
+        """Step: a caller adds a message to the current run."""
         id, number = _chosen(self._ids, to), len(self._accepted) + 1
         message_id = self.story.steer(prompt.replace("{n}", f"{number}"), to=id)
         self._accepted.append((id, message_id))
         self._outcome_of(id)
 
     def edit(self, to: int) -> None:
-        """A person has the calls that an agent asks about run with other arguments."""
+        """Step: a person edits the arguments of the calls that an agent asks about."""
         self._decide(to, lambda request: edit(self.edited(request)))
 
     def vote(self, by: str, to: int) -> None:
-        """A person votes for what an agent asks several persons about."""
+        """Step: a person votes on a request that asks several persons."""
         id = _chosen(self._asking(), to)
         if any(each.approval is not None for each in self._asked(id)):
             with self._there(id):
                 self.story.vote(by, to=id)
 
     def advance(self, span: str) -> None:
-        """Time passes."""
+        """Step: time passes."""
         self.story.wait(span)
 
     def deploy(self, version: int) -> None:
-        """Another version of the definitions takes the place of the one that is there."""
+        """Step: another version of the definitions replaces the current version."""
         self.story.deploy(*self._agents_of(version))
 
     def second_host(self) -> None:
-        """From now on there are two hosts, and callers are at each of them in turn."""
+        """Step: a second host starts. From now on callers use both hosts in turn."""
         self.story._hosts_wanted = 2
 
     @precondition(_is_asking)
     @rule(to=_WHICH)
     def approve(self, to: int) -> None:
-        """A person approves what an agent asks."""
+        """Step: a person approves the requests of an agent."""
         self._decide(to, lambda _: approve())
 
     @precondition(_is_asking)
     @rule(to=_WHICH)
     def reject(self, to: int) -> None:
-        """A person rejects what an agent asks."""
+        """Step: a person rejects the requests of an agent."""
         self._decide(to, lambda _: reject())
 
     @precondition(_is_under_way)
     @rule(to=_WHICH)
     def cancel(self, to: int) -> None:
-        """The run of an agent is cancelled."""
+        """Step: the run of an agent is cancelled."""
         id = _chosen(self._under_way(), to)
         with self._there(id):
             self.story.cancel(to=id)
@@ -255,38 +259,40 @@ class AgentMachine(RuleBasedStateMachine):
     @precondition(_may_crash)
     @rule(after=st.integers(0, 15))
     def crash(self, after: int) -> None:
-        """The host is killed when it has passed so many points more: records, and effects."""
+        """Step: the host is killed after this many more points: records and effects."""
         self._watch.left = after
 
     @precondition(_may_crash)
     @rule()
     def crash_at_effect(self) -> None:
-        """The host is killed right behind the next effect: no record says that there was one."""
+        """Step: the host is killed right after the next effect, before a record says that it
+        happened.
+        """
         self._watch.at_effect = True
 
     @rule()
     def restart(self) -> None:
-        """The hosts stop, and others start."""
+        """Step: the hosts stop, and new hosts start."""
         self.story.deploy()
 
     # ------------------------------------------------------------------- what holds
 
     @invariant()
     def no_effect_twice(self) -> None:
-        """Nothing has happened more often than once."""
+        """Check that no effect has happened more than once."""
         for what, times in self.effects.repeated().items():
             self.fail(f"{what!r} has happened {times} times")
 
     @invariant()
     def no_gated_call_without_a_decision(self) -> None:
-        """No call of a tool in `gated` was started that a person had not approved."""
+        """Check that no call of a tool in `gated` was started without the approval of a person."""
         for id, look in self._look().items() if self.gated else ():
             for tool_name, call_key in look.undecided(self.gated):
                 self.fail(f"{id}: the call {call_key} of {tool_name!r} ran, and nobody approved it")
 
     @invariant()
     def no_agent_is_lost(self) -> None:
-        """Each agent to which somebody has spoken is there, and its records can be read."""
+        """Check that each agent that got a message is there, and that its records can be read."""
         found = self._look()
         for id in dict.fromkeys(agent for agent, _ in self._accepted):
             if id not in found:
@@ -294,7 +300,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_state_is_what_is_stored(self) -> None:
-        """The state that a runtime shows of an agent is what its records add up to."""
+        """Check that the state that a runtime shows of an agent is the fold of its records."""
         for id, look in self._look().items():
             try:
                 stored = replay(look.records).to_dict()
@@ -305,7 +311,7 @@ class AgentMachine(RuleBasedStateMachine):
                 self.fail(f"{id}: the state is not what is stored: {different}")
 
     def fail(self, why: str) -> NoReturn:
-        """Fail with what has happened so far.
+        """Fail with the story so far.
 
         Raises:
             AssertionError: always.
@@ -315,7 +321,7 @@ class AgentMachine(RuleBasedStateMachine):
         raise AssertionError(f"{why}\n\n{lines}")
 
     def teardown(self) -> None:
-        """End the life. Unless it has failed, look whether each message has come to something."""
+        """End the life. If it has not failed, check that each message has an outcome."""
         try:
             if sys.exc_info()[0] is None:
                 self._watch.disarm()

@@ -23,17 +23,17 @@ _STAND_INS = frozenset(
 def block_models() -> ModelBlock:
     """Refuse requests to real models in a `with` block, or while a decorated test runs.
 
-    An agent that asks one gets an error that names the agent, the model and the remedy, and no
-    request is made. Its run takes that as a failure of the model, as any error; so the block itself
-    raises, too, where it ends well though a request was refused.
+    An agent that asks a real model gets an error that names the agent, the model and the remedy. No
+    request is made. The run treats it as a failure of the model. So the block itself also raises,
+    if it would end well although a request was refused.
 
-    A model counts as real unless it is known to stand in for one: a `ScriptedModel`; Pydantic AI's
-    `TestModel` and `FunctionModel`; or a model of your own whose attribute `is_stand_in` is true.
-    What is around a model, or chooses between several, counts as what is inside.
+    A model counts as real unless it is known as a stand-in: a `ScriptedModel`; Pydantic AI's
+    `TestModel` and `FunctionModel`; or a model of your own whose attribute `is_stand_in` is true. A
+    model that wraps other models counts as the models inside.
 
-    Requests that no agent of this library makes are refused by Pydantic AI, by its
-    `ALLOW_MODEL_REQUESTS`, which is false in the block. The block holds for the process: all its
-    threads, and runtimes that were opened before.
+    Pydantic AI refuses requests that no agent of this library makes: the block sets its
+    `ALLOW_MODEL_REQUESTS` to false. The block holds for the whole process: all its threads, and
+    runtimes that were opened before.
     """
     return ModelBlock()
 
@@ -60,7 +60,7 @@ def _inside(model: Model) -> Iterator[Model]:
 
 
 class ModelBlock(Block):
-    """Requests to real models are refused meanwhile. A context manager, and a decorator."""
+    """A block in which requests to real models are refused. A context manager, and a decorator."""
 
     def __init__(self) -> None:
         self._refused: list[str] = []
@@ -68,7 +68,7 @@ class ModelBlock(Block):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """A sentence for each request that was refused, oldest first."""
+        """A sentence for each refused request, oldest first."""
         with self._lock:
             return tuple(self._refused)
 

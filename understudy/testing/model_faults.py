@@ -41,32 +41,34 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ModelFault(PlacedFault):
-    """How a request to a model fails, for `faults(model=...)`.
+    """A fault for `faults(model=...)`: how a request to a model fails.
 
-    `at` counts the requests, from 1 on: an empty reply is asked for once more, by a second request.
+    `at` counts the requests, from 1 up. After an empty reply the model is asked again, by a second
+    request.
     """
 
     _play: Callable[[Asked], Model]
 
     @classmethod
     def empty(cls, *, at: int = 1, times: int | None = 1) -> ModelFault:
-        """The reply has neither text nor a call. The model of the agent is not asked."""
+        """Make a fault: the reply has neither text nor a call. The real model is not asked."""
         return cls._says(_whole("stop"), "an empty reply", at, times)
 
     @classmethod
     def refused(cls, *, at: int = 1, times: int | None = 1) -> ModelFault:
-        """A content filter has stopped the reply. The model of the agent is not asked."""
+        """Make a fault: a content filter has stopped the reply. The real model is not asked."""
         return cls._says(_whole("content_filter"), "a refused reply", at, times)
 
     @classmethod
     def bad_arguments(
         cls, tool: str | None = None, *, at: int = 1, times: int | None = 1
     ) -> ModelFault:
-        """The reply calls a tool, with arguments that are no JSON. The model is not asked.
+        """Make a fault: the reply calls a tool with arguments that are not JSON. The model is not
+        asked.
 
         Args:
-            tool: its name; None for the first tool of the request.
-            at, times: at which requests.
+            tool: the name of the tool; None = the first tool of the request.
+            at, times: the first request that fails, and how many fail.
 
         """
         if tool is not None:
@@ -88,11 +90,12 @@ class ModelFault(PlacedFault):
     def unknown_tool(
         cls, tool: str = "no_such_tool", *, at: int = 1, times: int | None = 1
     ) -> ModelFault:
-        """The reply calls a tool that the agent does not have. The model is not asked.
+        """Make a fault: the reply calls a tool that the agent does not have. The model is not
+        asked.
 
         Args:
             tool: the name in the reply.
-            at, times: at which requests.
+            at, times: the first request that fails, and how many fail.
 
         """
         checked_text(tool, what="ModelFault.unknown_tool: `tool`")
@@ -102,11 +105,11 @@ class ModelFault(PlacedFault):
     def rate_limited(
         cls, *, retry_after: float | None = None, at: int = 1, times: int | None = 1
     ) -> ModelFault:
-        """The provider answers 429: too many requests. The model is not asked.
+        """Make a fault: the provider answers 429, too many requests. The model is not asked.
 
         Args:
-            retry_after: seconds, for the header `Retry-After`; None for none.
-            at, times: at which requests.
+            retry_after: the seconds in the header `Retry-After`; None = no header.
+            at, times: the first request that fails, and how many fail.
 
         """
         if retry_after is not None:
@@ -126,7 +129,7 @@ class ModelFault(PlacedFault):
 
     @classmethod
     def unreachable(cls, *, at: int = 1, times: int | None = 1) -> ModelFault:
-        """No connection to the provider is made. The model is not asked."""
+        """Make a fault: no connection to the provider is made. The model is not asked."""
 
         def error(model: Model) -> BaseException:
             told = "the connection was refused"
@@ -143,12 +146,12 @@ class ModelFault(PlacedFault):
         at: int = 1,
         times: int | None = 1,
     ) -> ModelFault:
-        """The client of the provider raises an error. The model is not asked.
+        """Make a fault: the client of the provider raises an error. The model is not asked.
 
         Args:
-            error: makes it, of the model.
-            what: says what happens, for the message of a test that fails.
-            at, times: at which requests.
+            error: makes the error, from the model.
+            what: what happens, for the message of a failed test.
+            at, times: the first request that fails, and how many fail.
 
         """
         if not callable(error) or isinstance(error, type):
@@ -165,11 +168,11 @@ class ModelFault(PlacedFault):
 
     @classmethod
     def slow(cls, seconds: float, *, at: int = 1, times: int | None = 1) -> ModelFault:
-        """The model answers so many seconds later, by the clock of the run.
+        """Make a fault: the model answers this many seconds later, by the clock of the run.
 
         Args:
-            seconds: how many; a `SimulatedClock` passes them when it is advanced.
-            at, times: at which requests.
+            seconds: the delay; a `SimulatedClock` must be advanced by it.
+            at, times: the first slow request, and how many are slow.
 
         """
         checked_seconds(seconds, what="ModelFault.slow: `seconds`")
@@ -182,13 +185,14 @@ class ModelFault(PlacedFault):
 
     @classmethod
     def cut(cls, *, after: int = 1, at: int = 1, times: int | None = 1) -> ModelFault:
-        """The model is asked, and the connection is lost in the middle of its reply.
+        """Make a fault: the model is asked, and the connection is lost in the middle of its reply.
 
-        A reply that is streamed keeps what came before; one that is not streamed is lost.
+        A streamed reply keeps what came before. A reply that is not streamed is lost.
 
         Args:
-            after: pieces of the stream that come before, of text or of a call; 0 for none.
-            at, times: at which requests.
+            after: the number of pieces of the stream that come before, of text or of a call; 0
+                for none.
+            at, times: the first request that fails, and how many fail.
 
         """
         if not isinstance(after, int) or isinstance(after, bool) or after < 0:
@@ -204,7 +208,9 @@ class ModelFault(PlacedFault):
 
     @classmethod
     def answer_lost(cls, *, at: int = 1, times: int | None = 1) -> ModelFault:
-        """The model is asked, which is paid for, and nothing of its reply arrives: a timeout."""
+        """Make a fault: the model is asked, at its cost, and its reply does not arrive: a
+        timeout.
+        """
         return cls(
             what="a reply that is paid for and lost",
             at=at,

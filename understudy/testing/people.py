@@ -10,13 +10,13 @@ from understudy.trust import Caller, Person
 
 
 class FakePeople:
-    """Persons for `Runtime(people=...)`, as a directory that a test changes while runs wait.
+    """A directory of persons for `Runtime(people=...)` that a test can change while runs wait.
 
-    A runtime keeps an answer for a minute, so a test that takes a role away lets more than a minute
-    pass on its clock before the runtime sees the change.
+    A runtime keeps an answer for a minute. A test that takes a role away must let more than a
+    minute pass on its clock before the runtime sees the change.
 
     Args:
-        given: the persons by the names that they log in with: each a `Person`, or their roles.
+        given: the persons by their login names: each a `Person`, or the roles of a person.
 
     """
 
@@ -26,9 +26,9 @@ class FakePeople:
             for name, each in given.items()
         }
         self.is_away: bool = False
-        """Whether the directory fails: whoever asks it gets a `ConnectionError`."""
+        """Whether the directory fails: each look-up gets a `ConnectionError`."""
         self.asked: list[Caller] = []
-        """Who was looked up, in order."""
+        """The persons who were looked up, in order."""
 
     async def __call__(self, caller: Caller) -> Person | None:
         """The person of this login; None for somebody who is not known.
@@ -43,20 +43,20 @@ class FakePeople:
         return self._persons.get(caller.name)
 
     def gain_role(self, name: str, role: str) -> None:
-        """Give the person of this login a role.
+        """Give a role to the person with this login.
 
         Raises:
-            UsageError: where nobody has this login.
+            UsageError: if nobody has this login.
 
         """
         person = self._person(name)
         self._persons[name] = replace(person, roles=person.roles | {role})
 
     def lose_role(self, name: str, role: str) -> None:
-        """Take a role from the person of this login.
+        """Take a role from the person with this login.
 
         Raises:
-            UsageError: where nobody has this login, or the person does not have the role.
+            UsageError: if nobody has this login, or the person does not have the role.
 
         """
         person = self._person(name)
@@ -66,10 +66,10 @@ class FakePeople:
         self._persons[name] = replace(person, roles=person.roles - {role})
 
     def leave(self, name: str) -> None:
-        """Forget this login.
+        """Remove this login from the directory.
 
         Raises:
-            UsageError: where nobody has it.
+            UsageError: if nobody has this login.
 
         """
         self._person(name)

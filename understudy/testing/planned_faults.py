@@ -41,31 +41,31 @@ def faults(
     store: GivenStoreFaults = (),
     must_happen: bool = True,
 ) -> PlannedFaults:
-    """Plan faults, which happen in a `with` block, or while a decorated test runs.
+    """Plan faults that happen in a `with` block, or while a decorated test runs.
 
     ```python
     with faults(tool={"pay": ToolFault.answer_lost()}):
         outcome = desk.execute_sync("Pay order 17.")
     ```
 
-    What fails is what the agents call in the block, of this process and in all its threads: of a
-    runtime that was opened before, too. The models and tools themselves stay as they are, and so
-    does each call that no fault is planned for. A decorated test, plain or async, plans its faults
-    anew each time that it is called.
+    The faults apply to all calls of agents in this process during the block, in all threads, also
+    in a runtime that was opened before. Models and tools are not changed. Calls without a planned
+    fault work as usual. A decorated test, plain or async, plans its faults again each time it is
+    called.
 
     Args:
         model: faults of the requests to models: one or several `ModelFault`, which count the
-            requests of all agents; or these by the name of an agent.
-        tool: faults of tools, by the name of the tool: one or several `ToolFault` each.
-        store: faults of the writes of stores in a database: one or several `StoreFault`.
+            requests of all agents; or a mapping of agent names to faults.
+        tool: faults of tools: a mapping of tool names to one or several `ToolFault`.
+        store: faults of the writes of database stores: one or several `StoreFault`.
         must_happen: whether a fault that has not happened by the end of the block is an error,
-            because such a test proves nothing. False for a block that runs several times, as in a
-            story that is stopped at each point.
+            because such a test proves nothing. Use False for a block that runs several times,
+            as in a story that is stopped at each point.
 
     Raises:
-        UsageError: for no fault, one of another place, or two that would happen at the same call;
-            at the end of the block, for one that could not happen.
-        AssertionError: at the end of the block, if it ends well, and a fault has not happened.
+        UsageError: if there is no fault, a fault is in the wrong place, or two faults would
+            happen at the same call. At the end of the block: if a fault could not happen.
+        AssertionError: at the end of the block, if it ends well and a fault has not happened.
 
     """
     stores: tuple[StoreFault, ...] = ()
@@ -201,7 +201,7 @@ class _Faults(Generic[FaultT]):
 
 
 class PlannedFaults(Block):
-    """The faults of a block, as `faults(...)` plans them. A context manager, and a decorator."""
+    """The faults of a block, planned by `faults(...)`. A context manager, and a decorator."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class PlannedFaults(Block):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """A line for each fault that has not happened as often as it is planned."""
+        """A line for each fault that has not happened as often as planned."""
         return tuple(
             placed.missing()
             for place in (self._models, self._tools, self._stores)
@@ -266,12 +266,13 @@ class PlannedFaults(Block):
         )
 
     def assert_complete(self) -> None:
-        """Assert that each fault has happened as often as it is planned.
+        """Assert that each fault has happened as often as planned.
 
-        The end of the block does so by itself; inside of it, this says how far the plan has come.
+        The end of the block does this by itself. Inside the block, it checks the progress.
 
         Raises:
-            AssertionError: if one has not; it says which, and how many calls there were.
+            AssertionError: if a fault is missing. The error names the fault and the number of
+                calls.
 
         """
         told = self._told()
@@ -299,9 +300,9 @@ class PlannedFaults(Block):
         return "\n".join(lines)
 
     def until_slow(self) -> Future[None]:
-        """Wait until a slow model or tool waits for the clock, which can be advanced then.
+        """Wait until a slow model or tool waits for the clock. Then advance the clock.
 
-        Each call is for one of them, in their order.
+        Each call waits for one slow call, in their order.
 
         Returns:
             A future: `await` it, or call `.get(timeout=seconds)` on it in a thread.

@@ -12,7 +12,7 @@ from understudy.tools import DidNotHappen, Happened
 
 
 class StatusError(Exception):
-    """The answer of a service that is an error of HTTP.
+    """An HTTP error as the answer of a service.
 
     Args:
         status_code: 400 to 599.
@@ -29,11 +29,11 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How one request to a service fails.
+    """A fault: how one request to a service fails.
 
     Args:
-        error: makes what the client of the service raises.
-        happened: whether the request has had its effect nevertheless.
+        error: makes the error that the client of the service raises.
+        happened: whether the request still had its effect.
 
     """
 
@@ -42,22 +42,26 @@ class Fault:
 
     @classmethod
     def no_answer(cls, *, happened: bool = True) -> Fault:
-        """The answer does not come in time. The request may have had its effect."""
+        """Make a fault: the answer does not come in time. The request may have had its effect."""
         return cls(lambda: TimeoutError("no answer in time"), happened)
 
     @classmethod
     def reset(cls, *, happened: bool = True) -> Fault:
-        """The connection is lost before the answer. The request may have had its effect."""
+        """Make a fault: the connection is lost before the answer. The effect may have happened."""
         return cls(lambda: ConnectionResetError("the connection was reset"), happened)
 
     @classmethod
     def refused(cls) -> Fault:
-        """No connection is made, so the request does not arrive."""
+        """Make a fault: no connection is made, so the request does not arrive."""
         return cls(lambda: ConnectionRefusedError("the connection was refused"), False)
 
     @classmethod
     def status(cls, code: int, *, happened: bool = False) -> Fault:
-        """The answer is an error of HTTP: 503 leaves open what happened, 400 does not."""
+        """Make a fault: the answer is an HTTP error.
+
+        After an error such as 503 the client cannot know whether the effect happened. After 400 it
+        can.
+        """
         return cls(lambda: StatusError(code), happened)
 
 
@@ -72,13 +76,12 @@ def _checked(fails: Iterable[Fault | None]) -> list[Fault | None]:
 
 
 class FakeRemote:
-    """A fake service with effects, whose requests fail as they are told.
+    """A fake service with effects. Its requests fail as you plan it.
 
-    Its methods are plain and quick: async tools may call them, too.
+    Its methods are plain and quick, so async tools may call them too.
 
     ```python
     bank = FakeRemote(fails=[Fault.no_answer()])
-
 
     @tool
     async def pay(ctx: ToolContext, order: str) -> str:
@@ -86,15 +89,17 @@ class FakeRemote:
     ```
 
     Args:
-        dedupe: whether a second request with the same key has no effect of its own.
-        lookup: whether it can be asked what has happened. If not, `find` and `look_up` fail.
-        fails: how the requests fail, in their order; None for one that succeeds, as all do that
-            come after these.
-        verb: what it does, in its answers: "paid 17".
-        effects: where its effects are counted: `story.effects` in a story, whose hosts are killed.
+        dedupe: whether a second request with the same key has no second effect.
+        lookup: whether the service can say what has happened. If not, `find` and `look_up`
+            fail.
+        fails: the faults of the requests, in order; None for a request that succeeds. Later
+            requests succeed.
+        verb: the verb in its answers: "paid 17".
+        effects: where its effects are counted. Give `story.effects` in a story, whose hosts are
+            killed.
 
     Raises:
-        UsageError: if `fails` is no list of faults.
+        UsageError: if `fails` is not a list of faults.
 
     """
 
@@ -108,7 +113,7 @@ class FakeRemote:
         effects: Effects | None = None,
     ) -> None:
         self.effects: Effects = Effects() if effects is None else effects
-        """What it has done."""
+        """The effects of the service."""
         self.dedupe: bool = dedupe
         self.lookup: bool = lookup
         self._verb = verb
@@ -117,14 +122,14 @@ class FakeRemote:
 
     @property
     def requests(self) -> list[Effect]:
-        """Each request that a client has made, also those that failed or did not arrive."""
+        """All requests that clients made, also requests that failed or did not arrive."""
         return self.effects.requests_of(self._number)
 
     def send(self, what: str, *, key: str = "") -> str:
-        """Do something, once more if it is done already and no key says so.
+        """Have an effect. It is repeated if it has already happened and no key prevents that.
 
         Args:
-            what: says what it is.
+            what: the text of the effect.
             key: the idempotency key, such as `ctx.call_key`.
 
         Raises:
@@ -142,7 +147,7 @@ class FakeRemote:
         return f"{self._verb} {what}"
 
     def look_up(self, what: str, *, key: str = "") -> str:
-        """Say whether something is done. It has no effect, and fails as `send` does.
+        """Return whether an effect has happened. It has no effect itself, and fails as `send` does.
 
         Raises:
             BaseException: the error of the next fault.
@@ -155,14 +160,14 @@ class FakeRemote:
         return f"{what} is {self._verb if found is not None else f'not {self._verb}'}"
 
     def find(self, what: str = "", *, key: str = "") -> Happened | DidNotHappen:
-        """What a `check` of a tool returns: whether it is done. No fault is for it.
+        """Return, for a `check` of a tool, whether an effect has happened. No fault applies to it.
 
         Args:
-            what: says what; empty for anything.
-            key: by a request with this key; empty for any.
+            what: the text of the effect; empty for any.
+            key: the key of the request; empty for any.
 
         Raises:
-            StatusError: 501, if it has no look-up.
+            StatusError: 501, if the service has no look-up.
 
         """
         found = self._find(what, key)

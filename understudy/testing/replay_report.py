@@ -35,7 +35,7 @@ WIDTH = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedCall:
-    """A call about which something else is said now."""
+    """A call that would now be decided differently."""
 
     change: Change
     agent_id: str
@@ -43,17 +43,17 @@ class ChangedCall:
     agent_path: tuple[str, ...]
     tool: str
     text: str
-    """The call with its arguments, for people."""
+    """The call with its arguments, as text for people."""
     at: datetime | None
     before: Fate
     now: Fate
     decided: str
-    """What persons had decided, in words."""
+    """The recorded decision of persons, in words."""
     was_rejected: bool
-    """A person had rejected it, or a rule had denied it."""
+    """Whether a person had rejected the call, or a rule had denied it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the call as plain data."""
         return {
             "change": self.change,
             "agent_id": self.agent_id,
@@ -71,17 +71,17 @@ class ChangedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where a conversation first goes otherwise."""
+    """The first place at which a conversation goes another way."""
 
     agent_id: str
     run_id: str
     before: str
-    """What happened then, in words; empty where nothing did."""
+    """What happened before, in words; empty if nothing happened."""
     now: str
-    """What happens now."""
+    """What happens now, in words."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the difference as plain data."""
         return {
             "agent_id": self.agent_id,
             "run": self.run_id,
@@ -92,28 +92,30 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReplayed:
-    """A run, or the rest of one, that could not be replayed."""
+    """A run, or the rest of a run, that could not be replayed."""
 
     agent_id: str
     run_id: str | None
     why: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         return {"agent_id": self.agent_id, "run": self.run_id, "why": self.why}
 
 
 @dataclass(slots=True)
 class CostOf:
-    """What replies of models cost."""
+    """The cost of replies of models."""
 
     usd: Decimal = NOTHING
+    """The cost in USD."""
     replies: int = 0
+    """The number of replies."""
     unknown: int = 0
-    """The replies whose cost is not known."""
+    """The number of replies whose cost is not known."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the cost as plain data."""
         return {"usd": usd_text(self.usd), "replies": self.replies, "unknown": self.unknown}
 
     def __str__(self) -> str:
@@ -123,32 +125,35 @@ class CostOf:
 
 @dataclass(slots=True)
 class Replay:
-    """What a replay has found. `str` of it is a text for people, the most dangerous first.
+    """The result of a replay. `str` of it is a text for people, the most dangerous changes first.
 
     `assert not found.newly_unasked, found` is a test of a new version.
     """
 
     agent: str
-    """The name of its definition."""
+    """The name of the agent's definition."""
     asked_model: bool
-    """Whether the model was asked, or its replies came from the record."""
+    """Whether the model was asked. If not, its replies came from the records."""
     conversations: int = 0
     runs: int = 0
-    """That were replayed, at least in part."""
+    """The number of runs that were replayed, at least in part."""
     calls: int = 0
-    """Of tools, about which gates, rules and middleware were asked then and now."""
+    """The number of calls of tools on which gates, rules and middleware were asked before
+    and now."""
     changes: list[ChangedCall] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
-    """The first of each conversation that has one."""
+    """The first difference of each conversation that has one."""
     not_replayed: list[NotReplayed] = field(default_factory=list)
     cost_before: CostOf = field(default_factory=CostOf)
-    """Of the replies that are recorded."""
+    """The cost of the recorded replies."""
     cost_now: CostOf = field(default_factory=CostOf)
-    """Of the replay itself: nothing, where no model is asked."""
+    """The cost of the replay itself: nothing if no model is asked."""
 
     @property
     def newly_unasked(self) -> list[ChangedCall]:
-        """The calls that persons were asked about, or a rule denied, and that would now run."""
+        """The calls that persons were asked about, or that a rule denied, and that would now
+        run.
+        """
         return self.of("newly_unasked")
 
     @property
@@ -157,7 +162,7 @@ class Replay:
         return self.of("newly_asked")
 
     def of(self, change: Change) -> list[ChangedCall]:
-        """The calls that have changed so; those that were rejected come first."""
+        """Return the calls with this change; calls that were rejected come first."""
         found = [each for each in self.changes if each.change == change]
         return sorted(found, key=lambda each: not each.was_rejected)
 
@@ -166,7 +171,7 @@ class Replay:
         self.not_replayed.append(NotReplayed(agent_id=agent_id, run_id=None, why=why))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the result as plain data."""
         return {
             "agent": self.agent,
             "asked_model": self.asked_model,
@@ -184,7 +189,7 @@ class Replay:
 
     @property
     def headline(self) -> str:
-        """The first line: what matters most."""
+        """The first line, with the most important result."""
         unasked = self.newly_unasked
         if unasked:
             tools = Counter(each.tool for each in unasked)

@@ -83,43 +83,43 @@ def replay(
     deps: Any = None,
     pricing: Pricing | None = True,
 ) -> Replay:
-    """Run recorded conversations once more, on a definition of today. The world is closed.
+    """Run recorded conversations again, on today's definition, without any effect on the world.
 
     Each run begins with the state that it really began with, so a difference in one run does not
-    hide those of the next ones. What the model has said comes from the record; so do results of
-    tools, decisions, what hooks have done by `run.once`, and what they have asked by
-    `run.ask_model`. What runs is the definition: its instructions, gates, middleware and rules.
-    The time is that of the record.
+    hide differences in later runs. The replies of the model come from the records; so do results of
+    tools, decisions, values of `run.once`, and replies to `run.ask_model`. The definition runs: its
+    instructions, gates, middleware and rules. The time is the time of the records.
 
-    A tool's body, its `check`, a notifier and a directory of people are never called. Code that
-    does run is stopped where it opens a connection, starts a program or writes a file. What is not
-    in the record ends the replay of its run, and the report says why. Not stopped are threads that
-    the code starts itself before Python 3.14, connections that were open before, and C libraries
-    that connect past Python, such as libpq.
+    A tool's body, its `check`, a notifier and a directory of people are never called. Other code is
+    stopped when it opens a connection, starts a program or writes a file. If something is not in
+    the records, the replay of its run ends, and the report says why. Not stopped are: threads that
+    the code starts itself before Python 3.14, connections that were already open, and C libraries
+    that connect without Python, such as libpq.
 
     Records do not have the instructions and tool schemas that the model saw. Without `ask_model` a
-    changed prompt makes no difference, unless code reads it. Budgets of a runtime, changes of files
-    by calls, messages to agents inside, and agents that a tool runs by `ctx.run_agent` are not
-    replayed. `max_runs` is that of the definition.
+    changed prompt makes no difference, unless code reads it. Not replayed are: budgets of a
+    runtime, changes of files by calls, messages to sub-agents, and agents that a tool runs by
+    `ctx.run_agent`. `max_runs` is that of the definition.
 
     Args:
-        exports: of agents, as `runtime.export` and `observer.export` make them. They may come one
-            by one, of a generator.
-        agent: the definition that is tried.
-        since: runs that began before are left out; with a time zone.
-        ask_model: ask the model of the definition, instead of taking its replies from the record.
-            It costs money; tools still answer from the record, to calls that were made then.
-        budget: what that may cost at most: `usd(5)`, `tokens(100_000)`, or a `Budget` of these. It
-            is checked before each request: the one that passes it is paid.
+        exports: exports of agents, made by `runtime.export` or `observer.export`, in a list or
+            from a generator.
+        agent: the definition to try.
+        since: leave out runs that began earlier; a time with a time zone.
+        ask_model: ask the model of the definition, instead of taking its replies from the
+            records. It costs money. Tools still answer from the records, to calls that were
+            made then.
+        budget: the limit of that cost: `usd(5)`, `tokens(100_000)`, or a `Budget` of these. It
+            is checked before each request, so the request that passes the limit is still paid.
         rules: as of `Runtime(rules=...)`.
-        people: as of `Runtime(people=...)`. Only a mapping is looked at: a function is not called.
-        deps: for hooks that read `run.deps`: nothing of it may reach the world.
+        people: as of `Runtime(people=...)`. Only a mapping is used; a function is not called.
+        deps: the deps for hooks that read `run.deps`. They must not reach the world.
         pricing: as of `Runtime(pricing=...)`.
 
     Raises:
-        UsageError: for an export that is none, or of another agent, or damaged; a budget without
-            `ask_model`, or `ask_model` without one; a wrong option.
-        SchemaVersionError: for an export of another format.
+        UsageError: if an export is damaged, not an export, or of another agent; if only one of
+            `budget` and `ask_model` is given; or if an option is wrong.
+        SchemaVersionError: if an export has another format.
 
     """
     if not isinstance(agent, Agent):

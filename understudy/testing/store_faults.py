@@ -25,17 +25,17 @@ _LEASE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StoreFault(PlacedFault):
-    """How a write of a store fails, for `faults(store=...)`.
+    """A fault for `faults(store=...)`: how a write of a store fails.
 
-    `at` counts the writes of records, from 1 on; with `of` only those that have a record of this
-    kind. A write is an attempt at a transaction, which may have the records of several steps and
-    agents: how many writes there are depends on how quickly the records come. So a test that must
-    fail at a certain record says so by `of`. What is retried counts once more.
+    `at` counts the writes of records, from 1 up; with `of`, only writes with a record of this kind.
+    A write is an attempt at a transaction. It may have the records of several steps and agents, so
+    the number of writes depends on timing. A test that must fail at a certain record should use
+    `of`. A retried write counts again.
     """
 
     _failure: Failure
     of: str | None = None
-    """The kind of a record, such as `"started"` or `"result"`; None for any."""
+    """The kind of a record, such as `"started"` or `"result"`; None = any kind."""
 
     def __post_init__(self) -> None:
         PlacedFault.__post_init__(self)
@@ -51,39 +51,44 @@ class StoreFault(PlacedFault):
     def unavailable(
         cls, *, of: str | None = None, at: int = 1, times: int | None = 1
     ) -> StoreFault:
-        """The database cannot be reached: nothing is written, and the store tries again."""
+        """Make a fault: the database cannot be reached. Nothing is written; the store tries
+        again.
+        """
         return cls(what="no database", _failure="unavailable", of=of, at=at, times=times)
 
     @classmethod
     def broken(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
-        """The write fails for good, as on a disk that is full: who waits gets `StoreBroken`."""
+        """Make a fault: the write fails for good, as on a full disk. Callers get `StoreBroken`."""
         return cls(what="a broken database", _failure="broken", of=of, at=at, times=times)
 
     @classmethod
     def answer_lost(
         cls, *, of: str | None = None, at: int = 1, times: int | None = 1
     ) -> StoreFault:
-        """The write is committed, and its answer is lost: the store looks whether it was."""
+        """Make a fault: the write is committed and its answer is lost. The store checks if
+        it was.
+        """
         return cls(
             what="a commit whose answer is lost", _failure="answer_lost", of=of, at=at, times=times
         )
 
     @classmethod
     def away(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
-        """The database is away for longer than the store tries again (30 seconds), at once.
+        """Make a fault, at once: the database is away for longer than the store retries (30
+        seconds).
 
-        Who waits gets `StoreUnavailable`, and nothing is written.
+        Callers get `StoreUnavailable`, and nothing is written.
         """
         return cls(what="a database that stays away", _failure="away", of=of, at=at, times=times)
 
     @classmethod
     def lease_lost(cls, *, of: str | None = None, at: int = 1, times: int | None = 1) -> StoreFault:
-        """The database is away for longer than the lease of this host, at once.
+        """Make a fault, at once: the database is away for longer than the lease of this host.
 
-        Other hosts may have its agents then, so who waits gets `Fenced`; where hosts share the
-        store, the call goes on at the host that has the agent next, which may be this one. The host
-        gets a new lease. A store for one host has none: in the block it gets one when it is opened,
-        so the runtime is opened inside the block.
+        Other hosts may then have its agents, so callers get `Fenced`. If hosts share the store, the
+        call continues at the host that has the agent next, which may be this host. The host gets a
+        new lease. A store for one host has no lease: it gets one when it is opened in the block, so
+        open the runtime inside the block.
         """
         return cls(what="a lease that is lost", _failure="lease_lost", of=of, at=at, times=times)
 

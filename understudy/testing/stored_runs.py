@@ -40,19 +40,19 @@ of which a person was asked before, or nobody. `errs`: the model reads that a ca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What becomes of a stored run under the definitions of today, where that is not as before."""
+    """A stored run that does not continue as before under today's definitions."""
 
     file: str
     agent_id: str
     agent: str
-    """The name of its definition."""
+    """The name of the agent's definition."""
     trouble: Trouble
     reason: str
     run_id: str = ""
-    """The run; empty where no run is open."""
+    """The id of the run; empty if no run is open."""
     tool_name: str = ""
     call_key: str = ""
-    """The call; empty where it is about the run."""
+    """The key of the call; empty if the finding is about the run."""
 
     def __str__(self) -> str:
         of = f", run {self.run_id}" if self.run_id else ""
@@ -62,9 +62,9 @@ class Finding:
 
 
 class OldJournal:
-    """The export of an agent, from an earlier version of your application.
+    """The export of an agent from an earlier version of your application.
 
-    `str()` of it is the name of its file, so it names its test: `ids=str`.
+    `str()` of it is the name of its file, for `ids=str` in a parametrized test.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,12 +86,12 @@ class OldJournal:
         """Assert that the run continues as it would have continued when it was stored.
 
         Args:
-            agents: the definitions of today.
-            deps: what the runs of the agent are given.
-            allowed: what is no failure of the test, such as `"asks again"`.
+            agents: today's definitions.
+            deps: the deps of the agent's runs.
+            allowed: the kinds of findings that do not fail the test, such as `"asks again"`.
 
         Raises:
-            AssertionError: that lists each finding, a line each.
+            AssertionError: if there is a finding. The error lists each finding on a line.
 
         """
         findings = [each for each in self.under(agents, deps=deps) if each.trouble not in allowed]
@@ -99,15 +99,16 @@ class OldJournal:
             raise AssertionError("\n".join(map(str, findings)))
 
     def under(self, agents: Iterable[Agent[Any, Any]], *, deps: Any = None) -> list[Finding]:
-        """What becomes of the agent under these definitions, where that is not as before.
+        """Return the findings: where the agent would not continue as before under these
+        definitions.
 
-        An open run is continued as the next process would: hooks of its middleware and gates are
-        called, so give its definition what your tests give it. No model is asked, and no body of a
-        tool is entered: the attempt ends there. Nothing is stored.
+        An open run is continued as the next process would continue it. Hooks of its middleware and
+        gates are called, so give its definition what your tests give it. No model is asked, and no
+        body of a tool is entered: the attempt ends there. Nothing is stored.
 
         Args:
-            agents: the definitions of today.
-            deps: what the runs of the agent are given.
+            agents: today's definitions.
+            deps: the deps of the agent's runs.
 
         """
         definitions = {agent.name: agent for agent in agents}
@@ -134,17 +135,17 @@ class OldJournal:
 
 
 def old_journals(pattern: str, *, root: str | Path = ".") -> list[OldJournal]:
-    """The exports of agents in files, to judge under the definitions of today.
+    """Return the exports of agents in files, to check them under today's definitions.
 
-    `understudy export`, or `Runtime.export`, writes them. As a parametrization:
+    `understudy export` or `Runtime.export` writes the files. Use it to parametrize a test:
     `@pytest.mark.parametrize("journal", old_journals("tests/journals/*.json"), ids=str)`.
 
     Args:
-        pattern: of the files, as of `Path.glob`.
-        root: the folder from which the pattern counts; by default the current one.
+        pattern: the pattern of the files, as of `Path.glob`.
+        root: the folder of the pattern; by default the current folder.
 
     Raises:
-        UsageError: if there is no such file: a test of none would pass.
+        UsageError: if there is no such file, because a test without files would pass.
 
     """
     found = sorted(path for path in Path(root).glob(pattern) if path.is_file())

@@ -34,18 +34,19 @@ MOST_STEPS = 50
 
 
 class StoryFailed(AssertionError):
-    """A play of a story has failed. Its text is the story, with the point marked."""
+    """A play of a story has failed. Its text is the story, with the place of the failure marked."""
 
 
 class Story:
-    """What a test does with agents. Each call waits until its answer is there.
+    """The agents and hosts of a test, and the calls of a test on them. Each call waits for its
+    answer.
 
-    A call whose host is killed is made again at the next host, under the same id, as a caller does
-    that retries. `crash_points` makes stories.
+    A call whose host is killed is repeated at the next host, under the same id, like a retry of a
+    caller. `crash_points` makes stories.
     """
 
     effects: Effects
-    """What has happened in the world. Effects that are counted elsewhere are not seen."""
+    """The effects so far. Effects that are counted elsewhere are not seen."""
 
     def __init__(
         self,
@@ -82,20 +83,21 @@ class Story:
     # ------------------------------------------------------------------- what a test calls
 
     def spawn(self, agent: Agent[Any, Any], *, id: str | None = None, deps: Any = None) -> str:
-        """Spawn an agent.
+        """Spawn an agent, and return its id.
 
         Args:
-            agent: its definition.
-            deps: what its tools get, at each host. With `kill="process"` each process has a copy.
-            id: its id; by default the name of the definition, from the second agent of it on with a
-                number.
+            agent: the definition.
+            deps: the deps of its tools, at each host. With `kill="process"` each process has a
+                copy.
+            id: the id; by default the name of the definition, with a number from the second
+                agent on.
 
         Returns:
             The id.
 
         Raises:
-            UsageError: if it is no agent, or another definition of this name is in the story:
-                `deploy` it.
+            UsageError: if it is not an agent, or the story has another definition of this name:
+                use `deploy`.
 
         """
         name = _checked(agent, "spawn").name
@@ -118,17 +120,17 @@ class Story:
     def remote(
         self, *, dedupe: bool = False, lookup: bool = True, fails: Any = (), verb: str = "done"
     ) -> FakeRemote:
-        """A remote service whose effects are those of the story. See `FakeRemote`."""
+        """Make a remote service whose effects are the story's effects. See `FakeRemote`."""
         return FakeRemote(
             dedupe=dedupe, lookup=lookup, fails=fails, verb=verb, effects=self.effects
         )
 
     def say(self, prompt: Any, *, to: str | None = None, **options: Any) -> Outcome:
-        """Send a message to an agent, and wait for the outcome of its run.
+        """Send a message to an agent, wait for its run, and return the outcome.
 
         Args:
             prompt: the message.
-            to: the id of the agent; by default the only one.
+            to: the id of the agent; by default the only agent.
             options: as of `AgentRef.run`.
 
         """
@@ -139,11 +141,11 @@ class Story:
         )
 
     def send(self, prompt: Any, *, to: str | None = None, **options: Any) -> str:
-        """Send a message to an agent, and wait until it is recorded; its id.
+        """Send a message to an agent, wait until it is recorded, and return its id.
 
         Args:
             prompt: the message.
-            to: the id of the agent; by default the only one.
+            to: the id of the agent; by default the only agent.
             options: as of `AgentRef.send`.
 
         """
@@ -155,7 +157,7 @@ class Story:
         return answer
 
     def steer(self, prompt: Any, *, to: str | None = None) -> str:
-        """Add a message to the run that is under way; its id."""
+        """Add a message to the current run, and return its id."""
         return self.send(prompt, to=to, steer=True)
 
     def answer(
@@ -165,17 +167,18 @@ class Story:
         to: str | None = None,
         tool: str | None = None,
     ) -> Outcome:
-        """Decide the requests that are pending, and wait for the outcome of the run.
+        """Decide the pending requests, and wait for the outcome of the run.
 
         Args:
-            decision: for each of them; or a function of the request.
-            to: the id of the agent; by default the only one.
-            tool: only the requests about this tool.
+            decision: the decision on each of them; or a function of the request that returns
+                it.
+            to: the id of the agent; by default the only agent.
+            tool: only requests about this tool.
 
         Raises:
-            StoryFailed: if no such request is pending, and none was answered before a host of the
-                story was killed.
-            UsageError: if it is no decision.
+            StoryFailed: if no such request is pending, and none was answered before a host of
+                the story was killed.
+            UsageError: if it is not a decision.
 
         """
         if not isinstance(decision, Decision) and not callable(decision):
@@ -205,13 +208,13 @@ class Story:
         to: str | None = None,
         assurance: Literal["host", "login"] = "host",
     ) -> Outcome | None:
-        """Have a person vote on the requests of an agent that need the votes of several.
+        """Vote as a person on the requests of an agent that need several votes.
 
         Args:
-            by: the name by which the person logs in.
+            by: the login name of the person.
             decision: the vote; by default to approve.
-            to: the id of the agent; by default the only one.
-            assurance: `"login"` for a vote that comes by a login of the pages.
+            to: the id of the agent; by default the only agent.
+            assurance: the source of the identity: `"login"` for a login of the pages.
 
         Returns:
             The outcome of the run.
@@ -267,11 +270,12 @@ class Story:
         """Say how persons answer requests about calls in doubt, from now on.
 
         Args:
-            how: `"truthfully"`: they look into `effects`, and respond with what has happened, or
-                let the call run if nothing has. If that needs new votes, they reject, and those
-                who voted vote on the next equal call again. So they do by default.
-                `"run it again"`: they do so in any case. Or a function of the request that
-                returns the decision. A decision without `by=` is that of the last who voted.
+            how: `"truthfully"`, the default: they look into `effects`, and respond with what
+                has happened, or let the call run if nothing has. If that needs new votes, they
+                reject the call, and the same persons vote on the next equal call again.
+                `"run it again"`: they let it run in any case. Or a function of the request that
+                returns the decision. A decision without `by=` counts as made by the last person
+                who voted.
 
         """
         if not callable(how) and how not in ("truthfully", "run it again"):
@@ -283,7 +287,9 @@ class Story:
             self._doubts = how
 
     def cancel(self, *, to: str | None = None) -> Outcome | None:
-        """Cancel the run of an agent; its outcome, or None where nothing was said to it yet."""
+        """Cancel the run of an agent, and return its outcome; None if the agent got no
+        message yet.
+        """
         id = self._only(to)
         self._note("cancel", id)
         with suppress(UnknownAgent):
@@ -292,13 +298,13 @@ class Story:
         return None
 
     def wait(self, span: str | timedelta | float) -> None:
-        """Let time pass, by the clock of the story, and what is due by then be done.
+        """Let time pass by the clock of the story, with everything that is due in it.
 
         Args:
-            span: as `"3 days"`, a timedelta, or seconds.
+            span: `"3 days"`, a timedelta, or seconds.
 
         Raises:
-            UsageError: if it is none of these, or below zero.
+            UsageError: if the span is none of these, or below zero.
 
         """
         seconds = _seconds(span)
@@ -307,10 +313,11 @@ class Story:
         self._rest()
 
     def deploy(self, *agents: Agent[Any, Any]) -> None:
-        """Stop the host in order, and start one that has these definitions in the place of the old.
+        """Stop the host in order, and start a host with these definitions instead of the old ones.
 
         Args:
-            agents: the new versions, by the names of the old ones; none for a mere restart.
+            agents: the new versions, with the names of the old versions; none for a mere
+                restart.
 
         """
         for agent in agents:
@@ -322,7 +329,7 @@ class Story:
         self._rest()
 
     def finish(self) -> None:
-        """Wait until no run is under way, and end the hosts. Time passes for runs that sleep."""
+        """Wait until no run is in progress, and end the hosts. Time passes for runs that sleep."""
         self._is_finishing = True
         self._rest()
         # Race: the point at which the host is killed may be behind the answer to the last call.
@@ -331,17 +338,17 @@ class Story:
         self.is_finished, self._is_finishing = True, False
 
     def outcome(self, *, of: str | None = None) -> Outcome | None:
-        """The outcome of the run of an agent; None where nothing was said to it yet."""
+        """Return the outcome of the run of an agent; None if the agent got no message yet."""
         id = self._only(of)
         with suppress(UnknownAgent):
             return self._outcome(id, lambda host: host.do("outcome", id))
         return None
 
     def same_outcome(self) -> None:
-        """Assert that each agent has the outcome that it has where no host is killed.
+        """Assert that each agent has the outcome that it has if no host is killed.
 
-        Of a call that must not be repeated, and that was cut off, the model is told that nobody
-        knows what it did: outcomes of agents with such a doubt may differ.
+        If a call that must not be repeated was cut off, the model is told that nobody knows what it
+        did. Outcomes of agents with such a doubt may differ.
 
         Raises:
             AssertionError: if an outcome differs.
@@ -360,11 +367,13 @@ class Story:
     # ------------------------------------------------------------------- for the plays
 
     def ends(self) -> dict[str, tuple[str, str]]:
-        """By the ids of the agents, the outcomes of their last runs, as they are compared."""
+        """Return the outcomes of the last runs by agent id, in the form in which they are
+        compared.
+        """
         return {id: _told(outcome) for id, outcome in self._ends.items()}
 
     def destroy(self) -> None:
-        """End what is still there. Raises nothing."""
+        """End what is still running. Raises nothing."""
         for host in self._hosts:
             with suppress(Hangs, Killed):
                 host.end()

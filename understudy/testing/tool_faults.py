@@ -24,9 +24,9 @@ GivenError = BaseException | type[BaseException] | Callable[[], BaseException]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolFault(PlacedFault):
-    """How a call of a tool fails, for `faults(tool=...)`.
+    """A fault for `faults(tool=...)`: how a call of a tool fails.
 
-    `at` counts how often the body of the tool is entered, from 1 on: each attempt at a call counts.
+    `at` counts how often the body of the tool is entered, from 1 up. Each attempt at a call counts.
     """
 
     _error: Callable[[], BaseException] | None = None
@@ -40,11 +40,11 @@ class ToolFault(PlacedFault):
 
     @classmethod
     def raises(cls, error: GivenError, *, at: int = 1, times: int | None = 1) -> ToolFault:
-        """The tool raises an error, and its body does not run.
+        """Make a fault: the tool raises an error, and its body does not run.
 
         Args:
             error: the error, its class, or a function that makes it.
-            at, times: at which calls.
+            at, times: the first call that fails, and how many fail.
 
         """
         made = _maker(error, "ToolFault.raises")
@@ -52,11 +52,11 @@ class ToolFault(PlacedFault):
 
     @classmethod
     def refuses(cls, text: str, *, at: int = 1, times: int | None = 1) -> ToolFault:
-        """The tool refuses the call, by `ToolFailed`, and its body does not run.
+        """Make a fault: the tool refuses the call by `ToolFailed`, and its body does not run.
 
         Args:
-            text: what the model is told.
-            at, times: at which calls.
+            text: the text for the model.
+            at, times: the first call that fails, and how many fail.
 
         """
         checked_text(text, what="ToolFault.refuses")
@@ -67,12 +67,12 @@ class ToolFault(PlacedFault):
     def answer_lost(
         cls, error: GivenError | None = None, *, at: int = 1, times: int | None = 1
     ) -> ToolFault:
-        """The body of the tool runs, and its result is lost.
+        """Make a fault: the body of the tool runs, and its result is lost.
 
         Args:
-            error: what the tool raises then; by default `OutcomeUnknown`, by which a call is in
-                doubt, of whatever tool with effects.
-            at, times: at which calls.
+            error: the error that the tool raises; by default `OutcomeUnknown`, which puts a
+                call of any tool with effects in doubt.
+            at, times: the first call that fails, and how many fail.
 
         """
         given = error if error is not None else lambda: OutcomeUnknown("the answer was lost")
@@ -81,11 +81,11 @@ class ToolFault(PlacedFault):
 
     @classmethod
     def slow(cls, seconds: float, *, at: int = 1, times: int | None = 1) -> ToolFault:
-        """The body of the tool runs so many seconds later, by the clock of the run.
+        """Make a fault: the body of the tool runs this many seconds later, by the clock of the run.
 
         Args:
-            seconds: how many; a `SimulatedClock` passes them when it is advanced.
-            at, times: at which calls.
+            seconds: the delay; a `SimulatedClock` must be advanced by it.
+            at, times: the first slow call, and how many are slow.
 
         """
         checked_seconds(seconds, what="ToolFault.slow: `seconds`")
@@ -94,11 +94,11 @@ class ToolFault(PlacedFault):
 
     @classmethod
     def times_out(cls, *, happened: bool = False, at: int = 1, times: int | None = 1) -> ToolFault:
-        """The time limit of the tool passes, at once: the tool has a `timeout`.
+        """Make a fault: the time limit of the tool passes at once. The tool must have a `timeout`.
 
         Args:
             happened: whether the body has run by then.
-            at, times: at which calls.
+            at, times: the first call that fails, and how many fail.
 
         """
         checked_flag(happened, what="ToolFault.times_out: `happened`")

@@ -23,14 +23,15 @@ def assert_denied(
     """Assert that a rule denies the call.
 
     Args:
-        rules: which judge the call.
-        tool: its name.
-        arguments: of the call.
-        by: the name of the rule that must deny it; None for any.
-        view: what else is known of the call, such as its agent.
+        rules: the rules that judge the call.
+        tool: the name of the tool.
+        arguments: the arguments of the call.
+        by: the name of the rule that must deny it; None = any rule.
+        view: more facts about the call, such as its agent.
 
     Raises:
-        AssertionError: if no rule denies it, or only others do; it says what they say.
+        AssertionError: if no rule denies it, or only other rules do. The error shows the
+            verdict.
 
     """
     _assert(rules, "deny", tool, arguments, by, view)
@@ -48,10 +49,10 @@ def assert_asked(
 
     Args:
         rules, tool, arguments, view: as of `assert_denied`.
-        by: the name of a rule that must ask; None for any.
+        by: the name of a rule that must ask; None = any rule.
 
     Raises:
-        AssertionError: if no rule asks, or one denies the call.
+        AssertionError: if no rule asks, or a rule denies the call.
 
     """
     _assert(rules, "ask", tool, arguments, by, view)
@@ -80,16 +81,17 @@ def assert_rules_fit(
     *,
     people: Mapping[str, Person | Iterable[str]] | None = None,
 ) -> None:
-    """Assert that each rule matches a tool, and that somebody could meet what it asks.
+    """Assert that each rule matches a tool, and that enough persons exist for what it asks.
 
     Args:
-        rules: to be looked at.
-        agents: the definitions whose tools they are about; those inside them count as well.
-        people: as of `Runtime(people=...)`; without them nobody is looked for.
+        rules: the rules to check.
+        agents: the definitions whose tools the rules are about, with the agents inside them.
+        people: as of `Runtime(people=...)`; None = the persons are not checked.
 
     Raises:
-        AssertionError: if a rule matches nothing, is about a tool that no rule sees, or asks for
-            more persons of a role than there are; it says which, and what is near.
+        AssertionError: if a rule matches nothing, is about a tool that rules do not see, or
+            asks for more persons of a role than there are. The error names the rule and similar
+            names.
 
     """
     known = None if people is None else People(people, SystemClock())
