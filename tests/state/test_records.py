@@ -56,7 +56,7 @@ def test_a_record_that_was_pickled_before_is_read(kind: Any) -> None:
 
 
 def test_a_reader_finds_a_record_where_its_topic_says() -> None:
-    assert "A call is about to run." in inspect.getsource(Started)
+    assert "that a call is about to run." in inspect.getsource(Started)
 
 
 def test_every_kind_of_record_changes_the_state() -> None:

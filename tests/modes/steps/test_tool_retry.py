@@ -308,7 +308,7 @@ def test_only_a_tool_that_may_run_again_has_a_policy() -> None:
     def pay() -> str:
         return "paid"
 
-    with pytest.raises(UsageError, match=r"idempotent=True; or read_only=True"):
+    with pytest.raises(UsageError, match=r"give idempotent=True, or give read_only=True"):
         tool(retry=HOURLY)(pay)
     assert tool(retry=HOURLY, read_only=True)(pay).retry is HOURLY
     with pytest.raises(UsageError, match=r"tenacity\.AsyncRetrying"):
