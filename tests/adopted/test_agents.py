@@ -82,8 +82,8 @@ def test_tools_get_the_deps_and_the_ids_of_the_run() -> None:
     assert ctx.deps is shop
     assert (ctx.run_id, ctx.prompt, ctx.run_step) == (outcome.run_id, "What is 17?", 1)
     assert (ctx.tool_name, ctx.retry, ctx.agent) == ("look_up", 0, agent)
-    assert [type(message).__name__ for message in ctx.messages] == ["ModelRequest"]
-    assert ctx.usage.requests == 0
+    assert [type(message).__name__ for message in ctx.messages] == ["ModelRequest", "ModelResponse"]
+    assert ctx.usage.requests == 1
 
 
 def paying(*turns: Any) -> PydanticAgent[Shop, Any]:
@@ -122,6 +122,30 @@ def test_a_tool_that_requires_approval_waits_for_a_person_in_any_process(
     outcome = completed(other.resume_sync(reloaded(first.state), decision, deps=shop))
     assert shop.paid == paid
     assert told in str(contents(outcome.state))
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_tool_knows_the_reply_that_calls_it_also_after_it_has_waited(asks: bool) -> None:
+    """M9."""
+    seen: list[Any] = []
+
+    def made() -> Agent[Shop, Any]:
+        agent = given(call("look_up", {}))
+
+        @agent.tool(requires_approval=asks)
+        def look_up(ctx: RunContext[Shop]) -> str:
+            """Look."""
+            kinds = [type(message).__name__ for message in ctx.messages]
+            seen.append((kinds, ctx.usage.requests, ctx.usage.tool_calls))
+            return "found"
+
+        return Agent.from_pydantic_ai(agent)
+
+    outcome = made().execute_sync("go", deps=Shop())
+    if asks:
+        outcome = made().resume_sync(reloaded(interrupted(outcome).state), approve(), deps=Shop())
+    completed(outcome)
+    assert seen == [(["ModelRequest", "ModelResponse"], 1, 0)]
 
 
 class Opening(FunctionToolset[Shop]):

@@ -8,10 +8,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import pytest
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import RunContext
+from pydantic_ai import RunContext, capture_run_messages
+from pydantic_ai._agent_graph import get_captured_run_messages
 from pydantic_ai._instructions import resolve_sourced_instructions
-from pydantic_ai._output import run_output_with_hooks, types_from_output_spec
+from pydantic_ai._output import (
+    run_none_process_hooks,
+    run_output_with_hooks,
+    types_from_output_spec,
+)
 from pydantic_ai.capabilities import Hooks
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.toolsets._instruction_collection import collect_toolset_instructions
@@ -83,6 +89,45 @@ def test_hooks_are_registered_by_their_names() -> None:
         """Begin."""
 
     assert [name for name, entries in hooks._registry.items() if entries] == ["before_run"]
+
+
+def test_what_is_overridden_is_kept_under_these_names() -> None:
+    given = agent()
+    names = sorted(name for name in vars(given) if name.startswith("_override_"))
+    assert names == [
+        "_override_deps",
+        "_override_instructions",
+        "_override_metadata",
+        "_override_model",
+        "_override_model_settings",
+        "_override_name",
+        "_override_native_tools",
+        "_override_output_retries",
+        "_override_root_capability",
+        "_override_tool_retries",
+        "_override_tools",
+        "_override_toolsets",
+        "_override_workspace",
+    ]
+    assert all(vars(given)[name].get() is None for name in names)
+    with given.override(deps=3):
+        assert given._override_deps.get().value == 3
+
+
+def test_who_captures_messages_is_known_until_a_run_has_them() -> None:
+    with pytest.raises(LookupError):
+        get_captured_run_messages()
+    with capture_run_messages():
+        assert not get_captured_run_messages().used
+        agent().run_sync("go")
+        assert get_captured_run_messages().used
+
+
+def test_the_output_of_an_empty_reply_is_made_of_the_hooks() -> None:
+    expected = {"run_context", "capability", "schema", "output_validators"}
+    assert expected <= set(inspect.signature(run_none_process_hooks).parameters)
+    assert agent(output_type=int | None)._output_schema.allows_none is True
+    assert agent(output_type=int)._output_schema.allows_none is False
 
 
 def test_these_functions_take_what_they_are_given() -> None:

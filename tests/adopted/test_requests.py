@@ -12,6 +12,7 @@ from pydantic_ai import ModelRetry, RunContext, Tool, ToolDefinition
 from pydantic_ai.capabilities import (
     AbstractCapability,
     Hooks,
+    NativeTool,
     PrefixTools,
     PrepareTools,
     ProcessHistory,
@@ -20,6 +21,8 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.native_tools import MCPServerTool
+from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import UsageLimits
@@ -364,3 +367,38 @@ def test_an_adopted_agent_streams_like_any_other(streamed: bool) -> None:
     outcome = completed(Agent.from_pydantic_ai(agent).execute_sync("go", on_event=listen))
     assert outcome.text == "fine"
     assert any(type(event).__name__ == "TextDelta" for event in events) is streamed
+
+
+def searching(*tools: MCPServerTool) -> tuple[Agent[Any, Any], list[AgentInfo]]:
+    asked: list[AgentInfo] = []
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(info)
+        return ModelResponse(parts=[TextPart("done")])
+
+    def made(tool: MCPServerTool) -> NativeTool[Any]:
+        return NativeTool(lambda ctx: tool)
+
+    profile = ModelProfile(supported_native_tools=frozenset({MCPServerTool}))
+    model = FunctionModel(reply, profile=profile)
+    given = [made(tool) for tool in tools]
+    agent = PydanticAgent(model, name="support", capabilities=given)
+    return Agent.from_pydantic_ai(agent), asked
+
+
+def server(url: str) -> MCPServerTool:
+    return MCPServerTool(id="orders", url=url)
+
+
+def test_the_same_native_tool_of_two_capabilities_is_sent_once() -> None:
+    agent, asked = searching(server("https://a.example"), server("https://a.example"))
+    completed(agent.execute_sync("go"))
+    assert asked[0].model_request_parameters.native_tools == [server("https://a.example")]
+
+
+def test_two_native_tools_of_one_id_fail_the_run_before_a_model_is_asked() -> None:
+    agent, asked = searching(server("https://a.example"), server("https://b.example"))
+    outcome = agent.execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert "Two native tools have the id 'mcp_server:orders'" in str(outcome.error)
+    assert asked == []

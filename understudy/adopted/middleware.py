@@ -25,6 +25,7 @@ from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.tools import RunContext
 
+from understudy.adopted.refusals import check_surroundings
 from understudy.adopted.source import Source
 from understudy.adopted.steps import Step, Steps, as_retries, check_retries
 from understudy.adopted.tools import AdoptedTool
@@ -59,8 +60,15 @@ class PydanticAI(Middleware):
         self._source, self._steps = source, steps
 
     async def on_run_start(self, run: Run) -> None:
-        """Call `before_run` of the capabilities."""
+        """Call `before_run` of the capabilities.
+
+        Raises:
+            UsageError: inside of a `with` of Pydantic AI that the run would not follow.
+
+        """
         step = await self._steps.of(run)
+        mode = step.manager.get_parallel_execution_mode()
+        check_surroundings(self._source, mode, f"The run of the agent {run.definition.name!r}")
         await step.capability.before_run(step.ctx)
 
     async def wrap_model_call(
@@ -158,16 +166,19 @@ class PydanticAI(Middleware):
         )
 
     async def _native_tools(self, step: Step) -> list[AbstractNativeTool]:
-        found: list[AbstractNativeTool] = []
+        found: dict[str, AbstractNativeTool] = {}
         for given in step.capability.get_native_tools():
             tool: Any = given
             if not isinstance(given, AbstractNativeTool):
                 tool = given(step.ctx)
                 if hasattr(tool, "__await__"):
                     tool = await tool
-            if tool is not None:
-                found.append(tool)
-        return found
+            if tool is not None and found.setdefault(tool.unique_id, tool) != tool:
+                raise UsageError(
+                    f"Two native tools have the id {tool.unique_id!r}, and differ: give each an id "
+                    "of its own"
+                )
+        return list(found.values())
 
 
 class PydanticAIWithHooks(PydanticAI):

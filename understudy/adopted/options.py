@@ -56,7 +56,7 @@ def adopted_options(
     kind = PydanticAIWithHooks if source.capabilities else PydanticAI
     return {
         "name": name,
-        "model": given.model if model is None else model,
+        "model": source.model if model is None else model,
         "tools": [*adopted, *tools],
         "middleware": [*middleware, kind(source, steps)],
         "description": description if isinstance(description, str) else "",

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Union
-
-from pydantic import TypeAdapter
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic_ai.tools import DeferredToolRequests
+from typing import Any
 
 from understudy.adopted.source import Source
 from understudy.adopted.steps import TOLD, Steps, answers_refused, exceeded
@@ -34,9 +30,8 @@ class AdoptedOutput(Output):
         super().__init__(key=key, type=None, agent=str(source.agent.name))
         self._source, self._steps = source, steps
         self.tools = tools
-        types = [each for each in source.output_types if each is not DeferredToolRequests]
         self._is_text = source.gives_plain_text
-        self._values = _adapter_of(types)
+        self.allows_nothing: bool = source.schema.allows_none
         self.reader: Callable[[Any, str], Awaitable[Any]] | None = (
             None if self._is_text else self._read_in
         )
@@ -68,7 +63,7 @@ class AdoptedOutput(Output):
 
     def load(self, data: Any) -> Any:
         """The value from its `Source.dump`."""
-        return data if self._values is None else self._values.validate_python(data)
+        return self._source.load(data)
 
     def is_held_back(self, calls: Iterable[Any]) -> bool:
         """Whether a call beside the answer asks for a retry: the model is told of that first."""
@@ -85,12 +80,3 @@ class AdoptedOutput(Output):
             and TOLD + call.part.tool_call_id not in run.current.once
             for call in calls
         )
-
-
-def _adapter_of(types: list[Any]) -> TypeAdapter[Any] | None:
-    """What reads a stored value again; None where no type says what it is."""
-    try:
-        union: Any = Union[tuple(types)]  # noqa: UP007  # the types are known only now
-        return TypeAdapter(union)
-    except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -14,8 +15,9 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.messages import BinaryImage
 from pydantic_ai.toolsets import AbstractToolset
 
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import shown
-from understudy.adopted.source import Source, hooks_of
+from understudy.adopted.source import Source, hooks_of, is_captured
 from understudy.errors import UsageError
 
 _OWN_GRAPH = "the graph of Pydantic AI does not run here; write a middleware, or a step of the mode"
@@ -52,6 +54,7 @@ def check(source: Source, *, name: str) -> None:
     """
     what = f"Agent {name!r}, made of an agent of Pydantic AI,"
     agent = source.agent
+    check_overrides(source, what)
     if agent.end_strategy == "early":
         raise UsageError(
             f"{what} has end_strategy='early', by which calls beside a final answer do not run: "
@@ -75,10 +78,73 @@ def check(source: Source, *, name: str) -> None:
         raise UsageError(
             f"{what} has the output type PendingModelResponse: the reply of a model is waited for"
         )
+    try:
+        _ = source.values
+    except (PydanticSchemaGenerationError, PydanticUserError, TypeError) as error:
+        raise UsageError(
+            f"{what} has an output that is kept as JSON and cannot be made of it again: "
+            f"{error_text(error)}. Return a BaseModel, a dataclass, or another type of Pydantic"
+        ) from error
     for capability in _leaves(source.capability):
         _check_capability(capability, what)
     for toolset in agent.toolsets:
         toolset.apply(lambda each: _check_toolset(each, what))
+
+
+_OVERRIDDEN = {
+    "deps": "give deps= to the run",
+    "model": "from_pydantic_ai(agent, model=...)",
+    "tools": "from_pydantic_ai(agent, tools=[...])",
+}
+_NAMED = {
+    "output_retries": "retries",
+    "tool_retries": "retries",
+    "root_capability": "spec",
+}
+
+
+def check_overrides(source: Source, what: str) -> None:
+    """Refuse an `agent.override()` around the caller: a run may go on after it, and elsewhere.
+
+    Args:
+        source: the agent.
+        what: it is, for the error.
+
+    Raises:
+        UsageError: with the name of what is overridden, and what to do instead.
+
+    """
+    for name in sorted(source.overridden):
+        remedy = _OVERRIDDEN.get(name, "make an agent that has it")
+        raise UsageError(
+            f"{what} is inside of agent.override({_NAMED.get(name, name)}=...), which holds for "
+            f"this block alone, and a run goes on anywhere: {remedy}"
+        )
+
+
+def check_surroundings(source: Source, mode: str, what: str) -> None:
+    """Refuse to begin a run inside of a `with` that it would not follow.
+
+    Args:
+        source: the agent.
+        mode: how Pydantic AI would run the calls of a reply.
+        what: it is, for the error.
+
+    Raises:
+        UsageError: with the name of the `with`, and what to do instead.
+
+    """
+    check_overrides(source, what)
+    if mode == "sequential":
+        raise UsageError(
+            f"{what} is inside of parallel_tool_call_execution_mode('sequential'), which holds for "
+            "this block alone, and a run goes on anywhere: make the tools with sequential=True"
+        )
+    if is_captured():
+        raise UsageError(
+            f"{what} is inside of capture_run_messages(), which sees runs of Pydantic AI alone: "
+            "read outcome.state.messages, which a run that fails has too"
+        )
 
 
 def _leaves(capability: AbstractCapability[Any]) -> Iterator[AbstractCapability[Any]]:

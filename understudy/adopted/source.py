@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Self, Union
 
+from pydantic import TypeAdapter
 from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai._agent_graph import get_captured_run_messages
 from pydantic_ai._instructions import resolve_sourced_instructions
-from pydantic_ai._output import run_output_with_hooks, types_from_output_spec
+from pydantic_ai._output import (
+    run_none_process_hooks,
+    run_output_with_hooks,
+    types_from_output_spec,
+)
 from pydantic_ai.capabilities import (
     AbstractCapability,
     CombinedCapability,
@@ -22,6 +29,7 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.exceptions import ToolRetryError
 from pydantic_ai.messages import InstructionPart, RetryFeedbackPart
+from pydantic_ai.models import Model
 from pydantic_ai.tools import DeferredToolRequests, RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, PreparedToolset
 from pydantic_ai.toolsets._instruction_collection import collect_toolset_instructions
@@ -31,6 +39,24 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from understudy._base.json_values import as_json
 from understudy.models.output import InvalidOutput
 
+OVERRIDES = (
+    "deps",
+    "model",
+    "toolsets",
+    "tools",
+    "native_tools",
+    "instructions",
+    "metadata",
+    "model_settings",
+    "output_retries",
+    "tool_retries",
+    "workspace",
+    "root_capability",
+)
+"""What `agent.override()` replaces, by the names that an agent keeps it under.
+
+The name is read when the agent is carried over, and is used nowhere else.
+"""
 INFRASTRUCTURE = ("ToolSearch", "PendingMessageDrainCapability")
 """Capabilities that Pydantic AI adds to every agent. What they serve is refused."""
 
@@ -46,6 +72,9 @@ class Source:
 
     def __init__(self, agent: PydanticAgent[Any, Any], usage_limits: UsageLimits | None) -> None:
         self.agent = agent
+        replaced = agent._override_model.get()
+        self.model: str | Model | None = agent.model if replaced is None else replaced.value
+        """Its model, when it was carried over."""
         self.usage_limits = usage_limits
         leaves = agent.root_capability.capabilities
         given = [each for each in leaves if type(each).__name__ not in INFRASTRUCTURE]
@@ -66,6 +95,19 @@ class Source:
         )
 
     @property
+    def overridden(self) -> set[str]:
+        """Those of `OVERRIDES` that an `agent.override()` around the caller replaces now.
+
+        A model is one of them if it is not the one that was carried over.
+        """
+        kept = vars(self.agent)
+        given = {name: kept[f"_override_{name}"].get() for name in OVERRIDES}
+        found = {name for name, value in given.items() if value is not None}
+        if "model" in found and given["model"].value is self.model:
+            found.remove("model")
+        return found
+
+    @property
     def capabilities(self) -> list[AbstractCapability[Any]]:
         """Each of its capabilities, those inside of others as well."""
         leaves: list[AbstractCapability[Any]] = []
@@ -77,12 +119,23 @@ class Source:
         """Whether a capability may change arguments before they are validated."""
         return any(hooks_of(each, VALIDATE_HOOKS) for each in self.capabilities)
 
-    @property
-    def output_types(self) -> list[Any]:
-        """The types of the values of its output."""
-        return [
-            each for spec in _flat(self.agent.output_type) for each in types_from_output_spec(spec)
-        ]
+    @cached_property
+    def values(self) -> TypeAdapter[Any]:
+        """What makes a value of the output of JSON again.
+
+        Raises:
+            PydanticSchemaGenerationError: for a type that Pydantic cannot make.
+            PydanticUserError: the same.
+            TypeError: the same.
+
+        """
+        types: list[Any] = []
+        for spec in _flat(self.agent.output_type):
+            given: Sequence[Any] = types_from_output_spec(spec)
+            types += [type(_owner(spec)) if each is Self else each for each in given]
+        types = [each for each in types if each is not DeferredToolRequests]
+        union: Any = Union[tuple(types)]  # noqa: UP007  # the types are known only now
+        return TypeAdapter(union)
 
     @property
     def prompted_template(self) -> Any:
@@ -129,20 +182,39 @@ class Source:
         given = [each for each in _flat(self.agent.output_type) if each is not DeferredToolRequests]
         return given == [str] and not self.validators and not self.capabilities
 
-    @staticmethod
-    def dump(value: Any) -> Any:
+    def dump(self, value: Any) -> Any:
         """A value of the output as JSON.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: if it is none, or if no type says how it is made of JSON again.
 
         """
+        kind = type(value).__name__
         try:
-            return as_json(to_jsonable_python(value))
+            data = as_json(to_jsonable_python(value))
         except PydanticSerializationError as error:
             raise ValueError(
-                f"the output of type {type(value).__name__!r} cannot be kept as JSON: {error}"
+                f"the output of type {kind!r} cannot be kept as JSON: {error}"
             ) from error
+        try:
+            again = self.load(data)
+        except ValueError:
+            again = data
+        if _is_lost(value, again):
+            raise ValueError(
+                f"the output of type {kind!r} cannot be made of JSON again: name its type in "
+                "output_type=, or as what the output function returns"
+            )
+        return data
+
+    def load(self, data: Any) -> Any:
+        """The value from its `dump`.
+
+        Raises:
+            ValueError: if it is of none of the types of the output.
+
+        """
+        return self.values.validate_python(data)
 
     def output_tools(self) -> dict[str, Any]:
         """The processors of its output tools, by the names of the tools."""
@@ -164,6 +236,8 @@ class Source:
 
         """
         processor = self.schema.text_processor
+        if self.schema.allows_none and not text.strip():
+            return await self._nothing(ctx, capability)
         if processor is None:
             names = ", ".join(map(repr, self.output_tools()))
             raise InvalidOutput(f"Give the answer by calling the tool {names}.")
@@ -178,6 +252,41 @@ class Source:
             )
         except ToolRetryError as retry:
             raise InvalidOutput(retry_text(retry)) from retry
+
+    async def _nothing(self, ctx: RunContext[Any], capability: AbstractCapability[Any]) -> Any:
+        """The value of an empty reply, where None is one of the types of the output."""
+        try:
+            return await run_none_process_hooks(
+                run_context=ctx,
+                capability=capability,
+                schema=self.schema,
+                output_validators=self.validators,
+            )
+        except ToolRetryError as retry:
+            raise InvalidOutput(retry_text(retry)) from retry
+
+
+def _is_lost(value: Any, again: Any) -> bool:
+    """Whether a value that was read from JSON again is of another class than it was."""
+    if isinstance(value, (list, tuple)) and isinstance(again, (list, tuple)):
+        return any(map(_is_lost, value, again))
+    if isinstance(value, dict) and isinstance(again, dict):
+        return any(map(_is_lost, value.values(), again.values()))
+    return not isinstance(value, (type(again), int, tuple))
+
+
+def _owner(spec: Any) -> Any:
+    """The object whose method an output function is; None where it is no method."""
+    function = getattr(spec, "output", getattr(spec, "output_function", spec))
+    return getattr(function, "__self__", None)
+
+
+def is_captured() -> bool:
+    """Whether a `capture_run_messages()` around the caller waits for a run of Pydantic AI."""
+    try:
+        return not get_captured_run_messages().used
+    except LookupError:
+        return False
 
 
 def _flat(spec: Any) -> list[Any]:

@@ -28,7 +28,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_core import to_jsonable_python
 
 from understudy.adopted.source import Source
@@ -83,6 +83,8 @@ class Step:
     ctx: RunContext[Any]
     manager: ToolManager[Any]
     capability: AbstractCapability[Any]
+    has_reply: bool
+    """Whether its context has the reply of the model."""
 
 
 @dataclass
@@ -119,7 +121,21 @@ class Steps:
             step = attempt.step
             if step is None or step.number != number:
                 step = attempt.step = await self._made(run, attempt, number)
+            elif run.current.turn is not None and not step.has_reply:
+                self._add_reply(run, step)
             return step
+
+    def _add_reply(self, run: Run, step: Step) -> None:
+        """Tell the functions of the step what the model replied, and what that has used.
+
+        A step that is begun again after the reply knows both from the beginning.
+        """
+        step.has_reply = True
+        messages = as_retries(run.state, run.state.messages)
+        for ctx in (step.ctx, step.manager.ctx):
+            assert ctx is not None, "it was prepared for this step"
+            ctx.messages = messages
+            ctx.usage = _usage_of(run.state, messages, self.source)
 
     async def _made(self, run: Run, attempt: _Attempt, number: int) -> Step:
         source = self.source
@@ -134,7 +150,9 @@ class Steps:
         with_capabilities(ctx, attempt.capability)
         manager = await prepared_manager(source, ctx, attempt.capability, attempt.toolset)
         assert manager.ctx is not None, "it was prepared for this step"
-        return Step(number, ctx, manager, attempt.capability)
+        return Step(
+            number, ctx, manager, attempt.capability, has_reply=run.current.turn is not None
+        )
 
     def output_context(self, step: Step) -> RunContext[Any]:
         """The context for output functions and validators of a final text."""
@@ -208,7 +226,7 @@ def context_of(
     ctx: RunContext[Any] = StepContext(
         deps=deps,
         model=model,
-        usage=replace(state.usage, tool_calls=_calls_of(messages[run.first_message :], source)),
+        usage=_usage_of(state, messages, source),
         usage_limits=source.usage_limits or UsageLimits(),
         agent=source.agent,
         prompt=_prompt(messages[run.first_message :]),
@@ -256,6 +274,13 @@ async def prepared_manager(
             if tool.tool_def.timeout is not None:
                 manager.tools[name] = replace(tool, tool_def=replace(tool.tool_def, timeout=None))
     return manager
+
+
+def _usage_of(state: AgentState, messages: Sequence[ModelMessage], source: Source) -> RunUsage:
+    """What the run has used so far. Nobody else has it: functions may add to it."""
+    assert state.run is not None, "a run is open"
+    calls = _calls_of(messages[state.run.first_message :], source)
+    return replace(state.usage, tool_calls=calls)
 
 
 def _calls_of(messages: Sequence[ModelMessage], source: Source) -> int:

@@ -156,7 +156,7 @@ def _named(found: Found, name: str) -> Found:
 
 
 async def _listed(source: Source, deps: object) -> dict[str, Found]:
-    model = source.agent.model
+    model = source.model
     ctx: RunContext[Any] = RunContext(
         deps=deps,
         model=model if isinstance(model, Model) else TestModel(),

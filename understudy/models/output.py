@@ -68,6 +68,8 @@ class Output:
     """The tools by which the answer is given, where somebody else has made them."""
     reader: Callable[[Any, str], Awaitable[Any]] | None = None
     """Reads a final text in its run, in place of `read`; it raises the same."""
+    allows_nothing: bool = False
+    """Whether a reply without text and tool calls is an answer."""
 
     def __init__(
         self, *, key: str | None, type: Any, mode: OutputMode | None = None, agent: str

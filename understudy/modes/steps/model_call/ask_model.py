@@ -210,7 +210,10 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         return parameters
 
     def _may_be_empty(self) -> bool:
-        """Whether an empty reply is an answer: it becomes a sentence that says so."""
+        """Whether an empty reply is an answer: a value, or a sentence that says so."""
+        output = self._run.definition.output
+        if output is not None and output.allows_nothing:
+            return True
         return self._run.current.early_stop is not None
 
     def _note(self, model: Model, error: BaseException) -> Exception:
