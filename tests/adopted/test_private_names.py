@@ -114,12 +114,12 @@ def test_what_is_overridden_is_kept_under_these_names() -> None:
         assert given._override_deps.get().value == 3
 
 
-def test_who_captures_messages_is_known_until_a_run_has_them() -> None:
+async def test_who_captures_messages_is_known_until_a_run_has_them() -> None:
     with pytest.raises(LookupError):
         get_captured_run_messages()
     with capture_run_messages():
         assert not get_captured_run_messages().used
-        agent().run_sync("go")
+        await agent().run("go")
         assert get_captured_run_messages().used
 
 
