@@ -91,7 +91,11 @@ TEXT = {"type": "string"}
         ({**ANTHROPIC, "cache_control": {}}, refund, "has the key 'cache_control', which is not"),
         ({**RESPONSES, "defer_loading": True}, refund, "has the key 'defer_loading'"),
         ({**ANTHROPIC, "strict": "yes"}, refund, "`strict` must be True or False"),
-        ({"type": "web_search_20250305", "name": "search"}, refund, "so the provider runs its tool: give"),
+        (
+            {"type": "web_search_20250305", "name": "search"},
+            refund,
+            "so the provider runs its tool: give",
+        ),
         ({"type": "custom", "name": "refund"}, refund, "the type 'custom' of OpenAI"),
         ({"input_schema": PARAMETERS}, refund, "must have a `name`"),
         ("refund", refund, "takes the dict by which OpenAI or Anthropic"),
