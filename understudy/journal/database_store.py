@@ -50,14 +50,15 @@ PATIENCE = 30.0
 
 
 class DatabaseStore(DatabaseThreads, Store):
-    """A store in a database: one thread writes, one reads, one renews, one opens and closes.
+    """A store in a database. One thread writes, one reads, one renews, one opens and closes.
 
     Args:
         backend: the database.
-        patience: seconds for which it is retried while it cannot be reached.
-        max_record_bytes: a larger record is refused.
-        checkpoint_every: records that an agent adds between two checkpoints of its state, at least;
-            before it leaves memory, a quarter of them. It is activated from the last one. 0 = none.
+        patience: seconds for which a database is retried while it cannot be reached.
+        max_record_bytes: the largest size of a record in bytes; a larger record is refused.
+        checkpoint_every: the least number of records that an agent adds between two checkpoints
+            of its state; a quarter of it before the agent leaves memory. An activation starts
+            from the last checkpoint. 0 = no checkpoints.
 
     """
 
@@ -99,7 +100,9 @@ class DatabaseStore(DatabaseThreads, Store):
 
     @property
     def reader(self) -> DatabaseReads:
-        """What reads the database beside the runtimes that use it, and is opened by itself."""
+        """The part that reads the database beside the runtimes that use it. It is opened by
+        itself.
+        """
         return DatabaseReads(self.backend, patience=self.patience)
 
     @property

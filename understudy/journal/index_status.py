@@ -35,10 +35,11 @@ _MAY_BE_TAKEN = (IndexStatus.REST, IndexStatus.WAITS, IndexStatus.QUARANTINED)
 
 
 def index_entry_of(state: AgentState) -> IndexEntry:
-    """What the agent waits for, its status, when it is due, and what it asks.
+    """Return the index entry of an agent: its status, what it waits for and asks, and when it is
+    due.
 
-    A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls,
-    unless something is in doubt, or is to be reviewed, which it stays whatever goes on.
+    A run asks only while it is at rest. So a step of a running run does not look at its calls,
+    unless a call is in doubt or needs a review.
     """
     run = state.run
     if run is not None and is_in_step(state):  # as at nearly every commit
@@ -101,7 +102,7 @@ def _agent_status(state: AgentState, index_status: IndexStatus) -> str:
 
 
 def index_status_of(state: AgentState) -> IndexStatus:
-    """What the agent waits for."""
+    """Return what the agent waits for, as a status of the index."""
     run = state.run
     if run is None or run.over:
         return IndexStatus.QUEUED if has_next_run(state) else IndexStatus.REST
@@ -118,7 +119,7 @@ def index_status_of(state: AgentState) -> IndexStatus:
 
 
 def has_next_run(state: AgentState) -> bool:
-    """Whether a run of the queue is to begin, where no run is open."""
+    """Return whether a run of the queue must begin, because no run is open."""
     return bool(state.queue) and bool(next_turn(state.queue, is_held=is_held(state)))
 
 
@@ -130,18 +131,18 @@ def is_held(state: AgentState) -> bool:
 
 
 def is_waiting(state: AgentState) -> bool:
-    """Whether the run has come to rest at sleeps and waits of its tools, and nothing else.
+    """Return whether the run rests only at sleeps and waits of its tools.
 
-    What a crash cut off before that is to be continued: other calls may not have begun.
+    A run that was cut off before that must be continued, because other calls may not have begun.
     """
     return state.status == WAITING and has_waits(state)
 
 
 def is_busy(state: AgentState) -> bool:
-    """Whether a call is running or can go on, in this agent or in one that it runs.
+    """Return whether a call is running or can continue, in this agent or in a sub-agent.
 
-    While it runs, requests of its sibling calls do not make the run wait. A halt does, whatever is
-    running, and so does a pause of the run itself: then the agent does not count as busy.
+    While a call runs, requests of its sibling calls do not make the run wait. A halt does, and so
+    does a pause of the run itself: then the agent does not count as busy.
     """
     run = state.run
     if run is not None and (run.paused is not None or (run.halt is not None and run.halt.source)):
@@ -150,9 +151,9 @@ def is_busy(state: AgentState) -> bool:
 
 
 def rest_status(state: AgentState) -> str:
-    """The status of an agent with no open run: `"idle"`, `"failed"` or `"cancelled"`.
+    """Return the status of an agent without an open run: `"idle"`, `"failed"` or `"cancelled"`.
 
-    It is derived from the end of the last run where a crash came before the record of the status.
+    If a crash came before the record of the status, it is derived from the end of the last run.
     """
     end = state.run.end if state.run is not None else None
     if end is None or state.status in AT_REST:

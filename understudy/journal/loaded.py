@@ -23,25 +23,27 @@ there the row alone is read."""
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The records of an agent above a number, or from its last snapshot on if that is higher."""
+    """The records of an agent above a number, or from its last snapshot on if that is later."""
 
     agent: StoredAgent
     first_seq: int
     records: tuple[Record, ...]
     checkpoint: WokenState | None = None
-    """The state right before these records, where the store had a checkpoint of it."""
+    """The state right before these records, if the store had a checkpoint of it; else None."""
 
     def folded(self) -> AgentState:
-        """The state after these records.
+        """Return the state after these records.
 
         Raises:
-            StoreDamaged: if they do not fit together.
+            StoreDamaged: if the records do not fit together.
 
         """
         return at_once(self.folding())
 
     def folding(self) -> Generator[None, None, AgentState]:
-        """The work of `folded`, for `in_pieces`: without a checkpoint there may be many records."""
+        """Return the work of `folded` as a generator for `in_pieces`, because there may be many
+        records.
+        """
         checkpoint = self.checkpoint
         with self.as_damage():
             state = AgentState() if checkpoint is None else checkpoint.state.copied()
@@ -50,7 +52,7 @@ class Loaded:
 
     @contextmanager
     def as_damage(self) -> Iterator[None]:
-        """What raises because these records do not fit together is `StoreDamaged`."""
+        """Turn errors of this block into `StoreDamaged`: the records do not fit together."""
         try:
             yield
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:

@@ -69,7 +69,7 @@ LAST_RECORDS: int = CHECKPOINT_EVERY // 4
 
 
 class MemoryJournal:
-    """Keeps records in a list. `replay(journal.records)` gives the state that they add up to."""
+    """A journal that keeps records in a list. `replay(journal.records)` returns their state."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -119,11 +119,11 @@ class _AgentRecords:
 
 
 class MemoryStore(Store):
-    """Keeps the records of agents while the process lives. Nothing waits, nothing fails.
+    """A store that keeps the records of agents while the process lives. Nothing waits or fails.
 
-    A database keeps a row of each deleted agent, so that its next incarnation is another one. In
-    memory that would grow for ever: only the last rows are kept. Any agent that is new after that
-    begins above all rows that went.
+    A database keeps a row of each deleted agent, so that its next incarnation gets another number.
+    In memory this would grow forever, so only the last rows are kept. A new agent gets a number
+    above all removed rows.
     """
 
     keeps: Collection[Kept] = ALL_KEPT

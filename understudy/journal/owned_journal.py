@@ -22,24 +22,27 @@ if TYPE_CHECKING:
 
 
 class JournalledAgent(ABC):
-    """An agent that has a journal: what is kept of it besides its records. Called on its loop."""
+    """An agent with a journal: what the store keeps about it besides its records.
+
+    It is called on its event loop.
+    """
 
     # One object: three bound methods in its place take 192 bytes more of each agent.
     __slots__ = ()
 
     is_noted: ClassVar[bool] = True
-    """Whether the store notes what its records decide and use, for its lists."""
+    """Whether the store lists what the agent's records decide and use."""
 
     @abstractmethod
     def ledger_state(self) -> AgentState:
-        """The state that all appended records fold to."""
+        """Return the fold of all appended records."""
 
     def index_entry(self) -> IndexEntry:
-        """What the index says of the agent now."""
+        """Return the agent's current entry for the index."""
         return index_entry_of(self.ledger_state())
 
     def on_durable(self, seq: int) -> None:
-        """The records up to this number are durable. Called after each commit."""
+        """Note that the records up to this number are durable. Called after each commit."""
         return
 
 
@@ -58,67 +61,70 @@ class FoldedAgent(JournalledAgent):
 
 
 class OwnedJournal(ABC):
-    """A journal under an epoch: a `Journal`, in which the owner of an agent writes.
+    """The journal in which the owner of an agent writes, under an epoch. It is a `Journal`.
 
-    What a store does not keep, its journals refuse: the bytes of files, keys of calls, and what
-    calls spend. It is used on one event loop.
+    It refuses what its store does not keep: the bytes of files, keys of calls, and the spending of
+    calls. It is used on one event loop.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def append(self, records: Sequence[Record]) -> None:
-        """As `Journal.append`."""
+        """Append records, as `Journal.append`."""
 
     @property
     @abstractmethod
     def has_unflushed(self) -> bool:
-        """As `Journal.has_unflushed`."""
+        """Whether records are not durable yet, as `Journal.has_unflushed`."""
 
     @abstractmethod
     async def durable(self) -> None:
-        """As `Journal.durable`."""
+        """Wait until the appended records are durable, as `Journal.durable`."""
 
     @property
     @abstractmethod
     def owned(self) -> Owned:
-        """The epoch, with the number of the newest record that was appended."""
+        """The epoch, with the number of the newest appended record."""
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
         return
 
     async def wait_for_owner(self) -> None:
-        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
+        """Wait while an ended lease may still be renewed, then check as `check_owner`."""
         self.check_owner()
 
     @abstractmethod
     def fence(self, why: str) -> None:
-        """Write no more: the lease is lost. Every later call raises `Fenced`."""
+        """Stop writing, because the lease is lost. Every later call raises `Fenced`."""
 
     def left_state(self) -> TakenState | None:
-        """The state that its records fold to, to continue from; None where it may be another."""
+        """Return the fold of the records, to continue from; None if another host may have
+        written.
+        """
         return None
 
     async def note_index(self) -> None:
-        """Tell the index what it says of the agent now, though nothing was recorded."""
+        """Update the agent's entry in the index although nothing was recorded."""
         return
 
     # ------------------------------------------------------------------- checkpoints
 
     def write_checkpoints(self, loaded: Loaded | None) -> None:
-        """Write checkpoints of the agent from now on, each with the records of a commit.
+        """Write checkpoints of the agent from now on, each together with the records of a commit.
 
         Args:
-            loaded: from what its state was folded when it woke; None if it is new.
+            loaded: the records from which its state was folded at activation; None for a new
+                agent.
 
         """
         return
 
     def write_last_checkpoint(self) -> None:
-        """The agent leaves memory: write one if enough was recorded since the last. Never waits.
+        """Write a checkpoint when the agent leaves memory, if enough was recorded since the last.
 
-        The next owner finds it.
+        It never waits. The next owner finds the checkpoint.
         """
         return
 
@@ -128,13 +134,13 @@ class OwnedJournal(ABC):
         """Keep bytes of files, by their hashes, in the commit of the records appended last.
 
         Raises:
-            UsageError: if the store keeps none.
+            UsageError: if the store keeps no files.
 
         """
         raise UsageError("the store of this runtime keeps no files: see `Store.keeps`")
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        """The bytes of files with these hashes, as far as they are kept."""
+        """Return the bytes of the files with these hashes, if they are kept."""
         raise UsageError("the store of this runtime keeps no files: see `Store.keeps`")
 
     # ------------------------------------------------------------------- spending
@@ -143,8 +149,8 @@ class OwnedJournal(ABC):
         """Settle what calls have spent, in the commit of the records appended last.
 
         Raises:
-            UsageError: if the store keeps no spending, an amount cannot be kept, or a call is
-                another agent's.
+            UsageError: if the store keeps no spending, an amount cannot be kept, or a call
+                belongs to another agent.
 
         """
         raise UsageError("the store of this runtime keeps no spending: see `Store.keeps`")
@@ -153,13 +159,15 @@ class OwnedJournal(ABC):
 
     @property
     def call_keys(self) -> CallKeys | None:
-        """By which calls of the agent take keys; None if the store keeps none."""
+        """The object through which calls of the agent take keys; None if the store keeps no
+        keys.
+        """
         return None
 
     def follow_keys(self) -> None:
-        """From now on, what the records say becomes of the keys of calls is in their commits.
+        """From now on, keep the keys of calls up to date in the commits of their records.
 
-        It is called where an agent wakes that has keys, and follows from the first key.
+        It is called at the activation of an agent that has keys, or at its first key.
         """
         return
 

@@ -48,19 +48,20 @@ T = TypeVar("T")
 
 
 class StoreReads(ABC):
-    """All that is read of a store. Nothing is changed by it.
+    """The reading side of a store. Nothing is changed by it.
 
-    Two methods are abstract. The others are made of them, and cost a look at each agent where a
-    store with an index would find those that are wanted.
+    Two methods are abstract. The other methods are made of them: they look at each agent, where a
+    store with an index would find the agents directly.
     """
 
     keeps: Collection[Kept] = ()
-    """What is kept besides records and their index: as of `Backend`."""
+    """The names of what is kept besides records and their index, as of `Backend`."""
 
     counts_usage: bool = False
     """Whether this host counts what requests to models use. It is set before the store opens."""
     patience: float | None = None
-    """Seconds for which reads are retried during an outage; None where there are none."""
+    """The number of seconds for which reads are retried during an outage; None if there are no
+    outages."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -77,34 +78,35 @@ class StoreReads(ABC):
 
     @property
     def time_offset(self) -> float:
-        """As of `Backend`."""
+        """The number of seconds by which the clock of the database is ahead of this machine's."""
         return 0.0
 
     @cached_property
     def feed_hint(self) -> FeedHint:
-        """Tells of rows that were added to the feed here."""
+        """The signal that this process has added rows to the feed."""
         return FeedHint()
 
     # ------------------------------------------------------------------- an agent
 
     @abstractmethod
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        """The records of an agent above a number; None if there is no such agent."""
+        """Return the records of an agent above a number; None if there is no such agent."""
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        """As `load`, but no more than the first `limit` of those records."""
+        """Return at most the first `limit` records of `load`."""
         loaded = await self.load(agent_id, after)
         return None if loaded is None else replace(loaded, records=loaded.records[:limit])
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
-        """The last checkpoint of an agent, and the records after it; None if there is none.
+        """Return the last checkpoint of an agent and the records after it; None without such an
+        agent.
 
-        All records, as by `load`, where it has no checkpoint that can be used.
+        If there is no usable checkpoint, all records are returned, as by `load`.
         """
         return await self.load(agent_id)
 
     async def load_whole(self, agent_ids: Collection[str]) -> Sequence[WholeAgent]:
-        """As `Backend.load_whole`."""
+        """Return everything that the store has of these agents, as `Backend.load_whole`."""
         found = []
         for agent_id in agent_ids:
             with unreadable_is_logged(agent_id):
@@ -120,16 +122,19 @@ class StoreReads(ABC):
         return found
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        """Whether a record of the agent, of one of these kinds, may have this ASCII text in it."""
+        """Return whether a record of the agent, of one of these kinds, may contain this
+        ASCII text.
+        """
         return True
 
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
-        """The bytes of the agent's files with these hashes, as far as they are kept; None = all.
+        """Return the bytes of the agent's files with these hashes, if they are kept; None = all
+        files.
 
         Raises:
-            UsageError: if no files are kept.
+            UsageError: if the store keeps no files.
 
         """
         raise UsageError(f"{self!r} keeps no files")
@@ -137,17 +142,21 @@ class StoreReads(ABC):
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
     ) -> Mapping[str, str]:
-        """By message id, the run that took the message, of these that are kept; None = all."""
+        """Return, by message id, the run that took the message, if it is kept; None = all
+        messages.
+        """
         return {}
 
     async def deletion(self, agent_id: str) -> Deletion | None:
-        """As `Backend.deletion`."""
+        """Return the deletion of an agent; None if it is there or never was, as
+        `Backend.deletion`.
+        """
         return None
 
     async def notices(
         self, states: Sequence[NoticeState], after: int | None, limit: int
     ) -> Sequence[StoredNotice]:
-        """As `Backend.notices`; none where the store keeps none."""
+        """Return notices, as `Backend.notices`; none if the store keeps none."""
         return ()
 
     # ------------------------------------------------------------------- many agents
@@ -156,19 +165,19 @@ class StoreReads(ABC):
     def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
-        """The agents with one of these statuses (None: any), by id."""
+        """Return the agents with one of these statuses (None = any), by id."""
 
     async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
-        """What the index says of these agents, as far as there are any. In any order."""
+        """Return the entries of these agents in the index, if there are any, in any order."""
         found = [await self.load(id, NEWEST) for id in set(agent_ids)]
         return [loaded.agent for loaded in found if loaded is not None]
 
     async def find_agent(self, agent_id: str) -> StoredAgent | None:
-        """What the index says of an agent now; None if there is none."""
+        """Return the entry of an agent in the index; None if there is none."""
         return next(iter(await self.find_agents([agent_id])), None)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
-        """The agents that are due by this time, by due time."""
+        """Return the agents that are due by this time, by due time."""
         index = MemoryIndex()
         async for stored in self.agents():
             index.put(stored, ())
@@ -178,39 +187,39 @@ class StoreReads(ABC):
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
-        """Up to `limit` agents behind a key."""
+        """Return up to `limit` agents after a key."""
         return await self.ask_index(lambda index: index.list_agents(query, after, limit))
 
     async def list_asks(
         self, query: AskQuery, after: AskKey | None, limit: int
     ) -> Sequence[StoredAsk]:
-        """Up to `limit` asks behind a key."""
+        """Return up to `limit` asks after a key."""
         return await self.ask_index(lambda index: index.list_asks(query, after, limit))
 
     async def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
-        """What is around a request in a list, as `Backend.find_place`."""
+        """Return the place of a request in a list, as `Backend.find_place`."""
         return await self.ask_index(lambda index: index.find_place(query, of))
 
     async def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> Sequence[AskGroup]:
-        """How many requests to persons are alike, as `Backend.count_asks`."""
+        """Return the number of like requests to persons, as `Backend.count_asks`."""
         return await self.ask_index(lambda index: index.count_asks(query, times))
 
     async def count_agents(self) -> Mapping[str, int]:
-        """How many agents have each status."""
+        """Return the number of agents by status."""
         return await self.ask_index(lambda index: index.count_agents())
 
     async def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
-        """As `Backend.count_troubles`."""
+        """Return how much needs a person, as `Backend.count_troubles`."""
         return await self.ask_index(lambda index: index.count_troubles(failed_since, expires_by))
 
     async def gone_hosts(self, limit: int) -> Sequence[GoneHost]:
-        """As `Backend.gone_hosts`."""
+        """Return the hosts that ended and left open runs, as `Backend.gone_hosts`."""
         return ()
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
-        """Ask an index of all agents. Where none is kept, every agent is loaded for it.
+        """Ask an index of all agents. Without an index every agent is loaded for it.
 
-        An agent that cannot be read is logged, and told without what it asks.
+        An agent that cannot be read is logged, and listed without its requests.
         """
         index = MemoryIndex()
         async for stored in self.agents():
@@ -228,23 +237,23 @@ class StoreReads(ABC):
     async def list_decided(
         self, query: DecidedQuery, after: DecidedKey | None, limit: int
     ) -> Sequence[StoredDecided]:
-        """Up to `limit` decisions behind a key, the newest first.
+        """Return up to `limit` decisions after a key, the newest first.
 
         Raises:
-            UsageError: if no decisions are kept.
+            UsageError: if the store keeps no decisions.
 
         """
         raise _keeps_none_decided(self)
 
     async def count_decided(self, query: DecidedQuery) -> int:
-        """How many decisions there are of these; as `list_decided`."""
+        """Return the number of decisions that `list_decided` would list."""
         raise _keeps_none_decided(self)
 
     async def read_usage(self, first: int, end: int) -> Sequence[Used]:
-        """As `Backend.read_usage`.
+        """Return the use of models by day, as `Backend.read_usage`.
 
         Raises:
-            UsageError: if no usage is kept.
+            UsageError: if the store keeps no usage.
 
         """
         raise _keeps_no_usage(self)
@@ -252,7 +261,9 @@ class StoreReads(ABC):
     # ------------------------------------------------------------------- the search
 
     async def search_state(self) -> SearchState:
-        """As `Backend.search_state`."""
+        """Return whether there is an index of the search and how far it is, as
+        `Backend.search_state`.
+        """
         from understudy.journal.search import OFF
 
         return OFF
@@ -260,23 +271,25 @@ class StoreReads(ABC):
     async def search(
         self, query: SearchQuery, before: int | None, limit: int
     ) -> Sequence[StoredHit]:
-        """As `Backend.search`."""
+        """Return the texts with these words, as `Backend.search`."""
         raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
 
     async def search_asks(self, query: SearchQuery) -> Collection[int]:
-        """As `Backend.search_asks`: `StoredAsk.no` of each open request with these words."""
+        """Return the `StoredAsk.no` of each open request with these words, as
+        `Backend.search_asks`.
+        """
         raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
 
     # ------------------------------------------------------------------- the feed
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """As `Backend.read_feed`."""
+        """Return rows of the feed, as `Backend.read_feed`."""
         return None
 
     # ------------------------------------------------------------------- the log of trust
 
     async def trust_after(self, number: int) -> Sequence[TrustFact]:
-        """As `Backend.trust_after`."""
+        """Return the facts of the log of trust above a number, as `Backend.trust_after`."""
         return ()
 
     # ------------------------------------------------------------------- beside requests
@@ -284,15 +297,15 @@ class StoreReads(ABC):
     async def notes(
         self, requests: Collection[tuple[str, str]], *, texts: bool
     ) -> Sequence[StoredNote]:
-        """As `Backend.notes`; none where none are kept."""
+        """Return the notes beside requests, as `Backend.notes`; none if the store keeps none."""
         return ()
 
     # ------------------------------------------------------------------- what is spent
 
     async def stored_counters(self) -> Sequence[CounterSums]:
-        """What a database has counted of budgets, for who looks beside its runtimes.
+        """Return what a database has counted of budgets, for a reader beside its runtimes.
 
-        A runtime asks `Store.spending`, which knows what is about to be committed.
+        A runtime asks `Store.spending` instead, which also knows what is about to be committed.
         """
         return ()
 

@@ -28,33 +28,35 @@ T = TypeVar("T")
 
 
 class Store(StoreReads, TrustLog):
-    """Keeps the records of many agents. Used on one event loop, the runtime's.
+    """Keeps the records of many agents. It is used on one event loop, the loop of the runtime.
 
-    The change of each method is durable when it returns. A database that cannot be reached is
-    retried for some time; then its `StoreUnavailable` is raised.
+    The change of each method is durable when the method returns. A database that cannot be reached
+    is retried for some time; then the method raises `StoreUnavailable`.
     """
 
     feed_clock: Clock = SystemClock()
-    """The runtime's. It says when an agent was deleted, of which there is no record."""
+    """The clock of the runtime. It gives the time of a deletion, which has no record."""
 
     @property
     def host(self) -> str | None:
-        """The name of this runtime in the index of the agents; None where it needs none."""
+        """The name of this runtime in the index of the agents; None if the store needs none."""
         return None
 
     @property
     def restored(self) -> bool:
-        """Whether this is an older copy of the store: what its agents did since then is unknown."""
+        """Whether this is an older copy of the store. What its agents did since the copy is
+        unknown.
+        """
         return False
 
     @property
     def shared(self) -> SharedStore | None:
-        """What hosts that share the store have of it; None where it is for one host."""
+        """The parts of the store that its hosts share; None if the store is for one host."""
         return None
 
     @property
     def spending(self) -> Spending | None:
-        """The counters of what calls reserve and spend; None where the store keeps none."""
+        """The counters of what calls reserve and spend; None if the store keeps none."""
         return None
 
     @property
@@ -72,33 +74,35 @@ class Store(StoreReads, TrustLog):
 
     @abstractmethod
     async def close(self) -> None:
-        """Commit what is queued, release the agents, disconnect."""
+        """Commit what is queued, release the agents, and disconnect."""
 
     @abstractmethod
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        """As `Backend.claim`."""
+        """Become the owner of an agent, as `Backend.claim`."""
 
     async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
-        """As `claim`, also of an agent that this host must not run: to write it alone."""
+        """Become the owner of an agent, even if this host must not run it, only to write to it."""
         return await self.claim(agent_id, agent)
 
     @abstractmethod
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
-        """As `Backend.release`, if other runtimes can use this store; else True.
+        """Give up an agent, as `Backend.release`; return True if no other runtime can use this
+        store.
 
         Args:
             owned: the claim to give up.
-            lost: the attempt that another runtime cut off by taking over, if one did.
+            lost: the attempt that another runtime cut off by taking the agent; None if none
+                was.
 
         """
 
     async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        """The numbers of this run's attempts that were cut off so."""
+        """Return the numbers of the attempts of a run that were cut off by another runtime."""
         return frozenset()
 
     @abstractmethod
     def journal(self, owned: Owned, agent: JournalledAgent) -> OwnedJournal:
-        """The journal in which the owner of an agent writes, under its claim."""
+        """Return the journal in which the owner of an agent writes, under its claim."""
 
     @abstractmethod
     async def compact(
@@ -108,9 +112,10 @@ class Store(StoreReads, TrustLog):
 
         Args:
             owned: the claim to write under.
-            snapshot: of the agent's state.
-            entry: what the index says of the agent.
-            messages: those that follow the snapshot, in records of their own; None if it has all.
+            snapshot: the snapshot of the agent's state.
+            entry: the agent's entry in the index.
+            messages: the messages after the snapshot, in records of their own; None if the
+                snapshot has all.
 
         Returns:
             The same claim, with the number of the last of these records as its newest.
@@ -119,15 +124,15 @@ class Store(StoreReads, TrustLog):
 
     @abstractmethod
     async def delete(self, agent_id: str, by: str | None = None) -> bool:
-        """Delete an agent, but keep a tombstone: when, and by whom (`by`).
+        """Delete an agent, but keep a tombstone with the time and the person (`by`).
 
-        Returns whether there was such an agent.
+        Return whether there was such an agent.
         """
 
     async def retire(self, agents: Sequence[StoredAgent], by: str | None = None) -> set[str]:
-        """Delete those of these agents that have not changed since they were read: their ids.
+        """Delete the agents that have not changed since they were read, and return their ids.
 
-        As `Backend.retire_all`; each leaves what `delete` leaves.
+        It works as `Backend.retire_all`. Each deletion leaves what `delete` leaves.
         """
         gone = set()
         for agent in agents:
@@ -142,59 +147,60 @@ class Store(StoreReads, TrustLog):
         return gone
 
     async def delete_old_tombstones(self, before: datetime) -> None:
-        """Look at some of what deletions before a time have left, as `Backend.delete_tombstones`.
+        """Delete some of what deletions before a time have left, as `Backend.delete_tombstones`.
 
-        The next call goes on behind these.
+        The next call continues after these.
         """
         return
 
     async def vacuum(self, *, whole: bool = False) -> Vacuumed:
-        """Give back the room that deletions have left; others go on meanwhile, unless `whole`.
+        """Give back the space that deletions have left. Other calls continue meanwhile, unless
+        `whole`.
 
         Raises:
-            UsageError: if the store cannot do so.
+            UsageError: if the store cannot do it.
 
         """
         raise UsageError(f"{self!r} has no room to give back: only databases do")
 
     async def delete_old_keys(self, before: datetime) -> None:
-        """Delete the keys of calls whose time was over before."""
+        """Delete the keys of calls whose time was over before this time."""
         return
 
     async def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
-        """As `Backend.add_note`.
+        """Keep a note beside a request, as `Backend.add_note`.
 
         Raises:
-            UsageError: if no notes are kept.
+            UsageError: if the store keeps no notes.
 
         """
         raise UsageError(f"{self!r} keeps no notes beside requests: 'notes' is not in its `keeps`")
 
     async def sweep_notes(self, now: datetime) -> None:
-        """As `Backend.sweep_notes`."""
+        """Delete old notes, as `Backend.sweep_notes`."""
         return
 
     async def turn_feed(self, on: bool) -> None:
-        """As `Backend.turn_feed`."""
+        """Turn the feed on or off, as `Backend.turn_feed`."""
         raise UsageError(f"{self!r} keeps no feed")
 
     async def trim_feed(self, before: datetime, keep: int) -> None:
-        """As `Backend.trim_feed`."""
+        """Remove old events of the feed, as `Backend.trim_feed`."""
         return
 
     async def turn_search(self, on: bool) -> None:
-        """As `Backend.turn_search`."""
+        """Make or remove the index of the search, as `Backend.turn_search`."""
         raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
 
     async def index_more(self) -> bool:
-        """Do a slice of the work on the index of the search. Returns whether there was any."""
+        """Do a part of the work on the index of the search. Return whether there was any work."""
         return False
 
     async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
-        """Have a function change the outbox, in one transaction. It may be called twice.
+        """Let a function change the outbox in one transaction. The function may be called twice.
 
         Raises:
-            UsageError: if the store keeps none.
+            UsageError: if the store keeps no outbox.
 
         """
         raise UsageError(f"{self!r} keeps no notices: 'notices' is not in its `keeps`")

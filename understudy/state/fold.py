@@ -53,7 +53,7 @@ def apply(state: AgentState, record: r.Record) -> None:
 
 
 def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
-    """The fold of an agent's records, from the first one on; or after the records of `state`."""
+    """Return the fold of an agent's records, from the first record on, or after `state`."""
     state = AgentState() if state is None else state
     for record in records:
         apply(state, record)
