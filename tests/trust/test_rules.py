@@ -9,7 +9,17 @@ import pytest
 
 from tests.support.agents import by_turn, completed, interrupted, results
 from tests.support.trust.broken import is_found_out
-from understudy import Agent, Runtime, UsageError, approve, call, edit, tool
+from understudy import (
+    Agent,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    UsageError,
+    approve,
+    call,
+    edit,
+    tool,
+)
 from understudy.middleware import Middleware, SubAgent
 from understudy.trust import CallView, Rules, allow, approval, ask, deny
 
@@ -229,3 +239,41 @@ CONTROLS: list[tuple[str, Any]] = [
 async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
     """Else the attack would prove nothing."""
     assert await is_found_out(broken, attack)
+
+
+async def test_a_rule_has_a_title_and_reminds_as_a_gate_does(clock: SimulatedClock) -> None:
+    """V6, I15."""
+    asked = ask(
+        "refund",
+        approval({"boss": 1}, within=600),
+        title="Refund {amount:,.2f}",
+        remind_after=[60, 120],
+        escalate_after={300: "the board"},
+    )
+
+    @tool
+    def refund(amount: int) -> str:
+        return "refunded"
+
+    agent = Agent("desk", ScriptedModel([call("refund", {"amount": 1000}), "done"]), tools=[refund])
+    async with Runtime([agent], rules=Rules(asked, version=1), clock=clock) as runtime:
+        [request] = interrupted(await runtime.spawn("desk", id="a").run("go")).requests
+        assert (request.title, request.rule) == ("Refund 1,000.00", asked.name)
+        await clock.advance(310)
+        [pending] = await runtime.pending()
+        assert (pending.reminders, pending.escalated_to) == (2, ("the board",))
+        await clock.advance(300)
+        assert list(await runtime.pending()) == []
+
+
+def test_the_title_and_the_times_of_a_rule_are_checked_and_part_of_its_version() -> None:
+    """V9."""
+    with pytest.raises(UsageError, match="title"):
+        ask("refund", title=" ")
+    with pytest.raises(UsageError, match="below `expires_after`"):
+        ask("refund", approval({"boss": 1}, within=60), remind_after=60)
+    prints = {
+        Rules(each).fingerprint
+        for each in (ask("refund"), ask("refund", title="A"), ask("refund", remind_after=1))
+    }
+    assert len(prints) == 3

@@ -43,6 +43,15 @@ class RequestTiming:
     expires_after: float | None = None
     on_expiry: OnExpiry = "reject"
 
+    @property
+    def tells(self) -> bool:
+        """Whether people are told of the request before it expires."""
+        return bool(self.remind_after or self.escalate_after)
+
+    def to_list(self) -> list[Any]:
+        """The times as plain data."""
+        return [list(self.remind_after), [list(each) for each in self.escalate_after]]
+
     def at_most(self, seconds: float) -> RequestTiming:
         """The same, but it expires by then. It tells nobody who would be told after that."""
         expiry = seconds if self.expires_after is None else min(seconds, self.expires_after)

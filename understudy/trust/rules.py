@@ -19,6 +19,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 from understudy._base.error_texts import error_text
 from understudy._base.grant_terms import GivenOffer, GrantOffer, checked_offer
 from understudy._base.json_values import checked_text, digest, shown
+from understudy._base.request_timing import (
+    NO_TIMING,
+    EscalateAfter,
+    RequestTiming,
+    Seconds,
+    request_timing,
+)
+from understudy._base.titles import checked_title
 from understudy.approvals import Approval
 from understudy.errors import UsageError
 from understudy.trust.budgets import Budget
@@ -40,7 +48,10 @@ DENIED_BY_RULE = "Denied by a rule of the application"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallView:
-    """The facts about a call that a rule's `when` gets beside the arguments."""
+    """The facts about a call that a rule's `when` gets beside the arguments.
+
+    They are `tool`, `agent`, `agent_id`, `agent_path`, `run_id` and `requesters`.
+    """
 
     tool: str
     """The name of the tool."""
@@ -93,6 +104,10 @@ class Rule:
     """
     within: Budget | None = None
     """The budget that must have room for a call, for a rule that allows; None = no budget."""
+    title: str = ""
+    """The title of its requests in lists; empty for none."""
+    timing: RequestTiming = NO_TIMING
+    """The times at which people are told of its unanswered requests, and of their expiry."""
 
     def covers(self, names: Sequence[str], agent_path: Sequence[str]) -> bool:
         """Return whether the rule is about a tool with these names, called by an agent at this
@@ -188,6 +203,9 @@ def ask(
     when: When | None = None,
     agent: str = "*",
     grant: GivenOffer = False,
+    title: str | None = None,
+    remind_after: Seconds | Sequence[Seconds] = (),
+    escalate_after: EscalateAfter | None = None,
     code: str | None = None,
 ) -> Rule:
     """Make a rule by which persons are asked before a call runs.
@@ -197,6 +215,9 @@ def ask(
         approval: who must agree; None = any person with the right to decide.
         grant: the largest grant that persons may give for later calls, made with `offer(...)`.
             True = any grant. False = none.
+        title: the title in lists, such as `"Refund {amount}"`: see `Request.title_format`.
+        remind_after: seconds or timedeltas, one or several, after which persons are reminded.
+        escalate_after: the other people who are told, by the seconds after which they are told.
         name, when, agent, code: as of `deny`.
 
     Raises:
@@ -208,8 +229,18 @@ def ask(
             f"ask({tool!r}, ...) takes what approval(...) makes, such as approval({{'finance': 2}})"
             f", got {shown(approval)}"
         )
+    what = f"ask({tool!r}, ...)"
     offered = checked_offer(grant, what=f"ask({tool!r}, grant=...)")
-    return _rule("ask", tool, name, when, agent, approval, offered, code=code)
+    timing = request_timing(
+        what,
+        remind_after=remind_after,
+        escalate_after=escalate_after,
+        expires_after=None if approval is None else approval.within,
+    )
+    made = _rule("ask", tool, name, when, agent, approval, offered, code=code)
+    return replace(
+        made, title=checked_title(title, what=f"ask({tool!r}, title=...)"), timing=timing
+    )
 
 
 def allow(
@@ -411,7 +442,8 @@ def _described(rule: Rule) -> list[Any]:
     approval = None if rule.approval is None else rule.approval.to_dict()
     offered = None if rule.offer is None else rule.offer.to_dict()
     within = () if rule.within is None else (rule.within.described,)
-    return [rule.kind, rule.tool, rule.name, rule.agent, approval, offered, when, *within]
+    shown = [] if not rule.title and not rule.timing.tells else [rule.title, rule.timing.to_list()]
+    return [rule.kind, rule.tool, rule.name, rule.agent, approval, offered, when, *within, *shown]
 
 
 def _names_of(tool: object) -> tuple[str, ...]:

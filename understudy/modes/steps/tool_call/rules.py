@@ -80,5 +80,7 @@ def _request(call: ToolCall, rule: Rule) -> Request:
         allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
         approval=rule.approval,
         grant=rule.offer or False,
+        title=rule.title or None,
+        timing=rule.timing,
         source=RULE + rule.name,
     )
