@@ -111,5 +111,5 @@ async def test_pages_tell_ages_and_expiries_by_the_time_of_the_store(
             for page in (path, "/"):
                 text = (await client.get(page)).text
                 assert "just now</time>" in text
-                assert "in 59 minutes</time>" in text
+                assert "in 1 hour</time>" in text
             assert "just now</time>" in (await client.get("/agents")).text

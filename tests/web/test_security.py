@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -942,3 +943,41 @@ async def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None
             code = {"text": '{[,\\"' * 60_000}
             sent = await client.post("/api/agents/a1/messages", json=code)
             assert sent.status_code == 200
+
+
+async def test_a_login_of_ones_own_has_a_link_that_ends_it_and_is_not_told_of_tokens() -> None:
+    async with Runtime() as runtime:
+        async with site_of(runtime, logout_url="/bye?next=%2F") as client:
+            page = (await client.get("/agents")).text
+            assert '<a href="/bye?next=%2F">Log out</a>' in page
+        async with site_of(runtime) as client:
+            assert "Log out" not in (await client.get("/agents")).text
+        async with site_of(runtime, auth=lambda _: None) as client:
+            refused = await client.get("/api/agents")
+            assert (refused.status_code, refused.json()["detail"]) == (401, "Log in first.")
+        for url in ("javascript:alert(1)", "", 1):
+            with pytest.raises(UsageError, match="logout_url"):
+                ui(runtime, auth=lambda _: None, logout_url=url)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [
+        (2 * 86_400 - 5, "in 2 days"),
+        (36 * 3_600, "in 36 hours"),
+        (86_400, "in 1 day"),
+        (3_600 - 5, "in 1 hour"),
+        (5_400, "in 90 minutes"),
+        (61, "in 1 minute"),
+        (59, "in less than a minute"),
+        (0, "over"),
+    ],
+)
+async def test_a_page_says_how_long_it_is_until_a_request_expires(
+    seconds: float, says: str
+) -> None:
+    from understudy.web.render import until
+
+    now = datetime(2027, 1, 1, tzinfo=UTC)
+    given: Any = {"now": now}
+    assert f">{says}</time>" in until(given, now + timedelta(seconds=seconds))

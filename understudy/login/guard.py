@@ -131,9 +131,10 @@ class Guard:
         if isinstance(found, Response):
             return found
         security_log.note("login", "refused", who=None)
+        by_url = ", or open the URL that has the token" if hasattr(self._auth, "login_url") else ""
         return problem_response(
             request.scope,
-            Problem(401, "LoginNeeded", "Log in first, or open the URL that has the token."),
+            Problem(401, "LoginNeeded", f"Log in first{by_url}."),
             {"WWW-Authenticate": "Bearer"},
         )
 

@@ -40,6 +40,7 @@ def ui(
     allowed_hosts: Iterable[str] = (),
     title: str = "understudy",
     redact: Redact | None = None,
+    logout_url: str | None = None,
 ) -> ASGIApp:
     """Make an ASGI application in which people answer requests and look at agents.
 
@@ -63,6 +64,8 @@ def ui(
             gets the `User` too. A request with hidden arguments can be approved, but not edited
             in the form. Exports and downloads of files are refused for a user who must not see
             all of the content.
+        logout_url: the URL at which your login ends the session, such as `"/logout"`. The pages
+            then have a link "Log out" to it. `token_auth()` needs none.
 
     Raises:
         UsageError: if `auth` is missing, or an argument is wrong.
@@ -83,6 +86,7 @@ def ui(
         title=title,
         redaction=Redaction(redact, what="ui(redact=...)"),
         log_out=auth.log_out if isinstance(auth, TokenAuth) else None,
+        logout_url=_checked_url(logout_url),
     )
 
     async def on_error(request: Request, error: Exception) -> Response:
@@ -112,6 +116,17 @@ def ui(
         routes.append(Route("/logout", log_out, methods=["POST"]))
     app = Router(routes)
     return Guard(_Caught(app, on_error), auth, hosts)
+
+
+def _checked_url(given: object) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given.startswith(("/", "https://", "http://")):
+        raise UsageError(
+            f"ui(logout_url=...) must be a path such as '/logout', or an http(s) URL, got "
+            f"{shown(given)}"
+        )
+    return given
 
 
 class _Caught:

@@ -157,7 +157,18 @@ def until(context: Context, value: Any) -> Markup:
         return Markup("")
     seconds = (time - context["now"]).total_seconds()
     text = "over" if seconds <= 0 else "in less than a minute" if seconds < 60 else ""
-    return _relative(time, text or f"in {_coarse(seconds)}")
+    return _relative(time, text or f"in {_ahead(seconds)}")
+
+
+def _ahead(seconds: float) -> str:
+    """A time ahead. One and a half days are 36 hours: who has to answer must not be misled."""
+    seconds += 30  # two days that were asked for a moment ago are no 47 hours
+    for size, name in ((86_400, "day"), (3_600, "hour")):
+        count, rest = divmod(seconds, size)
+        if count >= 2 or (count == 1 and rest < 60):
+            return f"{count:.0f} {name}{'' if count == 1 else 's'}"
+    minutes = seconds // 60
+    return f"{minutes:.0f} minute{'' if minutes == 1 else 's'}"
 
 
 def _relative(time: datetime, text: str, form: str = "relative") -> Markup:

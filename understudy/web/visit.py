@@ -62,6 +62,8 @@ class Site:
     redaction: Redaction
     log_out: Callable[[Request], Response] | None = None
     """Ends the session of a request; None where the pages do not know how."""
+    logout_url: str | None = None
+    """Where the login of the application ends the session; None where it is not said."""
     streams: StreamBound = field(default_factory=StreamBound)
     attention: tuple[float, int] | None = None
     """How much needs a person, and when that was counted last; None where it is not known."""
