@@ -106,12 +106,12 @@ async def test_a_request_without_a_token_is_of_nobody(idp: Provider) -> None:
         ({"exp": True}, "`exp` is no time"),
         ({"exp": "2030"}, "`exp` is no time"),
         ({"exp": 10**400}, "`exp` is no time"),
-        ({"nbf": NOW + 61}, "does not hold yet"),
-        ({"iat": NOW + 61}, "does not hold yet"),
-        ({"auth_time": NOW + 61}, "does not hold yet"),
-        ({"sub": None}, "who it is of"),
-        ({"sub": ""}, "who it is of"),
-        ({"sub": 7}, "who it is of"),
+        ({"nbf": NOW + 61}, "not valid yet"),
+        ({"iat": NOW + 61}, "not valid yet"),
+        ({"auth_time": NOW + 61}, "not valid yet"),
+        ({"sub": None}, "does not name its owner"),
+        ({"sub": ""}, "does not name its owner"),
+        ({"sub": 7}, "does not name its owner"),
         ({"preferred_username": "expiry"}, "cannot be named so"),
         ({"preferred_username": "\u0430nn"}, "cannot be named so"),
         ({"preferred_username": "ann\u200b"}, "cannot be named so"),
@@ -225,11 +225,11 @@ async def test_keys_for_something_else_verify_nothing(idp: Provider) -> None:
         {**curve.as_dict(private=False), "kid": "curve"},
         {"kty": "RSA", "kid": "broken"},
         {"kty": "RSA", "kid": 7},
-        "no key",  # type: ignore[list-item]
+        "not signed by a key",  # type: ignore[list-item]
     ]
     auth, rs = idp.auth(), {"alg": "RS256"}
     for kid in ("enc", "ops", "alg", "short", "broken"):
-        await refused(auth, signed({**rs, "kid": kid}, idp.claims(), key), "no key")
+        await refused(auth, signed({**rs, "kid": kid}, idp.claims(), key), "not signed by a key")
     of_curve = signed({"alg": "ES384", "kid": "curve"}, idp.claims(), curve)
     await refused(idp.auth(algorithms=["ES256", "ES512"]), of_curve, "not signed by ES256")
     await let_in(idp.auth(algorithms=["ES384"]), of_curve)
@@ -254,8 +254,10 @@ async def test_a_token_by_a_key_of_ed25519_is_let_in_where_that_is_allowed(
     assert isinstance(await auth(request({**beside, "X-Access": "other"})), Response)
     await let_in(auth, idp.token())
     await refused(auth, signed(head, idp.claims(), other), "not signed by the provider")
-    await refused(auth, signed({**head, "kid": "ed448"}, idp.claims(), longer), "no key")
-    await refused(auth, signed({**head, "kid": "k1"}, idp.claims(), key), "no key")
+    await refused(
+        auth, signed({**head, "kid": "ed448"}, idp.claims(), longer), "not signed by a key"
+    )
+    await refused(auth, signed({**head, "kid": "k1"}, idp.claims(), key), "not signed by a key")
     await refused(idp.auth(), token, "not signed by RS256")
     listed = {"keys": [{**key.as_dict(private=False), "kid": "ed"}]}
     given = idp.auth(keys=listed, algorithms=[alg])
@@ -266,7 +268,7 @@ async def test_without_a_kid_the_only_key_is_meant(idp: Provider) -> None:
     auth = idp.auth()
     await let_in(auth, idp.token(None))
     idp.keys["k2"] = RSAKey.generate_key(2048, private=True)
-    await refused(idp.auth(), idp.token(None), "no key")
+    await refused(idp.auth(), idp.token(None), "not signed by a key")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +339,7 @@ async def test_a_new_key_is_found_by_its_kid_and_an_old_one_is_gone(idp: Provide
     idp.keys = {"k2": ECKey.generate_key("P-256", private=True)}
     await let_in(auth, idp.token("k2"))
     assert idp.asked == 2
-    await refused(auth, old, "no key")
+    await refused(auth, old, "not signed by a key")
     idp.keys = before
 
 
@@ -346,12 +348,12 @@ async def test_made_up_kids_make_no_flood_of_fetches(idp: Provider) -> None:
     auth = idp.auth()
     await let_in(auth, idp.token())
     for number in range(50):
-        await refused(auth, idp.token(head={"kid": f"made-up-{number}"}), "no key")
+        await refused(auth, idp.token(head={"kid": f"made-up-{number}"}), "not signed by a key")
     assert idp.asked == 1
     idp.now += 10
     idp.keys = {**idp.keys, "k2": ECKey.generate_key("P-256", private=True)}
     for number in range(50):
-        await refused(auth, idp.token(head={"kid": f"made-up-{number}"}), "no key")
+        await refused(auth, idp.token(head={"kid": f"made-up-{number}"}), "not signed by a key")
     assert idp.asked == 2
     await let_in(auth, idp.token("k2"))
     assert idp.asked == 2
@@ -424,7 +426,7 @@ async def test_keys_may_be_given_or_their_address(idp: Provider) -> None:
     assert idp.asked == 0
     await let_in(idp.auth(keys=f"{idp.issuer}/keys"), idp.token())
     assert idp.asked == 1
-    await refused(idp.auth(keys=idp.jwks()), idp.token(head={"kid": "k9"}), "no key")
+    await refused(idp.auth(keys=idp.jwks()), idp.token(head={"kid": "k9"}), "not signed by a key")
 
 
 # ------------------------------------------------------------------ names and proxies

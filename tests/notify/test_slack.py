@@ -158,7 +158,7 @@ async def test_a_message_says_what_was_decided_elsewhere_and_a_late_click_decide
         ((user, said),) = slack.told
         assert (user, said) == (
             "UANN",
-            "Somebody else has decided it, and not so.",
+            "Another person has decided it differently.",
         )
         assert len(await soon(runtime.get("t").decisions())) == 1
 

@@ -856,7 +856,7 @@ async def test_a_person_is_asked_before_a_model_is_asked_beyond_a_budget(place: 
         (lambda: Budget("a\0b", usd(1)), "without NUL"),
         (lambda: Budget("b", 5), "takes usd"),  # type: ignore[arg-type]
         (lambda: Budget("b", usd(1), per="team"), "`per` takes any of"),  # type: ignore[arg-type]
-        (lambda: Budget("b", usd(1), per="tool"), "have no tool to count by"),
+        (lambda: Budget("b", usd(1), per="tool"), "models have no tool"),
         (lambda: Budget("b", usd(1), per="run", window=day()), "counted as a whole"),
         (lambda: Budget("b", usd(1), at_limit="warn"), "must be 'stop' or 'ask'"),  # type: ignore[arg-type]
         (lambda: Budget("b", calls("t", 1), approval=approval({"a": 1})), "with at_limit='ask'"),

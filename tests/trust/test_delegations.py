@@ -175,7 +175,7 @@ async def test_what_was_delegated_is_not_delegated_on() -> None:
     agent, paid = desk()
     async with Runtime([agent], people=PEOPLE) as runtime:
         await runtime.delegate(**terms(runtime))
-        with pytest.raises(UsageError, match="is not delegated on"):
+        with pytest.raises(UsageError, match="cannot be delegated further"):
             await runtime.delegate(**terms(runtime, from_="bob", to="dan"))
         ref = runtime.spawn("desk", id="a")
         await ref.run("go")

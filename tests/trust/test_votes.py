@@ -354,7 +354,7 @@ async def test_a_plain_function_that_does_not_answer_in_two_seconds_lets_nobody_
     async with Runtime([agent], people=who) as runtime:
         ref = runtime.spawn("desk", id="a")
         await ref.run("go")
-        with pytest.raises(PeopleUnavailable, match="has not said in 2 s"):
+        with pytest.raises(PeopleUnavailable, match="did not say within 2 s"):
             await ref.resume(approve(by="ann"))
         answered.set()
     assert paid == []

@@ -239,7 +239,7 @@ class OidcAuth:
         kid, alg = self._head(token)
         key = await self._keys.key(kid, alg)
         if key is None:
-            raise _Unfit("it is signed by no key of the provider")
+            raise _Unfit("it is not signed by a key of the provider")
         try:
             # By this key and the checked algorithm: nothing in the token names another key.
             signed = jws.deserialize_compact(token, key.key, [alg], self._registry)
@@ -247,7 +247,7 @@ class OidcAuth:
         except (JoseError, ValueError, TypeError) as error:
             raise _Unfit("it is not signed by the provider") from error
         if not isinstance(claims, dict):
-            raise _Unfit("it holds no claims")
+            raise _Unfit("it has no claims")
         self._check(claims)
         return claims
 
@@ -257,22 +257,22 @@ class OidcAuth:
             raise _Unfit(f"it has more than {_MAX_TOKEN:,} characters")
         first, *others = token.split(".")
         if len(others) != 2 or not token.isascii() or len(first) > _MAX_HEADER:
-            raise _Unfit("it is no signed token")
+            raise _Unfit("it is not a signed token")
         try:
             padded = first + "=" * (-len(first) % 4)
             head = from_json(base64.b64decode(padded, altchars=b"-_", validate=True))
         except ValueError as error:
-            raise _Unfit("it is no signed token") from error
+            raise _Unfit("it is not a signed token") from error
         if not isinstance(head, dict) or "crit" in head or "b64" in head:
-            raise _Unfit("it is no signed token")
+            raise _Unfit("it is not a signed token")
         kind = head.get("typ")
         if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
-            raise _Unfit("it is a token for something else than a login")
+            raise _Unfit("it is not a token for a login")
         alg, kid = head.get("alg"), head.get("kid")
         if not isinstance(alg, str) or alg not in self._algorithms:
             raise _Unfit(f"it is not signed by {', '.join(self._algorithms)}")
         if kid is not None and not isinstance(kid, str):
-            raise _Unfit("it is no signed token")
+            raise _Unfit("it is not a signed token")
         return kid, alg
 
     def _check(self, claims: _Claims) -> None:
@@ -283,7 +283,7 @@ class OidcAuth:
 
         """
         if claims.get("iss") != self._issuer:
-            raise _Unfit("it is of another issuer")
+            raise _Unfit("it is from another issuer")
         audiences = claims.get("aud")
         audiences = [audiences] if isinstance(audiences, str) else audiences
         if not isinstance(audiences, list) or not set(self._audiences) & {
@@ -303,10 +303,10 @@ class OidcAuth:
         if now >= ends + self._leeway:
             raise _Unfit("it has expired")
         if max(issued, begins or 0, logged_in or 0) > now + self._leeway:
-            raise _Unfit("it does not hold yet")
+            raise _Unfit("it is not valid yet")
         subject = claims.get("sub")
         if not isinstance(subject, str) or not subject or not is_storable_text(subject):
-            raise _Unfit("it does not say who it is of: `sub`")
+            raise _Unfit("it does not name its owner: `sub`")
 
     def _check_access_token(self, request: Request, claims: _Claims) -> None:
         """Whether the access token beside an ID token was given to the same person."""

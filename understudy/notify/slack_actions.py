@@ -198,7 +198,7 @@ class _SlackActions:
         except RequestChanged:
             raise _Told(CHANGED) from None
         except AlreadyDecided:
-            raise _Told("Somebody else has decided it, and not so.") from None
+            raise _Told("Another person has decided it differently.") from None
         except (DecisionError, NotInterrupted, UnknownAgent):
             raise _Told(GONE) from None
         except UnderstudyError as error:

@@ -142,7 +142,7 @@ def amount_in(given: Any, name: str) -> Decimal:
     if not found.is_finite():
         raise NoAmount(f"its `{name}` is no finite number: {shown(given)}")
     if found < 0:
-        raise NoAmount(f"its `{name}` is negative: {shown(given)}. A call gives nothing back so")
+        raise NoAmount(f"its `{name}` is negative: {shown(given)}. Negative amounts are refused")
     if found >= LARGEST:
         raise NoAmount(f"its `{name}` is a billion or more: {shown(given)}")
     return exact(found)
@@ -477,7 +477,7 @@ class Budget:
                 f"{what}: `per` takes any of {', '.join(_PERS)}, each once, got {shown(per)}"
             )
         if "tool" in keys and measure.is_of_models:
-            raise UsageError(f"{what}: requests to models have no tool to count by: `per` has one")
+            raise UsageError(f"{what}: `per` must not have 'tool': requests to models have no tool")
         if window is not None and not isinstance(window, Window):
             raise UsageError(
                 f"{what}: `window` must be day(), week(), month() or last(hours=...), got "
@@ -589,7 +589,7 @@ def _described(window: Window | None) -> list[Any] | None:
 def _requester(names: Sequence[str | None]) -> str:
     known = sorted({name for name in names if name})
     if not known or len(known) < len(set(names)):
-        raise NoAmount("nobody knows who has asked for it, and the budget is for each requester")
+        raise NoAmount("its requester is not known, and the budget is counted for each requester")
     return " and ".join(known)
 
 

@@ -131,8 +131,8 @@ async def delegation_of(
     lacks = [role for role in roles if role not in one.roles]
     if lacks:
         raise UsageError(
-            f"delegate(roles=...): {giver.name!r} does not have the role {lacks[0]!r}. What others "
-            "have delegated is not delegated on"
+            f"delegate(roles=...): {giver.name!r} does not have the role {lacks[0]!r}. Delegated "
+            "roles cannot be delegated further"
         )
     return Delegated(
         id=new_random_id(),

@@ -137,9 +137,9 @@ class _Parts:
             held = _attributes(value)
         else:
             raise UsageError(
-                f"Rules(version=...): the `when` of {self._rule} uses {shown(value)}, of which "
-                "nobody can say whether it is the same on another host. Say which code it is, by "
-                "`code='1'` beside `when=`, and write another text whenever it changes"
+                f"Rules(version=...): the `when` of {self._rule} uses {shown(value)}, which "
+                "cannot be compared with another host's. Name the code by `code='1'` beside "
+                "`when=`, and change the name whenever the code changes"
             )
         parts = [[name, self.of(each)] for name, each in sorted(held.items())]
         return ["instance", self.of(type(value)), parts]

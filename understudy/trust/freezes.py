@@ -202,7 +202,7 @@ def checked_target(definition: object, tool: object, why: object) -> tuple[Froze
         raise UsageError("freeze(...) takes definition= or tool=, or neither for the whole store")
     reason = checked_text(why, what="freeze(why=...)").strip()
     if not reason:
-        raise UsageError("freeze(why=...) must say why: whoever finds it frozen reads that")
+        raise UsageError("freeze(why=...) must say why, for whoever finds the freeze")
     if definition is not None:
         return "definition", checked_text(definition, what="freeze(definition=...)"), reason
     if tool is not None:

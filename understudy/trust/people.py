@@ -185,7 +185,7 @@ class People:
                 found = await self._called(caller)
         except TimeoutError:
             raise PeopleUnavailable(
-                f"`people` has not said in {LONGEST:g} s who {caller.name!r} is"
+                f"`people` did not say within {LONGEST:g} s who {caller.name!r} is"
             ) from None
         except Exception as error:
             raise PeopleUnavailable(
@@ -210,13 +210,13 @@ def _listed(given: Mapping[Any, Person | Iterable[str]]) -> dict[Key, Person]:
             if name is None:
                 raise UsageError(
                     f"Runtime(people=...): {key!r} must be a Person(id=..., name=..., roles=...): "
-                    "an issuer and a subject say no name to be shown"
+                    "an issuer and a subject give no name for display"
                 )
             person = Person(id=name, roles=roles)
         if by_id.setdefault(person.id, person) != person:
             raise UsageError(
-                f"Runtime(people=...): two persons have the id {person.id!r}. One person has one "
-                "id, name and roles, by whatever login"
+                f"Runtime(people=...): two persons have the id {person.id!r}. Give a "
+                "person the same id, name and roles under each login"
             )
         listed[key] = person
         if name is None:

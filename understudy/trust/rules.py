@@ -156,7 +156,7 @@ class Rule:
                 close = getattr(found, "close", None)
                 if callable(close):
                     close()
-                raise TypeError("it returned something to await, not whether it matches")
+                raise TypeError("it returned an awaitable, not True or False")
             found = bool(found)
         except Exception as error:
             return f"it raised {error_text(error)}"

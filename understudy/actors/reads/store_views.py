@@ -310,7 +310,7 @@ class StoreViews(ABC):
         for name, given in (("mine", mine), ("unassigned", unassigned), ("snoozed", snoozed)):
             checked_flag(given, what=f"pending({name}=...)")
         if mine and viewer is None:
-            raise UsageError("pending(mine=True) needs to know who that is: say it by viewer=")
+            raise UsageError("pending(mine=True) needs the person who looks: give viewer=")
         if viewer is None and not unassigned:
             return None
         keys = () if viewer is None else viewer_keys(checked_party(viewer, what="`viewer`"))
