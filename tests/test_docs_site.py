@@ -267,6 +267,19 @@ def test_each_public_name_is_described_on_one_page(package: Path) -> None:
     assert "::: understudy.own.Own" in made["reference/understudy.md"]
 
 
+def test_a_class_is_described_with_what_it_has_of_private_classes(package: Path) -> None:
+    (package / "understudy" / "own.py").write_text(
+        'class Below:\n    """Private."""\n    def lists(self):\n        """Lists."""\n\n\n'
+        'class Own(Below):\n    """One. Of its own."""\n'
+    )
+    page = dict(reference_pages(package))["reference/understudy.md"]
+    assert page.endswith(
+        '::: understudy.own.Own\n    options:\n      inherited_members: ["lists"]\n'
+    )
+    other = dict(reference_pages(package))["reference/understudy.parts.md"]
+    assert "inherited_members" not in other  # `Part`, above `Bare`, has an entry of its own
+
+
 def test_a_method_without_docstring_has_that_of_the_method_above(package: Path) -> None:
     (bare, _) = public_names(package)["understudy.parts"]
     (said,) = [member.docstring for member in bare.of.members.values()]

@@ -31,8 +31,8 @@ class InheritedDocstrings(griffe.Extension):
             for name, member in found.members.items():
                 if member.is_alias or member.docstring:
                     continue
-                for above in _above(found):
-                    told = above.members.get(name)
+                for base in above(found):
+                    told = base.members.get(name)
                     if told is not None and not told.is_alias and told.docstring:
                         member.docstring = told.docstring
                         break
@@ -47,7 +47,8 @@ def _classes(module: griffe.Object) -> Iterator[griffe.Class]:
             yield from _classes(member)
 
 
-def _above(found: griffe.Class) -> list[griffe.Class]:
+def above(found: griffe.Class) -> list[griffe.Class]:
+    """The classes above a class that are read, in the order in which Python looks."""
     try:
         return found.mro()
     except ValueError:  # a base of another package comes in between, which is not read

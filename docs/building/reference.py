@@ -6,15 +6,16 @@ extra of the library need be installed.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import griffe
 
-from docs.building.inherited import InheritedDocstrings
+from docs.building.inherited import InheritedDocstrings, above
 
 ROOT_MODULE = "understudy"
 
@@ -118,8 +119,9 @@ def reference_pages(root: Path) -> Iterator[tuple[str, str]]:
         + "\n".join(rows)
         + "\n",
     )
+    described = {each.of.path for names in public.values() for each in names}
     for module, names in public.items():
-        yield f"reference/{module}.md", _page(root, module, names)
+        yield f"reference/{module}.md", _page(root, module, names, described)
 
 
 def _summary(module: griffe.Object) -> str:
@@ -127,16 +129,42 @@ def _summary(module: griffe.Object) -> str:
     return " ".join(said.strip().partition("\n\n")[0].split())
 
 
-def _page(root: Path, module: str, names: list[PublicName]) -> str:
+def _page(root: Path, module: str, names: list[PublicName], public: Set[str]) -> str:
     rows = [f"| [`{each.name}`]({_link(each)}) | {_cell(each.summary)} |" for each in names]
     here = [each for each in names if each.home == module]
     parts = [
         f"# {module}",
         _summary(_module(_package(root), module)),
         "| name | what it is |\n|---|---|\n" + "\n".join(rows),
-        *(f"::: {each.of.path}" for each in here),
+        *(_described(each, public) for each in here),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _described(name: PublicName, public: Set[str]) -> str:
+    """The line from which the generator describes a name, with what it has of private classes."""
+    line = f"::: {name.of.path}"
+    taken = taken_over(name.of, public)
+    return f"{line}\n    options:\n      inherited_members: {json.dumps(taken)}" if taken else line
+
+
+def taken_over(of: griffe.Object, public: Set[str]) -> list[str]:
+    """The members that a class has of classes above it which no page describes.
+
+    The tests of a contract are not among them: `judge` and pytest name those that fail.
+    """
+    if not isinstance(of, griffe.Class):
+        return []
+    private = [base for base in above(of) if base.path not in public]
+    return sorted(
+        {
+            name
+            for base in private
+            for name, member in base.members.items()
+            if not name.startswith(("_", "test_")) and name not in of.members
+            if member.docstring and not member.is_alias
+        }
+    )
 
 
 def _link(name: PublicName) -> str:
