@@ -867,8 +867,8 @@ async def test_an_expected_digest_that_would_check_nothing_is_refused() -> None:
             ("zzz", "must be a mapping"),
             ([request.digest], "must be a mapping"),
             ({request.id: 17}, "as text"),
-            ({"zzz": request.digest}, "not among the requests"),
-            ({request.id: request.digest, "zzz": request.digest}, "not among the requests"),
+            ({"zzz": request.digest}, "no decision is on this request"),
+            ({request.id: request.digest, "zzz": request.digest}, "no decision is on this request"),
         ]
         for decide in (ref.resume, ref.decide):
             for expect, why in wrong:
