@@ -310,7 +310,7 @@ async def test_an_id_that_no_request_has_is_refused_in_each_store(
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"mine": True}, "say it by viewer="),
+        ({"mine": True}, "give viewer="),
         ({"viewer": 7}, "must be the name of a login"),
         ({"unassigned": "yes"}, r"pending\(unassigned=...\) must be"),
     ],

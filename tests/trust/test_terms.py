@@ -440,7 +440,7 @@ async def test_who_breaks_the_glass_says_why(note: str | None, clock: SimulatedC
     agent, paid = desk(GLASS)
     async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
         ref = await begun(runtime)
-        with pytest.raises(DecisionError, match="says why"):
+        with pytest.raises(DecisionError, match="must say why"):
             await soon(ref.resume(approve(break_glass=True, note=note, by="olga")))
         assert await runtime.reviews() == []
     assert paid == []
