@@ -217,6 +217,10 @@ class HistoryReader:
     def _entries(
         self, record: r.Record, place: _Place, at: datetime | None
     ) -> Iterator[tuple[What, dict[str, Any]]]:
+        status = None if isinstance(record, r.StatusNoted) else r.status_in(record)
+        changed: tuple[What, dict[str, Any]] = "status", {"detail": {"status": status}}
+        if status is not None and not isinstance(record, r.RunEnded):
+            yield changed
         match record:
             case r.RunStarted():
                 self._runs[place] = record.run_id
@@ -234,6 +238,8 @@ class HistoryReader:
                 self._held.discard(place)
                 seconds = self._since(self._started.pop((place, run_id or ""), None), at)
                 yield "run_ended", {"run_id": run_id, "seconds": seconds, "detail": _end(end)}
+                if status is not None:
+                    yield changed
             case r.Reply():
                 seconds = self._since(self._latest.get(place), at)
                 reply = _reply(record) | {"seconds": seconds}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
 
 from tests.support.agents import Held, by_turn, completed, desk, interrupted, wake
+from tests.support.closing import closing_late
 from tests.support.hosts import (
     Stopping,
     deaf_to,
@@ -24,6 +27,7 @@ from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
+    Completed,
     Paused,
     ScriptedModel,
     Status,
@@ -37,7 +41,10 @@ from understudy import (
 from understudy.actors.hosts import outgoing
 from understudy.actors.reads import watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
+from understudy.journal import DatabaseStore
+from understudy.journal.contracts import Batch
 from understudy.journal.shared import Hint, Notified, Taken
+from understudy.middleware import Middleware
 
 
 @pytest.mark.quick
@@ -287,6 +294,83 @@ async def test_an_agent_that_is_taken_as_its_run_goes_on_has_not_crashed(
         outcome = await soon(first.get("t").resume(asked.decide(approve())))
         assert completed(outcome).text == "done"
         assert first.tree().restarts == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+class Told(Middleware):
+    """Notes which runs it is told are completed."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def on_completed(self, actor: object, outcome: Completed) -> None:
+        self.texts.append(outcome.text)
+
+
+def noted_hints(store: DatabaseStore) -> list[str]:
+    """The hints that this host gets from others, as it gets them."""
+    assert store.shared is not None
+    heard: list[str] = []
+    listen = store.shared.listen
+
+    def noting(notified: Notified | None) -> None:
+        assert notified is not None
+
+        def note(text: str | None) -> None:
+            notified(text)
+            heard.append(str(text))
+
+        listen(note)
+
+    store.shared.listen = noting  # type: ignore[method-assign]
+    return heard
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("where", ["commit", "close"])
+async def test_hooks_and_callers_are_told_of_a_run_whose_agent_is_taken_as_it_ends(
+    hosts: Hosts, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """J6, J91: by its end in the store the agent is at rest, and another host may take it.
+
+    The host that made the run has not got the answer of the store by then, or its task closes what
+    it has opened.
+    """
+    backend, held, told, is_held = hosts.new("first"), Held(), Told(), threading.Event()
+    commit_all = backend.commit_all
+
+    def late(batches: Sequence[Batch]) -> list[Any]:
+        answers = commit_all(batches)
+        if any(record.kind == "run_ended" for batch in batches for record in batch.records):
+            assert is_held.wait(60)
+        return answers
+
+    if where == "commit":
+        backend.commit_all = late  # type: ignore[method-assign]
+        held.release.set()
+    else:
+        is_held.set()
+    store = DatabaseStore(backend)
+    hints = noted_hints(store)
+    agent = closing_late(held, "one", middleware=[told])
+    async with (
+        opened(store, agent) as first,
+        opened(host(hosts, "second"), desk("one", "two")) as second,
+    ):
+        run = first.spawn("desk", "t").run("go")
+        await may_be_taken(hosts)
+        assert completed(await soon(second.get("t").run("go"))).text == "two"
+        await until(lambda: any(hint.startswith("taken") for hint in hints))
+        held.release.set()
+        is_held.set()
+        outcome = completed(await soon(run))
+        assert (outcome.text, outcome.state.status) == ("one", "idle")
+        await until(lambda: told.texts == ["one"])
+        await until(lambda: first.get("t").status() is Status.PASSIVE)
+        assert first.tree().restarts == 0
+        last = await soon(first.get("t").outcome())
+        assert last is not None
+        assert completed(last).text == "two"
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 

@@ -240,7 +240,7 @@ async def test_a_damaged_word_of_a_record_is_told_as_damage(tmp_path: Path) -> N
     with closing(sqlite3.connect(path)) as other, other:
         other.execute(
             "UPDATE records SET payload = CAST(replace(CAST(payload AS TEXT), 'running', 'r5nning')"
-            " AS BLOB) WHERE kind = 'status_noted'"
+            " AS BLOB) WHERE kind = 'run_started'"
         )
     async with Observer(f"sqlite:///{path}") as observer:
         with pytest.raises(StoreDamaged, match="r5nning"):

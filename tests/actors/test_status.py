@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, told_by_users, wake
+from tests.support.agents import Held, completed, told_by_users, wake
+from tests.support.closing import closing_late
 from tests.support.loops import soon
 from understudy import (
     Agent,
     Completed,
+    Failed,
     Interrupted,
     Runtime,
     ScriptedModel,
@@ -121,6 +123,106 @@ async def test_an_agent_that_is_activated_gets_the_status_of_its_last_run() -> N
         assert ref.status() is Status.PASSIVE
         await wake(ref)
         assert ref.status() is Status.IDLE
+
+
+def recorded(exported: dict[str, Any]) -> list[tuple[str, str]]:
+    """The statuses that an agent has had, each with the kind of its record."""
+    records = exported["records"]
+    return [(record["kind"], record["status"]) for record in records if "status" in record]
+
+
+def told(exported: dict[str, Any]) -> list[str]:
+    return [status for _, status in recorded(exported)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"), [("done", "idle"), (RuntimeError("down"), "failed")], ids=str
+)
+async def test_the_first_and_the_last_record_of_a_run_have_the_status_that_follows_from_them(
+    reply: Any, status: str
+) -> None:
+    """J6: so nobody reads of a run that is over, and that its agent runs."""
+    async with Runtime([Agent("a", ScriptedModel([reply]))]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        await soon(ref.run("go"))
+        exported = await soon(runtime.export("a-1"))
+        assert recorded(exported) == [("run_started", "running"), ("run_ended", status)]
+        history = await soon(ref.history())
+        noted = [each.what for each in history if each.what in ("run_started", "run_ended")]
+        assert noted == ["run_started", "run_ended"]
+        assert [each.detail["status"] for each in history if each.what == "status"] == [
+            "running",
+            status,
+        ]
+
+
+async def test_an_agent_whose_next_run_waits_does_not_come_to_rest_between_the_two() -> None:
+    held = Held("one")
+    async with Runtime([Agent("a", ScriptedModel([held, "two"]))]) as runtime:
+        ref = runtime.spawn("a", "a-1")
+        first, subscription = ref.run("go"), ref.events()
+        await soon(held.entered.wait())
+        second = ref.run("go on")
+        await soon(ref.queue())
+        held.release.set()
+        await soon(first)
+        await soon(second)
+        exported = await soon(runtime.export("a-1"))
+        assert recorded(exported) == [("run_started", "running"), ("run_ended", "idle")]
+        assert await soon(statuses_until(subscription, Status.IDLE)) == told(exported)
+
+
+async def test_an_agent_whose_next_run_is_cancelled_before_it_begins_comes_to_rest() -> None:
+    """The end of the run before it said that it follows."""
+    model, closing = Held("one"), Held()
+    async with Runtime([closing_late(closing, model)]) as runtime:
+        ref = runtime.spawn("desk", "a-1")
+        first, subscription = ref.run("go"), ref.events()
+        await soon(model.entered.wait())
+        await soon(ref.send("more", message_id="m"))
+        model.release.set()
+        await soon(closing.entered.wait())
+        await soon(ref.cancel_message("m"))
+        closing.release.set()
+        await soon(first)
+        assert recorded(await soon(runtime.export("a-1"))) == [
+            ("run_started", "running"),
+            ("status_noted", "idle"),
+        ]
+        assert await soon(statuses_until(subscription, Status.IDLE)) == ["running", "idle"]
+
+
+async def test_a_message_that_comes_before_the_task_of_a_run_has_ended_begins_the_next_one() -> (
+    None
+):
+    closing = Held()
+    async with Runtime([closing_late(closing, "one", "two")]) as runtime:
+        ref = runtime.spawn("desk", "a-1")
+        first, subscription = ref.run("go"), ref.events()
+        assert await soon(statuses_until(subscription, Status.IDLE)) == ["running", "idle"]
+        second = ref.run("go on")
+        await soon(ref.queue())
+        closing.release.set()
+        outcomes = [completed(await soon(each)) for each in (first, second)]
+        assert [outcome.text for outcome in outcomes] == ["one", "two"]
+        assert told(await soon(runtime.export("a-1"))) == ["running", "idle"] * 2
+
+
+async def test_who_hears_that_a_run_has_failed_has_it_retried_though_its_task_has_not_ended() -> (
+    None
+):
+    closing = Held()
+    async with Runtime([closing_late(closing, RuntimeError("down"), "done")]) as runtime:
+        ref = runtime.spawn("desk", "a-1")
+        subscription = ref.events()
+        failed = ref.run("go")
+        assert (await soon(statuses_until(subscription, Status.FAILED)))[-1] is Status.FAILED
+        await soon(closing.entered.wait())
+        again = ref.retry()
+        await soon(ref.state())
+        closing.release.set()
+        assert isinstance(await soon(failed), Failed)
+        assert isinstance(await soon(again), Completed)
 
 
 @pytest.mark.parametrize("queued_first", [True, False])

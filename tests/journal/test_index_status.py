@@ -41,8 +41,8 @@ def attempts(count: int) -> list[r.Record]:
     return [r.Attempt(number=number, reply_lost=False) for number in range(1, count + 1)]
 
 
-def ended(**fields: Any) -> r.RunEnded:
-    return r.RunEnded(end=r.End(**fields), at=START)
+def ended(*, status: str | None = None, **fields: Any) -> r.RunEnded:
+    return r.RunEnded(end=r.End(**fields), at=START, status=status)
 
 
 def halted(source: str) -> r.Result:
@@ -109,6 +109,7 @@ def test_an_agent_that_is_halted_while_a_call_goes_on_is_not_taken() -> None:
             ],
             True,
         ),
+        ([bare_run("desk"), RUNNING, ended(outcome="completed", status="idle")], True),
         ([bare_run("desk"), QUARANTINED, r.StatusNoted(status="failed")], True),
     ],
 )

@@ -182,7 +182,7 @@ def desk() -> Agent:
 
 def as_of_today(data: dict[str, Any]) -> dict[str, Any]:
     """The upgrade of records of format 0, where the status of an agent is called `mood`."""
-    if data["kind"] == "status_noted":
+    if "mood" in data:
         data = {**data, "status": data["mood"]}
         del data["mood"]
     return data
@@ -191,10 +191,10 @@ def as_of_today(data: dict[str, Any]) -> dict[str, Any]:
 OLDER_RECORDS = {
     "sqlite": """UPDATE records SET version = 0,
         payload = CAST(replace(CAST(payload AS TEXT), '"status":', '"mood":') AS BLOB)
-        WHERE kind = 'status_noted'""",
+        WHERE kind IN ('run_started', 'run_ended')""",
     "postgres": """UPDATE records SET version = 0, payload = convert_to(
         replace(convert_from(payload, 'UTF8'), '"status":', '"mood":'), 'UTF8')
-        WHERE kind = 'status_noted'""",
+        WHERE kind IN ('run_started', 'run_ended')""",
 }
 UPGRADE = ["ALTER TABLE agents RENAME COLUMN mood TO status"]
 
@@ -326,7 +326,7 @@ async def test_an_export_of_an_earlier_format_is_upgraded(
     """J96: record by record, as those of a store."""
     document = await exported(tmp_path / "from.db")
     for record in document["records"]:
-        if record["kind"] == "status_noted":
+        if record["kind"].startswith("run_"):
             record["mood"] = record.pop("status")
     document |= {"export_version": 0, "format": "f00d", "library": "0.0.9"}
     monkeypatch.setitem(codec.UPGRADES, 0, as_of_today)

@@ -496,7 +496,6 @@ async def test_a_write_whose_answer_is_lost_is_made_once(
     [
         (StoreFault.broken(of="result"), StoreBroken),
         (StoreFault.away(of="result"), StoreUnavailable),
-        (StoreFault.lease_lost(of="result"), Fenced),
     ],
 )
 async def test_who_waits_is_told_of_a_store_that_fails_and_the_call_is_in_doubt(
@@ -510,8 +509,28 @@ async def test_who_waits_is_told_of_a_store_that_fails_and_the_call_is_in_doubt(
             outcome = await soon(ref.outcome())
             assert isinstance(outcome, Completed)
     assert shop.paid == ["17"], "it was paid once"
-    # On one host nobody has taken the agent when its lease is lost: its result may be written.
-    assert doubtful(outcome) == ["pay"] or error is Fenced
+    assert doubtful(outcome) == ["pay"]
+
+
+async def test_who_waits_is_told_of_a_lease_that_is_lost_before_a_tool_is_entered(
+    tmp_path: Path, shop: Shop
+) -> None:
+    with faults(store=StoreFault.lease_lost(of="started")):
+        async with Runtime([shop.desk()], store=store(tmp_path)) as runtime:
+            with pytest.raises(Fenced):
+                await soon(runtime.spawn("desk", "x").run("Pay"))
+    assert shop.paid == []
+
+
+async def test_who_waits_has_the_outcome_of_a_run_that_ended_as_the_lease_was_lost(
+    tmp_path: Path, shop: Shop
+) -> None:
+    """Its end is in the store, so no other host continues it."""
+    with faults(store=StoreFault.lease_lost(of="run_ended")):
+        async with Runtime([shop.desk()], store=store(tmp_path)) as runtime:
+            outcome = completed(await soon(runtime.spawn("desk", "x").run("Pay")))
+            assert outcome.state.status == "idle"
+    assert shop.paid == ["17"]
 
 
 async def test_a_database_that_stays_away_in_the_middle_of_its_attempts_is_given_up(

@@ -33,7 +33,13 @@ from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
-from understudy.modes.steps.run_end import WITHDRAWN, call_end_hooks, end_of, outcome_of
+from understudy.modes.steps.run_end import (
+    WITHDRAWN,
+    call_end_hooks,
+    end_of,
+    outcome_of,
+    status_after,
+)
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.definition import AgentDefinition
 from understudy.run.environment import RunEnvironment
@@ -239,6 +245,7 @@ class Runner:
                 by=by,
                 also_unnamed=bool(by) and also_unnamed,
                 makes=makes,
+                status=environment.status_in_run(ledger.state),
             )
 
         codecs = environment.codecs
@@ -354,9 +361,10 @@ class Runner:
         outcome = run.stopped(StopSignals((signal,)))
         with environment.codecs.applied(run.context, is_strict=False):
             await call_end_hooks(run, outcome, final=True)
-        end_run(ledger, end_of(run, outcome), environment.clock.now())
+        end = end_of(run, outcome)
+        end_run(ledger, end, environment.clock.now(), status=status_after(run, end))
         ended = self.ended(ledger.state)  # before the wait, as in `run_pipeline`
-        await ledger.durable()
+        await ledger.end_is_durable()
         return ended
 
     def _ledger(self, state: AgentState, environment: RunEnvironment, *, fresh: bool) -> Ledger:

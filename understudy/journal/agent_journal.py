@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -30,7 +31,7 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.taken_states import TakenState
 from understudy.journal.usage import ASKS, used_by
-from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, status_in
 
 if TYPE_CHECKING:
     from understudy.journal.spending import Settlement
@@ -84,6 +85,7 @@ class AgentJournal(OwnedJournal, Job):
         "_durable",
         "_environment",
         "_failure",
+        "_is_refused",
         "_keys",
         "_owned",
         "_queued",
@@ -111,6 +113,8 @@ class AgentJournal(OwnedJournal, Job):
         self._buffer: Batch | None = None
         """On the loop, until the next push, which is scheduled while there is one."""
         self._failure: StoreError | None = None
+        self._is_refused = False
+        """Whether the store has refused a batch: it refuses all that follow."""
         # A tuple: it is mostly empty, and an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
         # Guarded by the committer's lock: the loop adds to it, the committer's thread takes it.
@@ -196,12 +200,12 @@ class AgentJournal(OwnedJournal, Job):
         self, buffer: Batch, record: Record, kept: EncodedRecord, appended: Sequence[Record]
     ) -> None:
         """Note a record that the feed may tell, or that an index needs."""
-        if type(record) is StatusNoted:
+        if status_in(record) is not None:
             buffer.status_noted = True
-        elif type(record) is MessagesArchived:
+        if type(record) is MessagesArchived:
             buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
             return
-        elif (
+        if (
             type(record) in MAY_DECIDE
             and self._agent.is_noted
             and "decided" in self._environment.threads.keeps
@@ -237,7 +241,6 @@ class AgentJournal(OwnedJournal, Job):
         return self._environment.threads
 
     def check_failure(self) -> None:
-        """Raise the error by which it has failed, if it has."""
         if self._failure is not None:
             raise self._failure
 
@@ -260,6 +263,14 @@ class AgentJournal(OwnedJournal, Job):
         # (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease).
         await self._environment.lease.wait_until_settled(self._term)
         self.check_failure()
+
+    async def settled(self) -> None:
+        while self._durable < self._appended and not self._is_refused:
+            ended = self.loop.create_future()
+            self._waiters += ((self._durable + 1, ended),)
+            self.push(flush=True)
+            with suppress(StoreError):
+                await ended
 
     async def note_index(self) -> None:
         await self.durable()
@@ -382,6 +393,7 @@ class AgentJournal(OwnedJournal, Job):
         if error is not None:
             # Later batches may be under way. The store refuses them, because their `first_seq` is
             # not the next number any more: what is durable stays a prefix of what was appended.
+            self._is_refused = True
             self._fail(error)
             return
         assert batch is not None, "a journal in the queue has records"

@@ -26,6 +26,8 @@ rows), and its own."""
 _TOLD: frozenset[type[r.Record]] = frozenset(
     {
         r.StatusNoted,
+        r.RunStarted,
+        r.Attempt,
         r.Requested,
         r.Reminded,
         r.Escalated,
@@ -54,6 +56,9 @@ def told_record(record: r.Record) -> r.Record | None:
         return None if inner.halt is None else r.Requested(request=inner.halt, at=record.at)
     if isinstance(inner, r.RunEnded) and inner is not record:
         return None  # of a run inside the agent's
+    if isinstance(inner, r.RunStarted | r.Attempt):  # by it the agent runs
+        status = inner.status
+        return None if status is None else r.StatusNoted(status=status, at=record.at)
     return record if type(inner) in _TOLD else None
 
 

@@ -9,6 +9,7 @@ from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import next_due
 from understudy.state.plans import next_turn
+from understudy.state.records import End
 from understudy.state.waits import has_waits, is_woken, may_wait, open_calls
 from understudy.stopping import StopReason, StopSignals
 
@@ -83,7 +84,8 @@ def _entry_of_step(suspect: bool, paused: bool, version: str | None) -> IndexEnt
 def nothing_goes_on(state: AgentState) -> bool:
     """Whether the records say that no run task is under way, and no call is running.
 
-    Of an agent that comes to rest the status is recorded last. A call may be running while the
+    Of an agent that comes to rest the status is recorded last, with the end of its run or behind
+    what the run waits for. A call may be running while the
     index status is `WAITS`: under a halt, or one that a crash cut off
     (test_an_agent_that_is_halted_while_a_call_goes_on_is_not_taken).
     """
@@ -153,11 +155,23 @@ def is_busy(state: AgentState) -> bool:
 def rest_status(state: AgentState) -> str:
     """Return the status of an agent without an open run: `"idle"`, `"failed"` or `"cancelled"`.
 
-    If a crash came before the record of the status, it is derived from the end of the last run.
+    If the last run has ended and the agent is not at rest by that, because a run of the queue was
+    to follow, the status is derived from that end.
     """
     end = state.run.end if state.run is not None else None
     if end is None or state.status in AT_REST:
         return state.status if state.status in AT_REST else "idle"
+    return status_after_end(end)
+
+
+def next_status(state: AgentState, end: End) -> str | None:
+    """The status of the agent by this end of its run; None where the next run follows at once."""
+    status = status_after_end(end)
+    return None if next_turn(state.queue, is_held=status in HELD) else status
+
+
+def status_after_end(end: End) -> str:
+    """The status of an agent at rest whose last run has this end."""
     if end.outcome == "stopped" and end.signals is not None:
         highest = StopSignals.from_dict(end.signals).highest
         by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED

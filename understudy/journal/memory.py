@@ -48,7 +48,7 @@ from understudy.journal.usage import Used, summed, used_by
 from understudy.models.messages import Messages
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
-from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, status_in
 from understudy.state.request_notes import RequestNote
 from understudy.state.trust_log import TrustFact
 
@@ -538,9 +538,9 @@ class MemoryAgentJournal(OwnedJournal):
             for record in records:
                 self._store.use(used_by(record, self._owned.agent, state))
         for record in records:
-            if type(record) is StatusNoted:
+            if status_in(record) is not None:
                 self._kept.status_at = record.at
-            elif type(record) is MessagesArchived:
+            if type(record) is MessagesArchived:
                 self._kept.message_runs.update(record.runs)
             elif type(record) in MAY_DECIDE and self._agent.is_noted:
                 for decided in decided_in(record, records, self._agent.ledger_state()):

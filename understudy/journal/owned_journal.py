@@ -87,6 +87,14 @@ class OwnedJournal(ABC):
     def owned(self) -> Owned:
         """The epoch, with the number of the newest appended record."""
 
+    def check_failure(self) -> None:
+        """Raise the error by which it has failed, if it has."""
+        return
+
+    async def settled(self) -> None:
+        """Wait until no commit of it is under way, also where it has failed."""
+        return
+
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
         return

@@ -26,7 +26,7 @@ from understudy.modes.steps.check_stop import (
 )
 from understudy.modes.steps.conditions import Condition, condition_of
 from understudy.modes.steps.execute_tools import execute_tools
-from understudy.modes.steps.run_end import call_end_hooks, end_of
+from understudy.modes.steps.run_end import call_end_hooks, end_of, status_after
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import Pipeline, name_of_step
 from understudy.run.hooks import HookFailed
@@ -143,8 +143,16 @@ async def _attempt(run: Run, mode: Pipeline, trace: str | None) -> Outcome:
         is_held = waited is not None and waited.held is not None
         reply_lost = has_replies and current.attempts > 0 and current.turn is None and not is_held
         number, host = current.attempts + 1, run.ledger.host
-        by = run.environment.by
-        run.record(Attempt(number=number, reply_lost=reply_lost, host=host, trace=trace, by=by))
+        given = run.environment
+        attempt = Attempt(
+            number=number,
+            reply_lost=reply_lost,
+            host=host,
+            trace=trace,
+            by=given.by,
+            status=given.status_in_run(run.state) if run.parent is None else None,
+        )
+        run.record(attempt)
         if current.attempts > 1 or run.state.message_ids or current.occurrence is not None:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined
@@ -303,6 +311,7 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
     """
     if run.timed:
         run.keep_time()
+    is_over = isinstance(outcome, (Completed, Stopped, Failed))
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
     # The state before the wait: what others record meanwhile is in a later commit
@@ -310,7 +319,7 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
     # the ledger it is the outcome's alone.
     state = run.state if run.has_own_state else run.state.copied()
     run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
-    await run.durable()
+    await (run.ledger.end_is_durable() if is_over else run.durable())
     if outcome.state is state and outcome.usage is state.usage:
         return outcome
     return replace(outcome, state=state, usage=state.usage)
@@ -321,8 +330,10 @@ async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | S
     outcome = await call_end_hooks(run, outcome)
     try:
         end = end_of(run, outcome)
-        end_run(run.ledger, end, run.clock.now(), closes_turn=end is run.ends_by)
+        closes_turn, status = end is run.ends_by, status_after(run, end)
+        end_run(run.ledger, end, run.clock.now(), closes_turn=closes_turn, status=status)
     except RecordRefused as refused:  # its error, or its signals, are too large to be stored
         outcome = run.failed(refused)
-        end_run(run.ledger, end_of(run, outcome), run.clock.now())
+        end = end_of(run, outcome)
+        end_run(run.ledger, end, run.clock.now(), status=status_after(run, end))
     return outcome

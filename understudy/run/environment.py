@@ -18,7 +18,9 @@ from understudy.models.prices import Prices
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import PauseWhen
 from understudy.run.instrument import Instrument
+from understudy.state.agent_state import AgentState
 from understudy.state.plans import PauseAsked
+from understudy.state.records import End
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.trust import NO_TRUST, Trust
@@ -48,6 +50,10 @@ class RunEnvironment:
     """A function that is called before each step: True ends this attempt, not the run."""
     pause_requested: Callable[[], PauseAsked | None] | None = None
     """A function that is called after each reply: what it returns pauses the run."""
+    status_after: Callable[[End], str | None] | None = None
+    """The status of the agent by the end of its run; None where the next run follows at once.
+
+    None without an actor, which alone has a status."""
     by: str | None = None
     """The person who has the run recovered by this attempt; None where nobody is named."""
     abandon_later: Callable[[], asyncio.Task[None]] | None = None
@@ -78,6 +84,11 @@ class RunEnvironment:
     """Seconds after which a doubt ends that nobody is asked about; None = never.
 
     A run keeps the value that it began with."""
+
+    def status_in_run(self, state: AgentState) -> str | None:
+        """The status that the agent gets by a record of its run that goes on; None: it has it."""
+        is_noted = self.status_after is None or state.status == "running"
+        return None if is_noted else "running"
 
     def __post_init__(self) -> None:
         for what, function in (

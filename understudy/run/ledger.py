@@ -13,7 +13,7 @@ from understudy._base.clock import Clock, SystemClock
 from understudy._base.error_texts import error_text
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown
-from understudy.errors import JournalFailed, RecordRefused, UsageError
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
@@ -402,6 +402,22 @@ class Ledger:
         if self._unreported:
             self.tell_until(count)
 
+    async def end_is_durable(self) -> None:
+        """As `durable`, behind the end of the run of the ledger.
+
+        By that end the agent may be at rest, and another host may take it. The run has ended all
+        the same, and nobody tells its callers and hooks but this host
+        (test_hooks_and_callers_are_told_of_a_run_whose_agent_is_taken_as_it_ends).
+        """
+        try:
+            await self.durable()
+        except Fenced:
+            if self._owned is None:
+                raise
+            await self._owned.settled()
+            if any(isinstance(record, RunEnded) for _, record, _ in self._unreported):
+                raise
+
     def tell_until(self, seq: int) -> None:
         """Report the records up to this number, which are durable, and the events after them."""
         on_fact = self._on_fact
@@ -544,6 +560,9 @@ class ChildLedger(Ledger):
     async def durable(self) -> None:
         await self._root.durable()
 
+    async def end_is_durable(self) -> None:
+        await self._root.durable()
+
     def emit(self, event: Event) -> None:
         self._root.emit(event)
 
@@ -566,7 +585,13 @@ def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
 
 
 def end_run(
-    ledger: Ledger, end: End, at: datetime, *, cut_off: bool = False, closes_turn: bool = False
+    ledger: Ledger,
+    end: End,
+    at: datetime,
+    *,
+    cut_off: bool = False,
+    closes_turn: bool = False,
+    status: str | None = None,
 ) -> None:
     """Record that the run of this ledger has ended, behind the ends of the calls that it leaves.
 
@@ -577,7 +602,7 @@ def end_run(
         RecordRefused: if the end is too large to be stored; nothing is recorded then.
 
     """
-    ended = RunEnded(end=end, at=at, cut_off=cut_off, closes_turn=closes_turn)
+    ended = RunEnded(end=end, at=at, cut_off=cut_off, closes_turn=closes_turn, status=status)
     may_go_on = cut_off or end.outcome == "failed"
     if not may_go_on and any(_is_left(place, call) for place, call in open_calls(ledger)):
         ledger.check(ended)

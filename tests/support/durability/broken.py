@@ -243,6 +243,7 @@ def _j14_repeat() -> None:
 @_broken("J16: an outcome is told before it is durable")
 def _j16() -> None:
     _wrap(pipeline, "_finish", _hasty)
+    _wrap(ledger.Ledger, "end_is_durable", lambda _: _at_once)
 
 
 @_broken("J16: events are told before they are durable")

@@ -504,6 +504,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "doubt_ends": 3600.0,
         "by": ("ada", "bob"),
         "also_unnamed": True,
+        "status": "running",
     }
     return r.RunStarted(**{**given, **fields})
 
@@ -592,7 +593,9 @@ def desk() -> Iterator[r.Record]:
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
     yield r.AttemptClosed()
-    yield r.Attempt(number=2, reply_lost=True, host="host-b", trace=TRACE, by="ada")
+    yield r.Attempt(
+        number=2, reply_lost=True, host="host-b", trace=TRACE, by="ada", status="running"
+    )
     yield r.HooksRan()
     yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
     yield r.HistoryReplaced(messages=history())
@@ -634,7 +637,7 @@ def desk() -> Iterator[r.Record]:
     yield r.Reply(turn=2, response=rich_reply(), cut=True, broken=broken)
     yield r.CancelRequested(signal=signal(StopReason.USER_REQUESTED, "ada"))
     yield r.TurnClosed(turn=2, end=end(), message=asked("too late", 14))
-    yield r.RunEnded(end=end(outcome="completed", tool_call="run-1.0.0"), at=at(14))
+    yield r.RunEnded(end=end(outcome="completed", tool_call="run-1.0.0"), at=at(14), status="idle")
     yield from _halted()
 
 

@@ -58,7 +58,7 @@ from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.journal.usage import Used, used_by
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import MessagesArchived, Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, status_in
 from understudy.state.request_notes import RESTS
 from understudy.state.trust_facts import data_of
 from understudy.state.trust_log import TrustFact
@@ -198,7 +198,7 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         first_seq=owned.last_seq + 1,
         records=tuple(encode(record) for record in records),
         entry=entry,
-        status_noted=any(isinstance(record, StatusNoted) for record in records),
+        status_noted=any(status_in(record) is not None for record in records),
         at=records[-1].at,
         blobs=BLOBS,
         blobs_in_use=tuple(BLOBS),

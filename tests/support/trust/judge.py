@@ -215,6 +215,8 @@ class Judge:
         self.cursor = len(records)
 
     def _read(self, record: Mapping[str, Any], at: datetime | None, depth: int) -> None:
+        if depth == 0 and record["kind"] in ("status_noted", "run_started", "attempt", "run_ended"):
+            self._status = record.get("status", self._status)
         match record["kind"]:
             case "run_started" if depth == 0:
                 self._calls.clear()
@@ -222,8 +224,6 @@ class Judge:
                 if record.get("message") is not None:
                     self._names |= {*(record.get("by") or (None,))}
                     self._names |= {None} if record.get("also_unnamed") else set()
-            case "status_noted" if depth == 0:
-                self._status = record["status"]
             case "user_message" if depth == 0:
                 self._names.add(record.get("by"))
             case "run_ended" if depth == 0:

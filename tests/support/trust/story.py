@@ -502,7 +502,7 @@ class _Story:
 
     async def _records(self, host: _Host) -> list[dict[str, Any]]:
         """What is recorded, once it is recorded that the run rests, or is over."""
-        kinds = ("status_noted", "run_started", "run_ended")
+        kinds = ("status_noted", "run_started", "attempt", "run_ended")
         idle = 0
         while True:
             runs = (await host.runtime.get(self.id).info()).status is Status.RUNNING

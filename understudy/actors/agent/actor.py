@@ -284,6 +284,7 @@ class AgentActor(LoopActor):
                 self._lose_store(error)
         if slot.phase is Phase.ENDED:
             ends.after_run_task(slot)
+            self._check_not_taken()
         self._passivate_if_requested()
         kept = 0
         while len(slot.inbox) > kept and slot.phase is not Phase.PASSIVATING:
@@ -310,6 +311,11 @@ class AgentActor(LoopActor):
         recovery.settle_status(slot)
         timers.tell_due(slot)
         self._start_idle_timer()
+
+    def _check_not_taken(self) -> None:
+        """Raise `Fenced` if another host has taken the agent, at rest by a run that ended here."""
+        if self._slot.phase is Phase.IDLE:
+            self._slot.current.journal.check_failure()
 
     def _handle(self, call: AgentCall) -> None:
         slot = self._slot
@@ -391,6 +397,10 @@ class AgentActor(LoopActor):
         """
         slot, activation = self._slot, self._slot.current
         if slot.phase is Phase.PASSIVATING:
+            return
+        if isinstance(error, Fenced) and slot.run_is_over:
+            # First its callers and hooks are told of the run that has ended here.
+            slot.lose("its store failed")
             return
         # On a store that hosts share they take agents at rest from each other: that is no trouble.
         is_taken = isinstance(error, Fenced) and activation.task is None

@@ -35,7 +35,7 @@ from understudy.events import (
 )
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
-from understudy.state.records import Record, Snapshot, StatusNoted
+from understudy.state.records import Record, RunEnded, Snapshot, StatusNoted, status_in
 
 MAX_DELTAS = 1000
 """How many deltas are kept for a slow subscriber. Beyond that the oldest are dropped."""
@@ -214,17 +214,31 @@ def agent_events_of(
 def _events_of(
     seq: int, record: Record, agent_id: str, path: tuple[str, ...]
 ) -> Iterator[Event | AgentOnlyEvent]:
-    if isinstance(record, StatusNoted):
-        if record.runs is not None:
-            yield SelfRunsBounded(runs=record.runs)
-        yield StatusChanged(status=_status(record.status, agent_id))
-    elif isinstance(record, Snapshot):
+    if isinstance(record, Snapshot):
         yield Gap(floor=seq)
+        return
+    if isinstance(record, StatusNoted) and record.runs is not None:
+        yield SelfRunsBounded(runs=record.runs)
+    word = status_in(record)
+    if word is None:
+        yield from events_of(record, path)
+        return
+    changed = StatusChanged(status=status_of(word, agent_id))
+    if isinstance(record, RunEnded):
+        yield from events_of(record, path)
+        yield changed
     else:
+        yield changed
         yield from events_of(record, path)
 
 
-def _status(word: str, agent_id: str) -> Status:
+def status_of(word: str, agent_id: str) -> Status:
+    """The status of this name.
+
+    Raises:
+        StoreDamaged: if there is none.
+
+    """
     try:
         return Status(word)
     except ValueError as error:

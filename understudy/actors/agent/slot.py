@@ -34,6 +34,7 @@ from understudy.actors.agent.events import (
     Subscription,
     agent_events_of,
     position_of,
+    status_of,
 )
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
@@ -49,6 +50,7 @@ from understudy.actors.agent.stored_agents import stored_events
 from understudy.agent.agent import Agent
 from understudy.errors import JournalFailed, UnknownAgent, UsageError
 from understudy.events import Event
+from understudy.journal.index_status import next_status, status_after_end
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
@@ -57,7 +59,7 @@ from understudy.run.environment import RunEnvironment
 from understudy.run.hooks import Hook, HookFailed
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import pause_asked
-from understudy.state.records import Record, StatusNoted
+from understudy.state.records import End, Record, RunEnded, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -244,6 +246,8 @@ class AgentSlot:
 
     def emit_record(self, seq: int, record: Record) -> None:
         """A record is durable: emit its events, and let recovery know of progress."""
+        if isinstance(record, RunEnded) and record.status and self.phase is Phase.RUNNING:
+            self.status = status_of(record.status, self.id)
         if self.log.has_subscribers():
             assert self.agent is not None, "the definition is known from the first record on"
             self.log.emit_record(seq, record, (self.agent.name,))
@@ -257,15 +261,38 @@ class AgentSlot:
         for event in self.on_progress:
             event.set()
 
+    def set_running(self) -> None:
+        """Change the status: a run begins, or goes on. Its first record has the new status.
+
+        Raises:
+            JournalFailed: if there can be no such record.
+
+        """
+        activation = self.current
+        activation.ledger.check_fence()
+        activation.journal.check_failure()
+        if activation.state.status == Status.RUNNING.value:  # it was cut off
+            self.set_status(Status.RUNNING)
+        else:
+            self.status = Status.RUNNING
+
+    def status_after(self, end: End) -> str | None:
+        """The agent's status after this end of its run; None if the next run follows at once."""
+        is_last = self.current.asked_to(Delete)
+        return status_after_end(end) if is_last else next_status(self.state, end)
+
     def set_status(self, status: Status, *, runs: int | None = None) -> None:
         """Change the status and emit it; what led to it is recorded before.
 
-        A status that follows from a run is recorded itself. Activation and passivation are not.
+        A status that follows from a run is recorded itself, here or with its cause. Activation and
+        passivation are not.
         """
         if status is self.status and runs is None:
             return
-        self.status = status
         activation = self.activation
+        if self.status is Status.RUNNING and status is not Status.PASSIVE:
+            self._note_running()
+        self.status = status
         if (
             activation is None
             or status is Status.PASSIVE
@@ -279,6 +306,12 @@ class AgentSlot:
                 # can be told, once the store says that it is at rest
                 # (test_what_is_no_json_is_done_by_the_process_that_has_it).
                 self.services.start_task(self.rest_is_durable(), f"status of {self.id}")
+
+    def _note_running(self) -> None:
+        """Record that a run was to go on, where it has come to nothing before its first record."""
+        activation = self.activation
+        if activation is not None and activation.state.status != Status.RUNNING.value:
+            activation.ledger.record(StatusNoted(status=Status.RUNNING.value))
 
     def has_deps(self) -> bool:
         """Whether it was spawned with deps, which no other host has."""
@@ -326,6 +359,7 @@ class AgentSlot:
             by=by,
             instrument=services.instrument,
             abandon_later=lambda: self._abandon_later(activation),
+            status_after=self.status_after,
         )
 
     def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
@@ -351,10 +385,21 @@ class AgentSlot:
         """Another runtime may own the agent by now: write nothing more of it, and release it."""
         activation = self.current
         activation.journal.fence(why)
-        if activation.task is not None:
+        if self.run_is_over:
+            self.expect_end()
+        elif activation.task is not None:
             self.cut_off()
         else:
             self.services.check_inbox(self)
+
+    @property
+    def run_is_over(self) -> bool:
+        """Whether the run task has recorded the end of its run, and has not ended itself.
+
+        Where that end is in the store, its outcome is told here, whoever has the agent by now.
+        """
+        run = self.state.run
+        return self.phase is Phase.RUNNING and run is not None and run.over
 
     def drop_if_older(self, epoch: int) -> bool:
         """Drop a copy that another host has gone on from; no message is needed for it.

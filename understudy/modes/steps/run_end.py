@@ -150,6 +150,12 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
     return End(outcome="completed", text=outcome.text, early_stopped=outcome.early_stopped)
 
 
+def status_after(run: Run, end: End) -> str | None:
+    """The status of the agent by this end; None where it does not come to rest by it."""
+    status_after = run.environment.status_after
+    return None if status_after is None or run.parent is not None else status_after(end)
+
+
 async def final_end(run: Run, text: str) -> End:
     """The end of a run by a final text, with the output parsed from it.
 

@@ -8,13 +8,12 @@ from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.files import changed
+from understudy.state.folds.places import note_status
 from understudy.state.folds.queue import change_plans
 from understudy.state.run_state import Call, RunState, is_child_of
 from understudy.state.shared_empties import no_items, with_item
 
 WithFiles = r.Result | r.FilesChanged
-_SUSPENDED = frozenset({"interrupted", "paused"})
-"""The statuses of an agent whose run waits for a person, or is paused."""
 
 
 def snapshot(state: AgentState, record: r.Snapshot) -> None:
@@ -80,9 +79,7 @@ def _reset_imported(state: AgentState, run: RunState, call: Call) -> None:
 
 
 def status_noted(state: AgentState, record: r.StatusNoted) -> None:
-    state.status = record.status
-    if state.run is not None:
-        state.run.suspended_since = record.at if record.status in _SUSPENDED else None
+    note_status(state, record.status, record.at)
 
 
 def values_merged(state: AgentState, record: r.ValuesMerged) -> None:

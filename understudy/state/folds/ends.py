@@ -16,7 +16,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.children import agents_of_call
 from understudy.state.costs import adding, below
 from understudy.state.done_calls import DoneCall, DoneCalls, doubtful, in_a_sentence
-from understudy.state.folds.places import open_run
+from understudy.state.folds.places import note_status, open_run
 from understudy.state.run_state import BACKGROUND, Call, Left, Point, RunState, Turn
 from understudy.state.shared_empties import with_item
 from understudy.state.what_it_did import NOT_KNOWN, done_in, doubts_in
@@ -45,6 +45,8 @@ def run_ended(state: AgentState, record: r.RunEnded) -> None:
         run.closing, run.turn = record.end, None
         put_output(state, record.end)
     _end(state, record.end, record.at, may_go_on=may_go_on)
+    if record.status is not None:
+        note_status(state, record.status, record.at)
 
 
 def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:

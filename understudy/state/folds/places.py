@@ -10,8 +10,17 @@ from understudy.errors import UsageError
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import Call, ModelCall, RunState, Turn
 
+_SUSPENDED = frozenset({"interrupted", "paused"})
+"""The statuses of an agent whose run waits for a person, or is paused."""
 UNREAD = datetime(1970, 1, 1, tzinfo=timezone.utc)
 """A time that nobody reads: of the last message of a child whose call is over, for instance."""
+
+
+def note_status(state: AgentState, status: str, at: datetime | None) -> None:
+    """Note the status that the agent has from this time on."""
+    state.status = status
+    if state.run is not None:
+        state.run.suspended_since = at if status in _SUSPENDED else None
 
 
 def open_run(state: AgentState) -> RunState:

@@ -12,7 +12,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, complete
 from understudy.state.folds.going_on import take_over
-from understudy.state.folds.places import open_run
+from understudy.state.folds.places import note_status, open_run
 from understudy.state.folds.queue import all_are_results, dequeue, note_authors
 from understudy.state.plans import SENDER_OF_RESULTS, BackgroundCall, retry_id
 from understudy.state.run_state import BACKGROUND, Call, RunState, Turn
@@ -81,6 +81,8 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
     dequeue(state, message_ids, record.at)
     if record.makes is not None:
         _make(state, run, record.makes, record.at)
+    if record.status is not None:
+        note_status(state, record.status, record.at)
 
 
 def _make(state: AgentState, run: RunState, made: BackgroundCall, at: datetime) -> None:
@@ -123,6 +125,8 @@ def attempt(state: AgentState, record: r.Attempt) -> None:
     for call in run.turn.calls.values() if run.turn is not None else ():
         if call.running and call.failed_in != call.attempts:
             call.unknown = state.may_be_in_doubt = True  # it was cut off in its body
+    if record.status is not None:
+        note_status(state, record.status, record.at)
 
 
 def attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:

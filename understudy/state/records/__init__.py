@@ -50,6 +50,7 @@ from understudy.state.records.record import (
     record_to_dict,
     set_closes_turn,
     stamp,
+    status_in,
 )
 from understudy.state.records.replies import (
     ModelAsked,
@@ -163,5 +164,6 @@ __all__ = [
     "record_to_dict",
     "set_closes_turn",
     "stamp",
+    "status_in",
     "voted_on",
 ]

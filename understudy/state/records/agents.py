@@ -42,7 +42,10 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusNoted(Timed):
-    """The record that the agent's status changed. Subscribers get an event of it."""
+    """The record that the agent's status changed, if no record of its cause has the new status.
+
+    Subscribers get an event of it.
+    """
 
     status: str
     runs: int | None = None

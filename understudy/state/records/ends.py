@@ -47,6 +47,9 @@ class RunEnded:
     closes_turn: bool = False
     """Whether it also ends the open turn, as `TurnClosed` does, because nothing came between the
     two."""
+    status: str | None = None
+    """The agent's new status; None if the end does not change it, because the next run of the queue
+    follows at once, for instance."""
     kind: Literal["run_ended"] = "run_ended"
 
 

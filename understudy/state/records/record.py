@@ -108,6 +108,14 @@ Record = (
 """Any record of a journal."""
 
 
+def status_in(record: Record) -> str | None:
+    """The agent's new status; None if the record does not change it."""
+    return record.status if isinstance(record, _WITH_STATUS) else None
+
+
+_WITH_STATUS = (agents.StatusNoted, runs.RunStarted, runs.Attempt, ends.RunEnded)
+"""The kinds of records that may have a new status of the agent."""
+
 stamp: Callable[[Record, datetime], None] = cast("Any", Timed).at.__set__
 """Set the time of a new record, which has no time yet."""
 set_closes_turn: Callable[[calls.Result, bool], None] = cast(

@@ -81,6 +81,8 @@ class RunStarted:
     makes: BackgroundCall | None = None
     """The background call that the run makes. It opens the first turn, without a reply of a
     model."""
+    status: str | None = None
+    """The agent's new status, which is `running`; None if the record does not change it."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -98,6 +100,8 @@ class Attempt(Timed):
     """The W3C traceparent of the attempt's span; None if it has no span."""
     by: str | None = None
     """The person who had the runs that were cut off recovered; None if nobody was named."""
+    status: str | None = None
+    """The agent's new status, which is `running`; None if the record does not change it."""
     kind: Literal["attempt"] = "attempt"
 
 

@@ -46,6 +46,8 @@ def must_wait(slot: AgentSlot, call: AgentCall) -> bool:
         if stop is not None:  # a failed run is gone on with after the thaw
             starts.keep_back(slot, stop)
         return stop is not None
+    if isinstance(message, Retry) and slot.run_is_over:
+        return True  # the end of the run is told, and its task has not ended
     if not isinstance(message, Decide) or slot.phase is not Phase.RUNNING:
         return False
     decisions = message.decisions

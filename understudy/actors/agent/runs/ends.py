@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from understudy._base.error_texts import error_text
 from understudy.actors.agent.activation import Beginning, RunAbandoned, RunTaskResult
 from understudy.actors.agent.events import Status
@@ -20,7 +22,7 @@ from understudy.actors.agent.runs import (
     waiters,
 )
 from understudy.actors.agent.slot import AgentSlot, waits_for
-from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError
 from understudy.journal import has_next_run, rest_status
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
@@ -57,7 +59,8 @@ def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
     assert result is not None, "a run task that has ended leaves its result"
     slot.enter(Phase.IDLE)
     timers.tell_due(slot)  # before its waiters learn that it waits: they may advance the clock
-    archive(slot)
+    with suppress(Fenced):  # another host has taken the agent as its run ended: that one does it
+        archive(slot)
     if result.crash is not None:
         _after_crash(slot, result, result.crash, begins, activating=activating)
     elif result.outcome is not None:  # else it was halted between two steps
@@ -141,7 +144,8 @@ def _after_crash(
         # Else a run that crashes before its attempt is recorded would be made again for ever
         # (test_a_run_that_crashes_before_its_first_record_is_quarantined).
         ledger = slot.current.ledger
-        ledger.record(Attempt(number=run.attempts + 1, host=ledger.host))
+        status = None if slot.state.status == "running" else "running"
+        ledger.record(Attempt(number=run.attempts + 1, host=ledger.host, status=status))
     if run is None or begins is not None or isinstance(crash, RecordRefused):
         _refuse_run(slot, crash, begins)
     elif run.cancelled is not None:

@@ -248,6 +248,7 @@ def continue_run(slot: AgentSlot, by: str | None = None) -> None:
 
 def stop_run(slot: AgentSlot, signal: StopSignal) -> None:
     """End the open run, which no run task has now, by a stop signal."""
+    slot.set_status(Status.RUNNING)
     runner, ledger = slot.current.agent.runner, slot.current.ledger
     environment = slot.environment(continues=True)
     _run(slot, Phase.RUNNING, runner.stop(ledger, signal, environment=environment))
@@ -260,7 +261,12 @@ def _run(
     callers: tuple[AgentKey, ...] = (),
 ) -> None:
     try:
-        slot.set_status(Status.RUNNING)
+        if phase is Phase.BEGINNING and open_run(slot) is not None:
+            # It withdraws one that waits, whose hooks are called first: no other host takes the
+            # agent meanwhile.
+            slot.set_status(Status.RUNNING)
+        else:
+            slot.set_running()
     except JournalFailed:
         coroutine.close()
         raise
