@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timezone
 from functools import partial
@@ -14,7 +15,7 @@ from tests.support.agents import by_turn
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from understudy import Agent, AgentRef, Interrupted, Runtime, Stopped, call, tool
-from understudy.actors.agent.events import EventLog, StoredEvents, agent_events_of
+from understudy.actors.agent.events import EventLog, OnEventsRead, StoredEvents, agent_events_of
 from understudy.display import Display
 from understudy.errors import UnknownAgent
 from understudy.events import TextDelta
@@ -166,35 +167,66 @@ async def test_who_reads_the_past_of_an_agent_that_is_made_anew_gets_none_of_the
         assert max(seq or 0 for seq in seen) <= PART
 
 
-async def test_live_text_stays_behind_a_past_that_is_read_in_parts() -> None:
-    import threading
+LIVE = TextDelta(agent_path=("desk",), run_id="r", turn=1, attempt=1, part=0, n=0, text="live")
 
-    log = EventLog("a", threading.Lock())
-    asked: list[int] = []
-    reads: list[Callable[[StoredEvents], None]] = []
 
-    def read(after: int, on_read: Any) -> None:
-        asked.append(after)
-        reads.append(on_read)
+class Reads:
+    """What a subscription reads of a store, answered by the test."""
 
-    events = log.subscribe(0, read, loop=asyncio.get_running_loop())
-    live = TextDelta(agent_path=("desk",), run_id="r", turn=1, attempt=1, part=0, n=0, text="live")
-    log.emit(live)
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self._reads: list[OnEventsRead] = []
 
-    def stored(first: int, last: int) -> list[Any]:
-        return [
+    def read(self, after: int, on_read: OnEventsRead) -> None:
+        self.asked.append(after)
+        self._reads.append(on_read)
+
+    def answer(self, first: int, last: int, *, more: bool = False) -> None:
+        """The records from `first` to `last` are stored."""
+        found = [
             event
             for seq in range(first, last + 1)
             for event in agent_events_of(seq, r.StatusNoted(status="idle"), "a", ("desk",))
         ]
+        self._reads.pop(0)(StoredEvents(found, last, 1, more=more))
 
-    reads[0](StoredEvents(stored(1, 2), 2, 1, more=True))
-    reads[1](StoredEvents(stored(3, 4), 4, 1, more=True))
+
+async def test_live_text_stays_behind_a_past_that_is_read_in_parts() -> None:
+    log, reads = EventLog("a", threading.Lock()), Reads()
+    events = log.subscribe(0, reads.read, loop=asyncio.get_running_loop())
+    log.emit(LIVE)
+    reads.answer(1, 2, more=True)
+    reads.answer(3, 4, more=True)
     log.emit_record(6, r.StatusNoted(status="running"), ("desk",))
-    reads[2](StoredEvents(stored(5, 6), 6, 1))
+    reads.answer(5, 6)
     events.close()
-    assert asked == [0, 2, 4]
+    assert reads.asked == [0, 2, 4]
     assert [event.seq async for event in events] == [1, 2, 3, 4, 5, None, 6]
+
+
+async def test_live_text_stays_behind_a_record_that_is_stored_during_a_read() -> None:
+    """J35: a read that began before has not seen it, and what it lacks is no gap of the store."""
+    log, reads = EventLog("a", threading.Lock()), Reads()
+    events = log.subscribe(0, reads.read, loop=asyncio.get_running_loop())
+    reads.answer(1, 2)
+    log.catch_up(3)
+    log.emit_of_other_host(4, LIVE)
+    reads.answer(3, 2)  # the store had nothing new yet
+    reads.answer(3, 4)
+    events.close()
+    assert reads.asked == [0, 2, 2]
+    assert [event.seq async for event in events] == [1, 2, 3, 4, None]
+
+
+async def test_live_text_behind_a_record_that_the_store_lacks_is_told() -> None:
+    log, reads = EventLog("a", threading.Lock()), Reads()
+    events = log.subscribe(0, reads.read, loop=asyncio.get_running_loop())
+    reads.answer(1, 2)
+    log.emit_of_other_host(4, LIVE)
+    reads.answer(3, 2)
+    events.close()
+    assert reads.asked == [0, 2]
+    assert [event.seq async for event in events] == [1, 2, None]
 
 
 async def test_others_have_their_turn_while_a_long_history_is_read(sqlite: SqlitePlace) -> None:

@@ -435,6 +435,8 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._buffer: deque[AgentEvent] = deque()
         self._held: deque[Emitted] | None = deque()
         """What is emitted while records before it are read from the store; None: none are read."""
+        self._is_newer = False
+        """Whether something was emitted since the present read began."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
         """By agent, the last record read from the store that ends a reply of it."""
         self._failure: BaseException | None = None
@@ -487,6 +489,7 @@ class Subscription(Stream[AgentEvent], EventSink):
         """
         with self._lock:
             held, self._held = self._held or deque(), None
+            is_newer, self._is_newer = self._is_newer, False
             before, is_behind = self._after, False
             if isinstance(read, BaseException):
                 self._failure, held = read, deque()
@@ -505,8 +508,9 @@ class Subscription(Stream[AgentEvent], EventSink):
                     if read is None:
                         break
                     # Another host may have had the agent since the read. A store that has nothing
-                    # between two numbers is believed.
-                    is_behind = found.last > before
+                    # between two numbers is believed, if it was asked after they were known
+                    # (test_live_text_stays_behind_a_record_that_is_stored_during_a_read).
+                    is_behind = is_newer or found.last > before
                     if is_behind:
                         self._held = held
                         break
@@ -535,6 +539,7 @@ class Subscription(Stream[AgentEvent], EventSink):
         with self._lock:
             if self._ended and emitted.behind is not None:
                 return
+            self._is_newer = self._held is not None
             is_behind = self._held is None and emitted.needs > self._after
             if is_behind:  # another host has written the records before it
                 self._held = deque()
