@@ -402,6 +402,8 @@ async def test_a_loop_that_is_blocked_for_longer_than_the_lease_leaves_nothing_i
 class Away:
     """A database that this host alone cannot reach for a while."""
 
+    keeps = ()  # what else it has by `__getattr__` no class of it defines
+
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
         self.away = False

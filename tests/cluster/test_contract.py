@@ -445,10 +445,12 @@ def test_agents_at_rest_are_retired_to_an_archive_or_deleted_without_one(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     desk(runtime).run("Hello!").get(timeout=SECONDS)
-    assert runtime.retire(older_than=0, dry_run=True).get(timeout=SECONDS).agents == 1
+    # Hosts of processes have those of other tests, too.
+    rest = runtime.retire(older_than=0, dry_run=True).get(timeout=SECONDS).agents
+    assert rest >= 1
     assert "or None to delete" in str(raised(lambda: runtime.retire(older_than=0)))
     done = runtime.retire(older_than=0, to=tmp_path / "x.jsonl").get(timeout=SECONDS)
-    assert (done.agents, done.archive) == (1, tmp_path / "x.jsonl")
+    assert (done.agents, done.archive) == (rest, tmp_path / "x.jsonl")
     desk(runtime).run("Hello!").get(timeout=SECONDS)
     done = runtime.retire(older_than=0, to=None).get(timeout=SECONDS)
     assert (done.agents, done.archive) == (1, None)

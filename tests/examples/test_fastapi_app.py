@@ -204,8 +204,8 @@ def test_a_run_in_the_background_is_watched_live_and_decided_meanwhile(server: S
         assert seen[-1]["data"]["outcome"] == "completed"
     kinds = [event["event"] for event in seen]
     assert kinds.index("tool_started") < kinds.index("tool_ended")
-    numbers = [int(event["id"]) for event in seen if "id" in event]
-    assert numbers == sorted(numbers)
+    positions = [event["id"] for event in seen if "id" in event]
+    assert positions == sorted(positions)
 
 
 def test_text_comes_in_pieces_to_whoever_listens(server: Server) -> None:

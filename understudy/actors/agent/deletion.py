@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -55,10 +56,18 @@ async def delete_stored(
         started: the calls that are open by its state. The store may not know the agents of all.
 
     """
-    # T36: found though the agent is gone by now, as where a deletion was cut off behind this.
-    calls = dict.fromkeys(await _open_calls(services.store, agent_id), "")
+    # T36: found though the agent is gone by now, as where a deletion was cut off behind this. The
+    # deletion does not wait for it: a message that comes meanwhile would make the next agent of
+    # this id, and that one would be deleted
+    # (test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox).
+    finding = asyncio.ensure_future(_open_calls(services.store, agent_id))
+    try:
+        existed = await services.store.delete(agent_id, by)
+        calls = dict.fromkeys(await finding, "")
+    finally:
+        finding.cancel()
     calls |= {each.agent_id: each.code for each in started}
-    return Deleted(await services.store.delete(agent_id, by), calls)
+    return Deleted(existed, calls)
 
 
 async def _open_calls(store: StoreReads, owner: str) -> set[str]:

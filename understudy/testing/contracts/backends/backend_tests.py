@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+import unittest
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -58,7 +59,7 @@ class BackendTests(Contract):
     def _killed_after(self, work: Callable[[], None]) -> None:
         """Do this in a process that is killed right after it."""
         if sys.platform == "win32":
-            self.skip("processes are not forked here")
+            raise unittest.SkipTest("processes are not forked here")
         failed = self.folder / "failed"  # it is made here, and not by the other process
         with warnings.catch_warnings():
             # The threads of a test runner may hold locks, which the child does not touch.
