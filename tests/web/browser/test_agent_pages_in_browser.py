@@ -161,6 +161,8 @@ def test_what_an_edit_changes_is_shown_as_it_is_typed_where_the_arguments_stand(
         page.goto(url)
         page.get_by_role("link", name="order", exact=True).click()
         table = page.locator(".proposed")
+        table.wait_for()
+        page.wait_for_load_state()  # the styles move what is shown before
         place = table.bounding_box()
         page.get_by_text("Edit, then run").click()
         fields = page.locator("#edit .fields")
