@@ -86,7 +86,7 @@ if typing.TYPE_CHECKING:
         StopSignal,
         StopSignals,
     )
-    from understudy.tools import Retry, Tool, ToolContext, ToolResult, tool
+    from understudy.tools import Retry, Tool, ToolContext, ToolFailed, ToolResult, tool
 else:
     # A command that asks a server needs none of them, and an Agent neither actors nor stores
     # (test_a_command_that_asks_a_server_imports_no_more_than_it_needs,
@@ -163,7 +163,14 @@ else:
                 "StopSignal",
                 "StopSignals",
             ],
-            "understudy.tools": ["Retry", "Tool", "ToolContext", "ToolResult", "tool"],
+            "understudy.tools": [
+                "Retry",
+                "Tool",
+                "ToolContext",
+                "ToolFailed",
+                "ToolResult",
+                "tool",
+            ],
             "understudy.actors": [
                 "AgentRef",
                 "LoopActor",
@@ -239,6 +246,7 @@ __all__ = [
     "Tool",
     "ToolCallResult",
     "ToolContext",
+    "ToolFailed",
     "ToolResult",
     "UnderstudyError",
     "UnfitHost",

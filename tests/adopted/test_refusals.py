@@ -127,7 +127,7 @@ def test_anything_but_an_agent_of_pydantic_ai_is_refused() -> None:
         ({"tool_options": {"find": {"read_only": True}}}, "no tool 'find'.*it has 'look'"),
         ({"tool_options": {"look": {"readonly": True}}}, "option 'readonly'; options are"),
         ({"usage_limits": 3}, "`usage_limits` must be UsageLimits"),
-        ({"tools": [look]}, "two tools named 'look'"),
+        ({"tools": [look]}, "two tools named 'look': remove it from the agent of Pydantic AI"),
         ({"interrupt_on": {"find": True}}, "find"),
         ({"name": "a b"}, "name"),
     ],

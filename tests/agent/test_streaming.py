@@ -8,7 +8,17 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.wrapper import WrapperModel
 
 from tests.support.loops import own_tasks
 from understudy import (
@@ -36,6 +46,7 @@ from understudy.events import (
     RequestMade,
     TextDelta,
     ThinkingDelta,
+    ToolCallAnnounced,
     ToolEmitted,
     ToolEnded,
     ToolStarted,
@@ -395,6 +406,65 @@ def test_text_that_was_held_back_when_the_stream_broke_is_not_told_as_deltas() -
     events, outcome = stream(Agent("a", model, middleware=[Censors()]), "go")
     assert isinstance(outcome, Failed)
     assert deltas(events) == []
+
+
+def whole_reply(messages: list[ModelMessage], info: object) -> ModelResponse:
+    if len(messages) > 1:
+        return ModelResponse([ThinkingPart("Hm."), TextPart("Noted."), TextPart("Good.")])
+    return ModelResponse([ToolCallPart("note", {"text": "a"})])
+
+
+class WithoutStreams(Model):
+    """As a model whose class has no `request_stream`."""
+
+    model_name = "without-streams"
+    system = "test"
+
+    async def request(self, messages: list[ModelMessage], *_: Any) -> ModelResponse:
+        return whole_reply(messages, None)
+
+
+class Refusing(WithoutStreams):
+    """As a model that says only when it is asked that it has no streams."""
+
+    @asynccontextmanager
+    async def request_stream(self, *_: Any) -> Any:
+        raise NotImplementedError("no streams")
+        yield
+
+
+WHOLE: list[Model] = [
+    FunctionModel(whole_reply),
+    WithoutStreams(),
+    Refusing(),
+    WrapperModel(FunctionModel(whole_reply)),
+    WrapperModel(Refusing()),
+    FallbackModel(FunctionModel(whole_reply), FunctionModel(whole_reply)),
+    FallbackModel(WithoutStreams(), ScriptedModel([])),
+]
+
+
+@pytest.mark.parametrize("model", WHOLE, ids=lambda model: type(model).__name__)
+def test_a_model_without_streams_answers_a_run_that_is_followed_and_its_reply_comes_whole(
+    model: Model,
+) -> None:
+    events, outcome = stream(Agent("desk", model, tools=[note]), "Note it.")
+    assert isinstance(outcome, Completed)
+    assert [each.text for each in deltas(events)] == ["Noted.", "Good."]
+    assert [each.text for each in events if isinstance(each, ThinkingDelta)] == ["Hm."]
+    announced = [each for each in events if isinstance(each, ToolCallAnnounced)]
+    assert [each.tool_name for each in announced] == ["note"]
+    assert outcome.usage.requests == 2
+
+
+def test_a_reply_without_a_stream_that_is_no_answer_is_not_told() -> None:
+    def refusing(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart("Never.")], finish_reason="content_filter")
+
+    agent = Agent("desk", FunctionModel(refusing), fallback_models=[ScriptedModel(["Yes."])])
+    events, outcome = stream(agent, "Go.")
+    assert isinstance(outcome, Completed)
+    assert [each.text for each in deltas(events)] == ["Yes."]
 
 
 def test_a_run_cut_off_while_the_model_was_asked_declares_its_deltas_void() -> None:

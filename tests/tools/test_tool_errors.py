@@ -9,6 +9,8 @@ import logging
 from typing import Any, Literal
 
 import pytest
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import exceptions
 
 from tests.support.agents import FakeClock, completed
 from understudy import (
@@ -80,8 +82,14 @@ def test_forgotten_deps_are_named(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("undeclared", ["read_only", "effects"])
 @pytest.mark.parametrize(
     "error",
-    [ToolFailed("No."), Retry("Try tomorrow."), OutcomeUnknown("who knows")],
-    ids=lambda error: type(error).__name__,
+    [
+        ToolFailed("No."),
+        Retry("Try tomorrow."),
+        OutcomeUnknown("who knows"),
+        exceptions.ToolFailed("No."),
+        exceptions.ModelRetry("Try tomorrow."),
+    ],
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
 )
 def test_an_error_that_is_meant_for_the_model_is_no_entry(
     caplog: pytest.LogCaptureFixture, error: Exception, undeclared: Literal["read_only", "effects"]
@@ -94,6 +102,39 @@ def test_an_error_that_is_meant_for_the_model_is_no_entry(
     desk = Agent("desk", asks("pay", {}), tools=[pay], undeclared=undeclared, tool_errors="raise")
     assert not isinstance(desk.execute_sync("Pay."), Failed)
     assert entries(caplog) == []
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"key": lambda arguments: "one"}, {"idempotent": True}, {"unknown_after": Exception}],
+)
+@pytest.mark.parametrize("kind", [exceptions.ModelRetry, exceptions.ToolFailed])
+def test_what_a_tool_of_pydantic_ai_raises_for_the_model_is_that_in_every_tool(
+    kind: type[Exception], options: dict[str, Any], is_group: bool
+) -> None:
+    """T16."""
+    tries = []
+
+    @tool(**options)
+    async def pay(ctx: ToolContext) -> str:
+        tries.append(1)
+        await ctx.once("log", lambda: True)
+        error = kind("The bank is closed.")
+        raise ExceptionGroup("several", [error]) if is_group else error
+
+    adopted = PydanticAgent(asks("pay", {}), name="desk")
+    for desk in (
+        Agent("desk", asks("pay", {}), tools=[pay]),
+        Agent.from_pydantic_ai(adopted, tools=[pay]),
+    ):
+        tries.clear()
+        outcome = completed(desk.execute_sync("Pay."))
+        (part,) = [
+            p for m in outcome.state.messages for p in m.parts if p.part_kind == "tool-return"
+        ]
+        assert (part.content, part.outcome) == ("The bank is closed.", "failed")
+        assert len(tries) == 1
 
 
 def test_arguments_that_do_not_fit_are_no_entry(caplog: pytest.LogCaptureFixture) -> None:

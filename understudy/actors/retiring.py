@@ -102,7 +102,14 @@ class Retired:
     bytes: int
     """The size of that file; 0 without one."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Why agents that are old enough were left, by their ids: of 1,000 at most."""
+    """Why agents without an open run were left, by their ids: of 1,000 at most.
+
+    It lists agents that are old enough and have a queued message, a paused schedule, a background
+    call without its result, or a call with a key that is not done; that are in use, or have changed
+    meanwhile; and that cannot be read. All others that stay are not listed: those with an open run,
+    request, doubt or review, an unsettled budget or an unsent notice, and those that are due, by a
+    schedule or a message with a time.
+    """
     dry_run: bool = False
     """Whether nothing was written and nothing deleted."""
 

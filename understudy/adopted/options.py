@@ -16,6 +16,7 @@ from understudy.adopted.steps import Steps
 from understudy.adopted.tools import adopted_tools
 from understudy.errors import UsageError
 from understudy.tools.function_tool import ToolOptions
+from understudy.tools.toolsets import as_tools
 
 
 def adopted_options(
@@ -52,12 +53,20 @@ def adopted_options(
     adopted, outputs = adopted_tools(
         source, steps, tool_options or {}, listed_with=listed_with, what=what
     )
+    added = [each for one in tools for each in as_tools(one)]
+    names = {each.name for each in adopted}
+    for each in added:
+        if each.name in names:
+            raise UsageError(
+                f"{what} has two tools named {each.name!r}: remove it from the agent of Pydantic "
+                "AI, or rename that of `tools` with @tool(name=...)"
+            )
     description = given.description
     kind = PydanticAIWithHooks if source.capabilities else PydanticAI
     return {
         "name": name,
         "model": source.model if model is None else model,
-        "tools": [*adopted, *tools],
+        "tools": [*adopted, *added],
         "middleware": [*middleware, kind(source, steps)],
         "description": description if isinstance(description, str) else "",
         "output_type": AdoptedOutput(source, steps, outputs, output_key),

@@ -22,7 +22,7 @@ from typing import Any
 
 from understudy._base.json_values import shown, text_of
 from understudy.errors import UsageError
-from understudy.tools.result import InvalidArguments, OutcomeUnknown, Retry, ToolFailed
+from understudy.tools.result import FAILURES, RETRIES, InvalidArguments, OutcomeUnknown
 
 
 class Known(Enum):
@@ -48,8 +48,7 @@ _FAILED = Known.FAILED
 _UNKNOWN = Known.UNKNOWN
 
 _OWN_WORDS: dict[type, Known] = {
-    Retry: _NOTHING,
-    ToolFailed: _NOTHING,
+    **dict.fromkeys((*RETRIES, *FAILURES), _NOTHING),
     InvalidArguments: _NOTHING,
     OutcomeUnknown: _UNKNOWN,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
+from pydantic_ai import exceptions as of_pydantic_ai
 from pydantic_ai.messages import is_multi_modal_content
 
 from understudy._base.type_variables import ValueT_co
@@ -14,11 +15,23 @@ _ABSENT: Any = object()
 
 
 class Retry(Exception):
-    """Raise it in a tool on purpose: the model gets the message as an error, and may try again."""
+    """Raise it in a tool on purpose: the model gets the message as an error, and may try again.
+
+    Pydantic AI's `ModelRetry` does the same.
+    """
 
 
 class ToolFailed(Exception):
-    """Raise it in a tool that failed: the model gets only the message, without the error's type."""
+    """Raise it in a tool that failed: the model gets only the message, without the error's type.
+
+    Pydantic AI's `ToolFailed` does the same.
+    """
+
+
+RETRIES: tuple[type[Exception], ...] = (Retry, of_pydantic_ai.ModelRetry)
+"""By these a tool asks the model to try again."""
+FAILURES: tuple[type[Exception], ...] = (ToolFailed, of_pydantic_ai.ToolFailed)
+"""By these a tool says that it failed."""
 
 
 class RemoteToolError(Exception):

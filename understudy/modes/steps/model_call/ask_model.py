@@ -15,6 +15,8 @@ from typing import ClassVar
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
@@ -284,10 +286,14 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
     ) -> Answer:
-        if self._deltas is not None:
-            return await _stream(model, messages, settings, parameters, self._deltas)
+        if self._deltas is not None and _can_stream(model):
+            answer = await _stream(model, messages, settings, parameters, self._deltas)
+            if answer is not None:
+                return answer
         response = await model.request(messages, settings, parameters)
         check_finished(response, model, streamed=False)
+        if self._deltas is not None and fault_of(response) is None:
+            self._deltas.emit_parts(response.parts)
         return Answer(response, model)
 
     def _reject(self, answer: Answer, since: float) -> float:
@@ -406,14 +412,28 @@ def with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
 # ------------------------------------------------------------------------------ the request
 
 
+def _can_stream(model: Model) -> bool:
+    """Whether the model may have streams, as far as this is known before it is asked."""
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    if isinstance(model, FallbackModel):
+        return all(map(_can_stream, model.models))
+    # `stream_function` is an attribute of a FunctionModel, which few programs import.
+    has_none = getattr(model, "stream_function", "") is None
+    return not has_none and type(model).request_stream is not Model.request_stream
+
+
 async def _stream(
     model: Model,
     messages: list[ModelMessage],
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
     deltas: DeltaEmitter,
-) -> Answer:
-    """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
+) -> Answer | None:
+    """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far.
+
+    None, if the model says that it has no streams.
+    """
     partial: StreamedResponse | None = None
     try:
         async with model.request_stream(messages, settings, parameters) as stream:
@@ -428,6 +448,8 @@ async def _stream(
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
+        if partial is None and isinstance(error, NotImplementedError):
+            return None
         received = partial.get() if partial is not None else None
         if received is None or not received.parts:
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_ai.messages import (
+    ModelResponsePart,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
@@ -55,6 +57,12 @@ class DeltaEmitter:
                     self._emit(ThinkingDelta, index, part.content)
                 elif isinstance(part, ToolCallPart):
                     self._announce(index, part.tool_name)
+
+    def emit_parts(self, parts: Sequence[ModelResponsePart]) -> None:
+        """Emit a reply that came as a whole."""
+        for index, part in enumerate(parts):
+            self.emit(PartStartEvent(index=index, part=part))
+        self.end()
 
     def emit_text(self, text: str) -> None:
         """Emit a whole text."""

@@ -17,9 +17,9 @@ from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.folds.ends import done_by_call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
-from understudy.tools import OutcomeUnknown, Retry, ToolFailed
+from understudy.tools import OutcomeUnknown
 from understudy.tools.effects import Known, what_is_known
-from understudy.tools.result import RemoteToolError, ResultLost
+from understudy.tools.result import FAILURES, RETRIES, RemoteToolError, ResultLost
 from understudy.trust.freezes import Stop
 
 
@@ -210,7 +210,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
     )
     if known is Known.UNKNOWN:
         return InDoubt(f"it raised {_in_a_sentence(error)}, which leaves open what it did", error)
-    if all(isinstance(leaf, (Retry, ToolFailed, RemoteToolError)) for leaf in leaves):
+    if all(isinstance(leaf, (*RETRIES, *FAILURES, RemoteToolError)) for leaf in leaves):
         return None
     if done_by_call(run.state, call):  # the reason says what
         return InDoubt(f"it raised {_in_a_sentence(error)}", error)

@@ -57,11 +57,11 @@ from understudy.state.children import agents_of_call
 from understudy.state.folds.ends import UNKNOWN_BEFORE, with_done
 from understudy.state.records import Result, Suspended, set_closes_turn
 from understudy.state.run_state import Call
-from understudy.tools import OutcomeUnknown, Retry, ToolFailed
-from understudy.tools.result import RemoteToolError, ResultLost
+from understudy.tools import OutcomeUnknown
+from understudy.tools.result import FAILURES, RETRIES, RemoteToolError, ResultLost
 from understudy.tools.tool_errors import log_tool_error
 
-_ON_PURPOSE = (Retry, ToolFailed, RemoteToolError, OutcomeUnknown, AgentFailed, WaitEnded)
+_ON_PURPOSE = (*RETRIES, *FAILURES, RemoteToolError, OutcomeUnknown, AgentFailed, WaitEnded)
 """What a tool raises for the model, or what another part of the run raises through it."""
 
 
@@ -266,9 +266,9 @@ async def _suspend(run: Run, ready: ReadyCall) -> None:
 def _failure_text(error: Exception) -> str:
     """The text of an exception for the model."""
     error = _unwrapped(error)
-    if isinstance(error, (ToolFailed, RemoteToolError, OutcomeUnknown)):
+    if isinstance(error, (*FAILURES, RemoteToolError, OutcomeUnknown)):
         return text_of(error)
-    if isinstance(error, Retry):
+    if isinstance(error, RETRIES):
         return text_of(error) or "Try again."
     return error_text(error)
 

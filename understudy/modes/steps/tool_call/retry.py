@@ -25,8 +25,8 @@ from understudy.run.run import Run
 from understudy.run.waits.points import IN_PROCESS, RETRY
 from understudy.state.records import PointAnswered, PointReached
 from understudy.state.run_state import Call, Point
-from understudy.tools import OutcomeUnknown, Retry, ToolFailed
-from understudy.tools.result import RemoteToolError, ResultLost
+from understudy.tools import OutcomeUnknown
+from understudy.tools.result import FAILURES, RETRIES, RemoteToolError, ResultLost
 
 if TYPE_CHECKING:
     from tenacity import AsyncRetrying, RetryCallState
@@ -38,6 +38,15 @@ SOON = (0.5, 2.0)
 policy. They are waited for in memory."""
 MOST = 1000
 """How often a call is retried at most, whatever its policy says."""
+
+_NOT_AGAIN: tuple[type[Exception], ...] = (
+    HookFailed,
+    *RETRIES,
+    *FAILURES,
+    RemoteToolError,
+    ResultLost,
+)
+"""What is meant for the model, or is no error of the tool."""
 
 
 async def with_retries(
@@ -76,8 +85,8 @@ async def with_retries(
         except InDoubt as doubt:
             failed, is_unknown = doubt, True
             error = doubt.error if isinstance(doubt.error, Exception) else OutcomeUnknown()
-        except (HookFailed, Retry, ToolFailed, RemoteToolError, ResultLost):
-            raise  # it is meant for the model, or is none of the tool
+        except _NOT_AGAIN:
+            raise
         except Exception as raised:
             if isinstance(raised, UnderstudyError) and not raised.ends_with_runtime:
                 raise  # it would come again
