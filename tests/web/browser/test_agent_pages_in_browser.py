@@ -124,6 +124,7 @@ def test_an_entry_of_the_timeline_leads_to_its_row(page: Page) -> None:
             found = page.locator(".row.found")
             found.wait_for()
             assert "question" in found.inner_text()
+            page.wait_for_load_state()  # the styles move what is shown before
             box, row = page.locator("#conversation").bounding_box(), found.bounding_box()
             assert box is not None
             assert row is not None
