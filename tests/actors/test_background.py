@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.agents import (
     told_by_users,
     until_status,
 )
+from tests.support.hosts import host
 from tests.support.loops import soon, until
 from tests.support.plans import outcome_of
 from tests.support.postgres import Hosts
@@ -32,6 +34,7 @@ from understudy import (
     ScriptedModel,
     Status,
     Stopped,
+    Tool,
     ToolContext,
     UsageError,
     approve,
@@ -41,7 +44,6 @@ from understudy import (
     tool,
 )
 from understudy.actors import background
-from understudy.journal.database_store import DatabaseStore
 from understudy.journal.opening import open_store
 from understudy.middleware import SubAgent
 from understudy.models import ScriptedRequest
@@ -460,16 +462,22 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
             return site
 
 
+@asynccontextmanager
+async def at_two_hosts(hosts: Hosts, crawl: Tool) -> AsyncIterator[tuple[Runtime, Runtime]]:
+    """Two hosts of an agent "desk" that has this tool."""
+    agent = Agent("desk", ScriptedModel(tells), tools=[crawl])
+    async with (
+        Runtime([agent], store=host(hosts, "here"), sweep=None) as first,
+        Runtime([agent], store=host(hosts, "there"), sweep=None) as second,
+    ):
+        yield first, second
+
+
 async def test_a_result_reaches_its_owner_at_another_host(hosts: Hosts) -> None:
     """T31."""
     held = Held()
     crawl, ran = crawler(held)
-    agent = Agent("desk", ScriptedModel(tells), tools=[crawl])
-    here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
-    async with (
-        Runtime([agent], store=here, sweep=None) as first,
-        Runtime([agent], store=there, sweep=None) as second,
-    ):
+    async with at_two_hosts(hosts, crawl) as (first, second):
         ref = first.spawn("desk", id="a")
         completed(await soon(ref.run("crawl")))
         await soon(held.entered.wait())
@@ -792,12 +800,7 @@ async def test_a_deletion_at_another_host_cancels_open_calls(hosts: Hosts) -> No
     """T36."""
     held = Held()
     crawl, _ = crawler(held)
-    agent = Agent("desk", ScriptedModel(tells), tools=[crawl])
-    here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
-    async with (
-        Runtime([agent], store=here, sweep=None) as first,
-        Runtime([agent], store=there, sweep=None) as second,
-    ):
+    async with at_two_hosts(hosts, crawl) as (first, second):
         ref = first.spawn("desk", id="a")
         completed(await soon(ref.run("crawl")))
         made = await open_call(ref)

@@ -28,7 +28,7 @@ class BudgetUse:
     budget: Budget
     """The budget."""
     key: str
-    """What the counter belongs to, such as `agent=ticket-17`; empty for the whole store."""
+    """The owner of the counter, such as `agent=ticket-17`; empty for the whole store."""
     used: Decimal
     """The amount that counts against the limit: spent, reserved and unknown together."""
     reserved: Decimal

@@ -55,7 +55,7 @@ class Retire:
     """A runtime retires agents by itself: `Runtime(retire=Retire(...))`.
 
     It is refused where `Runtime(protect=...)` asks persons for what it does: nobody could vote.
-    Half of the time between two deletions is left for the agents that run.
+    Half of the time between two deletions is left to the agents that run.
 
     Raises:
         UsageError: if an argument is wrong; it names the argument.
@@ -258,7 +258,7 @@ class Retiring:
                 self._leave(each.agent.agent_id, "it has changed meanwhile, or is in use")
 
     def _checked(self, wholes: Collection[WholeAgent], before: datetime) -> Iterator[_Checked]:
-        """Those that may go, with the line of each for the archive. In a thread."""
+        """Yield the agents that may be retired, each with its line for the archive. In a thread."""
         has_lines = self._archive is not None or self._terms.dry_run  # a dry run finds what fails
         for whole in wholes:
             id = whole.stored.agent.agent_id

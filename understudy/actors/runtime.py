@@ -127,8 +127,8 @@ class RuntimeStatus:
     held: str = ""
     """The reason why no call may start here now; empty if calls may start."""
     frozen: tuple[str, ...] = ()
-    """What is frozen in the store, by whom and why: see `Runtime.freeze`. Messages are still
-    taken."""
+    """The freezes of the store, with who set each and why: see `Runtime.freeze`. Messages are still
+    accepted."""
 
     @property
     def ready(self) -> bool:

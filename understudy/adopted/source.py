@@ -53,9 +53,9 @@ OVERRIDES = (
     "workspace",
     "root_capability",
 )
-"""What `agent.override()` replaces, by the names that an agent keeps it under.
+"""The parts of an agent that `agent.override()` replaces, by the names under which it keeps them.
 
-The name is read when the agent is carried over, and is used nowhere else.
+The name of the agent is not among them: it is read only when the agent is carried over.
 """
 INFRASTRUCTURE = ("ToolSearch", "PendingMessageDrainCapability")
 """Capabilities that Pydantic AI adds to every agent. What they serve is refused."""
@@ -96,9 +96,9 @@ class Source:
 
     @property
     def overridden(self) -> set[str]:
-        """Those of `OVERRIDES` that an `agent.override()` around the caller replaces now.
+        """The names of `OVERRIDES` that an `agent.override()` around the caller replaces now.
 
-        A model is one of them if it is not the one that was carried over.
+        The model is among them unless the override gives the model that was carried over.
         """
         kept = vars(self.agent)
         given = {name: kept[f"_override_{name}"].get() for name in OVERRIDES}
@@ -121,7 +121,7 @@ class Source:
 
     @cached_property
     def values(self) -> TypeAdapter[Any]:
-        """What makes a value of the output of JSON again.
+        """The adapter that reads a value of the output from JSON.
 
         Raises:
             PydanticSchemaGenerationError: for a type that Pydantic cannot make.

@@ -17,13 +17,15 @@ _PAGE = 1000
 
 
 class Deleted(NamedTuple):
-    """What came of a deletion."""
+    """The result of the deletion of an agent."""
 
     existed: bool
     """Whether there was such an agent."""
     calls: Mapping[str, str] = MappingProxyType({})
-    """Of its open background calls: their codes by the ids of the agents that make them. An empty
-    code where it is not known."""
+    """The codes of the agent's open background calls, by the ids of the agents that make them.
+
+    A code is empty if it is not known.
+    """
 
     async def end_calls(self, services: RuntimeServices[Any, Any]) -> bool:
         """Stop these calls: what was started is in doubt then. It returns `existed`.
