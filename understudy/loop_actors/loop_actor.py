@@ -23,7 +23,7 @@ from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import shared_loop
 from understudy.loop_actors.mailbox import Mailbox
-from understudy.loop_actors.monitor import Lifetime
+from understudy.loop_actors.monitor import Down, Lifetime
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.registry import LoopActorRegistry
 
@@ -123,6 +123,7 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         # Not Pykka's __init__: it makes a threading.Event (1.2 KB) and a plain ActorRef.
         self.actor_urn: str = uuid.uuid4().urn
         self.actor_inbox = self._create_actor_inbox()
+        self.actor_inbox.owner = self
         self.actor_stopped = Lifetime()
         self._actor_ref = LoopActorRef(self)
 
@@ -377,7 +378,10 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         for envelope in self._stop_requests:
             _reply(cast("Future[Any] | None", envelope.reply_to), None)
         self._stop_requests = ()
-        self.actor_stopped.end(reason, self.actor_ref)
+        self.actor_stopped.end(reason, self.actor_ref, self._ended)
+
+    def _ended(self, down: Down) -> None:
+        """Called once the actor has ended, before its watchers get the `Down`."""
 
     def _stop_now(self, reason: BaseException | None, done: Future[bool]) -> None:
         # The mailbox is closed in this thread, so nothing is accepted after the call. All else is

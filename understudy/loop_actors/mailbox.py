@@ -41,11 +41,12 @@ class Mailbox:
     - The queue exists only while messages wait: an empty one takes 0.8 KB.
     """
 
-    __slots__ = ("_closed", "_context", "_owner", "_queue", "_scheduled", "loop")
+    __slots__ = ("_closed", "_context", "_queue", "_scheduled", "loop", "owner")
 
     def __init__(self) -> None:
         self._queue: deque[Envelope[Any]] | None = None
-        self._owner: LiveActor | None = None
+        self.owner: LiveActor | None = None
+        """The actor whose mailbox it is; None once that has ended."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop of its taker; None before `open_on`."""
         self._context: contextvars.Context | None = None
@@ -65,7 +66,7 @@ class Mailbox:
     ) -> None:
         """Schedule the owner's first drain on `loop`, in `context`; earlier puts wait for it."""
         with _lock:
-            self.loop, self._owner, self._context = loop, owner, context
+            self.loop, self.owner, self._context = loop, owner, context
             self._scheduled = True
         self._schedule()
 
@@ -87,7 +88,7 @@ class Mailbox:
             if self._queue is None:
                 self._queue = deque()
             self._queue.append(envelope)
-            if self._scheduled or self._owner is None:  # without an owner: `open_on` schedules
+            if self._scheduled or self.loop is None:  # without a loop: `open_on` schedules
                 return True
             self._scheduled = True
         return self._schedule()  # without the lock, for it may end the owner
@@ -141,11 +142,11 @@ class Mailbox:
 
     def release(self) -> None:
         """Drop the reference to the owner, as the last step of its end; the mailbox is closed."""
-        self._owner = None
+        self.owner = None
         self._context = None
 
     def _schedule(self) -> bool:
-        owner, loop = self._owner, self.loop
+        owner, loop = self.owner, self.loop
         if owner is None or loop is None:  # closed and released by another thread meanwhile
             return False
         if call_soon_on(loop, owner._drain, context=self._context):

@@ -139,12 +139,18 @@ class Lifetime(threading.Event):
             more = (*watchers, watcher)
             self._watchers = more if len(more) <= _FEW_WATCHERS else dict.fromkeys(more)
 
-    def end(self, reason: BaseException | None, ref: pykka.ActorRef[Any] | None = None) -> bool:
+    def end(
+        self,
+        reason: BaseException | None,
+        ref: pykka.ActorRef[Any] | None = None,
+        *first: Watcher,
+    ) -> bool:
         """Deliver `Down` to each watcher; False if that was done before.
 
         Args:
             reason: what killed the actor.
             ref: of the actor; None of what is no actor, and has no watchers.
+            first: watchers that get it before all others.
 
         """
         with _lock:
@@ -154,7 +160,7 @@ class Lifetime(threading.Event):
             self._reason = reason
             watchers, self._watchers = self._watchers, ()
         if ref is not None:
-            for watcher in watchers:
+            for watcher in (*first, *watchers):
                 _deliver(watcher, Down(ref, reason))
         return True
 

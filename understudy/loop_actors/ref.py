@@ -23,6 +23,18 @@ class LoopActorRef(pykka.ActorRef[A]):
     actor_inbox: Mailbox
     actor_stopped: Lifetime
 
+    def __init__(self, actor: A) -> None:
+        # Not Pykka's __init__, which makes a weak reference beside that of the mailbox: it takes 80
+        # bytes.
+        self.actor_class = type(actor)
+        self.actor_urn = actor.actor_urn
+        self.actor_inbox = cast("Mailbox", actor.actor_inbox)
+        self.actor_stopped = cast("Lifetime", actor.actor_stopped)
+
+    def _actor_weakref(self) -> A | None:  # type: ignore[override]  # Pykka's proxies call it
+        """The actor; None once it has ended."""
+        return cast("A | None", self.actor_inbox.owner)
+
     def tell(self, message: Any) -> None:
         """Send a message. Never waits.
 

@@ -59,10 +59,10 @@ def _storable(part: Any) -> Any:
         given = part.args
         arguments = as_arguments(given)
         if arguments is not given:
-            part = _copy(part)
+            part = copied(part)
             part.args = arguments
         if not (part.tool_name.isascii() and part.tool_call_id.isascii()):  # it seldom is not
-            part = _copy(part)
+            part = copied(part)
             part.tool_name = storable_text(part.tool_name)
             part.tool_call_id = storable_text(part.tool_call_id)
     elif isinstance(part, (TextPart, ThinkingPart)):
@@ -70,17 +70,10 @@ def _storable(part: Any) -> Any:
             part = replace(part, content=storable_text(part.content))
     elif isinstance(part, NativeToolReturnPart) and unsendable(part.content):
         part = replace(part, content=_valid(part.content))
-    details = part.__dict__.get("provider_details")
+    details = getattr(part, "provider_details", None)
     if details and unsendable(details):
         part = replace(part, provider_details=_valid(details))
     return part
-
-
-def _copy(given: T) -> T:
-    """A copy, in a fifth of the time that `replace` takes."""
-    twin = given.__class__.__new__(given.__class__)
-    twin.__dict__.update(given.__dict__)
-    return twin
 
 
 def _valid(value: Any) -> Any:

@@ -71,6 +71,7 @@ from understudy.errors import (
 )
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor
+from understudy.loop_actors.monitor import Down
 from understudy.run.hooks import Hook, HookFailed, Passivation
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -94,7 +95,6 @@ class AgentActor(LoopActor):
         # Here, not in `on_start`, which is not called where the actor is stopped before its first
         # turn (test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_waiting).
         slot.actor_ref = self.actor_ref
-        self.actor_ref.monitor(slot.actor_ended)
         if is_restart and instrument is not None and slot.activation is not None:
             instrument.restarted(slot.activation.ledger)
 
@@ -131,6 +131,9 @@ class AgentActor(LoopActor):
         self._stop_idle_timer()
         if self._loading is not None:
             self._loading.cancel()
+
+    def _ended(self, down: Down) -> None:
+        self._slot.actor_ended(down)
 
     # ------------------------------------------------------------------ activating
 

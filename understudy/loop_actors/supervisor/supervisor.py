@@ -95,7 +95,6 @@ class Supervisor(LoopActor):
         for spec in children:
             self._table.add(spec)
         self._actor_ref = SupervisorRef(self, self._table)
-        self._actor_ref.monitor(self._ended)  # the first watcher: for later ones no child is alive
 
     if TYPE_CHECKING:
         # Pykka's `start` takes any arguments; this one takes those of `__init__` of the class.
@@ -205,7 +204,7 @@ class Supervisor(LoopActor):
         for child in reversed(self._table.in_order()):
             await self._actors.stop(child)
 
-    def _ended(self, _down: Down) -> None:
+    def _ended(self, down: Down) -> None:
         """Cancel the children that still run: after `stop_now`, or when the loop shuts down."""
         self._table.status = ChildStatus.STOPPED
         reason = Shutdown(f"its supervisor {self._table.name!r} ended")

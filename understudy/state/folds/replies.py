@@ -14,7 +14,7 @@ from understudy.state.costs import adding, is_priced, line_of
 from understudy.state.folds.ends import put_output
 from understudy.state.folds.places import open_run, open_turn, waiting_model_call
 from understudy.state.run_state import Call, RunState, Turn, asked_key
-from understudy.state.shared_empties import with_item
+from understudy.state.shared_empties import no_items, with_item
 
 
 def reply(state: AgentState, record: r.Reply) -> None:
@@ -29,14 +29,16 @@ def reply(state: AgentState, record: r.Reply) -> None:
     run.turns = record.turn + 1
     waited, run.model_call = run.model_call, None
     if waited is None or waited.held is None:
-        _count_reply(run, response)
+        run.model_calls += 1
+        response.usage = _count_usage(run, response)
     state.messages = state.messages.appending(response)
 
 
 def reply_held(state: AgentState, record: r.ReplyHeld) -> None:
     run = open_run(state)
     waiting_model_call(run, run.model_call_key).held = record.response
-    _count_reply(run, record.response)
+    run.model_calls += 1
+    _count_usage(run, record.response)
 
 
 def model_asked(state: AgentState, record: r.ModelAsked) -> None:
@@ -49,36 +51,41 @@ def model_gave_no_answer(state: AgentState, record: r.ModelGaveNoAnswer) -> None
     _count_usage(open_run(state), record.response)
 
 
-def _count_reply(run: RunState, response: ModelResponse) -> None:
-    run.model_calls += 1
-    _count_usage(run, response)
-
-
-def _count_usage(run: RunState, response: ModelResponse) -> None:
-    """Count what a reply used, and what those used that were rejected before it."""
-    _count_request(run, response.model_name, response.usage)
+def _count_usage(run: RunState, response: ModelResponse) -> RequestUsage:
+    """Count what a reply used, and what those used that were rejected before it; see `_add`."""
+    kept = _count_request(run, response.model_name, response.usage)
     for attempt in response.failed_attempts or ():
         if attempt.usage is not None:
             _count_request(run, attempt.model_name, attempt.usage)
+    return kept
 
 
-def _count_request(run: RunState, model: str | None, usage: RequestUsage) -> None:
-    _add(run.usage, usage)
+def _count_request(run: RunState, model: str | None, usage: RequestUsage) -> RequestUsage:
+    kept = _add(run.usage, usage)
     run.usage.requests += 1
     if is_priced(usage):
         run.costs = adding(run.costs, [line_of(run.agent, model, usage)])
+    return kept
 
 
-def _add(total: RunUsage, usage: RequestUsage) -> None:
-    """Add what a request used. `RunUsage.incr`, which most usages do not need, takes 3 times as
-    long: it looks at whatever either of both has.
+def _add(total: RunUsage, usage: RequestUsage) -> RequestUsage:
+    """Add what a request used. The usage is returned as a conversation keeps it.
+
+    `RunUsage.incr`, which most usages do not need, takes 3 times as long: it looks at all that
+    either of both has. To look at the attributes of a usage makes a dict that stays with it, 64
+    bytes, and its empty details take as many. So the conversation gets a usage that nobody has
+    looked at, with the empty details that all share.
     """
     if usage.details or not _TOKENS.issuperset(usage.__dict__):
         total.incr(usage)
-        return
+        return usage
+    kept = object.__new__(type(usage))
+    kept.details = no_items()
     for name, value in usage.__dict__.items():
         if value and isinstance(value, (int, float)):
             setattr(total, name, getattr(total, name) + value)
+            setattr(kept, name, value)
+    return kept
 
 
 _TOKENS = frozenset(field.name for field in fields(RequestUsage)) - {"cost"}
