@@ -38,7 +38,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors.hosts import outgoing
+from understudy.actors.hosts import incoming, outgoing
 from understudy.actors.reads import watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal import DatabaseStore
@@ -639,7 +639,7 @@ async def test_a_run_of_an_agent_that_another_host_has_deleted_is_not_begun_agai
         await ctx.sleep("nap", 3600)
         return "slept"
 
-    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
+    monkeypatch.setattr(incoming, "BEAT", 1000.0)
     store = host(hosts, "first")
     deaf_to(store, "taken")
     async with (

@@ -210,7 +210,7 @@ async def test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one(
 ) -> None:
     """Each agent is read for itself; and of each no more is read at a time than its share."""
     monkeypatch.setattr(incoming, "PAGE", 4)
-    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
+    monkeypatch.setattr(incoming, "BEAT", 1000.0)
     held, other = Held("first"), Held("other")
     here, there = stores(hosts, "here", "there")
     assert here.shared is not None

@@ -37,7 +37,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors.hosts import outgoing
+from understudy.actors.hosts import incoming, outgoing
 from understudy.actors.reads import watch
 from understudy.errors import (
     DecisionError,
@@ -435,7 +435,7 @@ async def test_calls_are_done_though_no_hint_arrives(
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     for name in ("POST", "REPLY", "RETELL", "TELL_OWNER", "TELL_ASKERS"):
         monkeypatch.setattr(inbox, name, unheard(getattr(inbox, name)))
-    monkeypatch.setattr(outgoing, "BEAT", 0.1)
+    monkeypatch.setattr(incoming, "BEAT", 0.1)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (
@@ -651,7 +651,7 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
 ) -> None:
     """It does not wait for the next look."""
     monkeypatch.setattr(inbox, "POST", unheard(inbox.POST))
-    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
+    monkeypatch.setattr(incoming, "BEAT", 1000.0)
     monkeypatch.setattr(outgoing, "PATIENCE", 1000.0)
     held = Held("first")
     here, there = stores(hosts, "here", "there")

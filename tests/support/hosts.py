@@ -12,7 +12,7 @@ from tests.support.agents import Held
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, tool
-from understudy.actors.hosts import outgoing
+from understudy.actors.hosts import incoming
 from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
@@ -140,4 +140,4 @@ def unheard(statement: str) -> str:
 def keep_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host is not told that another one has taken an agent, and does not look by itself."""
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
-    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
+    monkeypatch.setattr(incoming, "BEAT", 1000.0)

@@ -13,11 +13,9 @@ from typing import Any
 
 from understudy.journal.shared import Hint
 
-BESIDE = "beside"
-"""The kind of hints of who looks at requests, and what is written beside them. In chunks, too."""
-CHUNKED = frozenset({"follow", "follow_feed", "live"})
+CHUNKED = frozenset({"follow", "follow_feed", "live", "beside"})
 """The kinds of hints that come in chunks: whom a host follows; that it follows the feed;
-what happened."""
+what happened; who looks at requests, and what is written beside them."""
 CHUNK_SIZE = 7_800
 """Characters of a chunk. PostgreSQL takes less than 8,000 bytes, with what says whose it is."""
 

@@ -39,7 +39,7 @@ from understudy import (
     tool,
 )
 from understudy._base import clock
-from understudy.actors.hosts import outgoing
+from understudy.actors.hosts import incoming, outgoing
 from understudy.actors.hosts.incoming import Incoming
 from understudy.actors.hosts.outgoing import Outgoing
 from understudy.journal import DatabaseStore
@@ -353,7 +353,7 @@ def _agent() -> Agent:
 
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
-    outgoing.BEAT = setting.beat
+    incoming.BEAT = setting.beat
     outgoing.PATIENCE = setting.patience
     outgoing.POLL = setting.poll
     if host in setting.ahead:

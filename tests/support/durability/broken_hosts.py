@@ -128,14 +128,14 @@ def _no_poll() -> None:
         if is_hinted:
             await look(calls, is_hinted)
 
-    beat = Outgoing._beat
+    read = Incoming._look
 
-    async def read_when_told(calls: Outgoing, is_hinted: bool) -> None:
+    async def read_when_told(calls: Incoming, is_hinted: bool) -> None:
         if is_hinted:
-            await beat(calls, is_hinted)
+            await read(calls, is_hinted)
 
     replaced(Outgoing, "_look_at_posted", look_when_told)
-    replaced(Outgoing, "_beat", read_when_told)
+    replaced(Incoming, "_look", read_when_told)
 
 
 def _own_clocks() -> None:

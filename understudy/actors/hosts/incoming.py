@@ -12,18 +12,20 @@ from typing import Any
 
 import pykka
 
+from understudy._base.clock import jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
+from understudy._base.lookout import Lookout
 from understudy.actors.agent.deletion import delete_stored
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import AgentCall, CallNotes, Expectation, RunRequest
+from understudy.actors.agent.messages import AgentCall, CallNotes, RunRequest
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_when_durable, as_stored
+from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.wire import message_of, reply_value
+from understudy.actors.hosts.wire import call_of, message_of, refusal_of, reply_to
 from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError, UsageError
-from understudy.journal.shared import Hint, Posted, Sent, Wanted, error_reply, to_reply
+from understudy.journal.shared import Hint, Posted, Sent, Wanted, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 
@@ -34,6 +36,8 @@ SendTexts = Callable[[list[Sent]], Coroutine[Any, Any, None]]
 PAGE = 100
 """How many calls are read at a time, and how many of one agent are in memory. The rest waits in the
 table."""
+BEAT = 2.5
+"""Seconds between two looks at what other hosts have posted."""
 NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
 
 
@@ -54,7 +58,6 @@ class Incoming:
     Args:
         directory: of the agents of the runtime.
         shared: what hosts share of its store.
-        hint: has `read` called soon.
         tell: tells a host something.
 
     """
@@ -63,7 +66,6 @@ class Incoming:
         self,
         directory: Directory,
         shared: SharedStore,
-        hint: Callable[[], None],
         tell: Callable[[int, Hint], Coroutine[Any, Any, None]],
     ) -> None:
         self._services = directory.services
@@ -73,14 +75,28 @@ class Incoming:
         self._all_wanted = False
         self._wanted: set[str] = set()
         """The agents whose calls are to be read."""
-        self._hint = hint
         self._tell = tell
+        self._lookout = Lookout(
+            "what other hosts have posted",
+            lambda: jittered(BEAT),
+            self._look,
+            directory.services.start_task,
+        )
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
         """The verbs of the calls that are under way here, by agent and by row."""
         self._replied: set[int] = set()
         """Rows that were answered while rows were read: they may be among those."""
         self._followers: defaultdict[str, set[int]] = defaultdict(set)
         """The hosts that wait for the outcome of a run, by its agent."""
+
+    def open(self) -> None:
+        """Begin to look for what other hosts have posted."""
+        self._lookout.begin()
+        self.collect()
+
+    def close(self) -> None:
+        """Take nothing any more. What is posted stays so, for the next owner."""
+        self._lookout.close()
 
     def collect(self, agent_id: str | None = None) -> None:
         """Have read what was posted for an agent, or for all; once more if that is under way.
@@ -92,23 +108,28 @@ class Incoming:
             self._all_wanted = True
         else:
             self._wanted.add(agent_id)
-        self._hint()
+        self._lookout.hint()
 
-    async def read(self, *, everything: bool) -> None:
-        """Read what is wanted, or everything, and have the agents do it.
+    async def _look(self, is_hinted: bool) -> None:
+        """Read what was posted; now and then also what a hint that was lost should have told."""
+        agent_ids = sorted(self._wanted) if is_hinted and not self._all_wanted else None
+        self._all_wanted = False
+        self._wanted.clear()
+        async with self._reading:
+            for slot, call in await self._taken(agent_ids):
+                slot.put(call)
+        if not is_hinted:
+            await self.look_for_taken(awaited=True)
 
-        Raises:
-            JournalFailed: if the store is away. The next read of everything tries again.
-
-        """
-        self._all_wanted |= everything
-        while self._all_wanted or self._wanted:
-            agent_ids = None if self._all_wanted else sorted(self._wanted)
-            self._all_wanted = False
-            self._wanted.clear()
-            async with self._reading:
-                for slot, call in await self._taken(agent_ids):
-                    slot.put(call)
+    async def look_for_taken(self, *, awaited: bool = False) -> None:
+        """Drop the copies of agents that other hosts have taken; or of those that are awaited."""
+        active = {
+            slot.id: slot
+            for slot in self._directory.slots()
+            if slot.activation is not None and (slot.waits is not None or not awaited)
+        }
+        for row in await self._services.store.find_agents(active) if active else ():
+            active[row.agent_id].drop_if_older(row.epoch)
 
     async def claimed(self, slot: AgentSlot) -> None:
         """Put what was posted for an agent that is claimed now before what is asked for here."""
@@ -141,8 +162,8 @@ class Incoming:
         self._replied.clear()
         rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, PAGE))
         if len(rows) == PAGE:  # there may be more: it is read behind what is asked for meanwhile
-            self._all_wanted |= agent_ids is None
-            self._wanted.update(agent_ids or ())
+            for id in agent_ids or (None,):
+                self.collect(id)
         taken = [await self._taken_up(row) for row in rows]
         return [(slot, call) for slot, call in taken if call is not None]
 
@@ -156,7 +177,7 @@ class Incoming:
         verb = ROWS.get(row.kind)
         if verb is None:
             what = f"a call {row.kind!r} is not known to the version of this library that is there"
-            await self._reply(row, error_reply(UsageError(what)))
+            await self._reply(row, refusal_of(UsageError(what)))
             return slot, None
         self._in_hand[row.agent_id][row.id] = verb
         if verb.repeat is Repeat.NEVER and not await self._begins(row):
@@ -177,7 +198,7 @@ class Incoming:
         if not row.begun and await self._shared.begin_post(row.id, secrets.token_hex(8)):
             return True
         if row.begun:
-            await self._reply(row, error_reply(Fenced(agent_id=row.agent_id, why=NOBODY_KNOWS)))
+            await self._reply(row, refusal_of(Fenced(agent_id=row.agent_id, why=NOBODY_KNOWS)))
         else:
             self._let_go(row)
         return False
@@ -225,11 +246,11 @@ class Incoming:
             is_dead = lost or isinstance(error, pykka.ActorDeadError)
             if is_dead and ROWS[row.kind].repeat is not Repeat.NEVER:
                 return None
-            return error_reply(as_stored(error))
+            return refusal_of(error)
         if ROWS[row.kind].of_run and isinstance(value, str | dict):  # its run, or its message
             self._followers[row.agent_id].add(row.asker)
             return to_reply({"run": value} if isinstance(value, str) else value)
-        return to_reply(reply_value(row.kind, value))
+        return reply_to(row.kind, value)
 
     async def _reply(self, row: Posted, reply: bytes) -> None:
         try:
@@ -281,17 +302,9 @@ class _PostedCall(CallNotes):
 
         """
         row = self._row
-        self._message, expects, needs_deps = message_of(row.kind, row.body)
-        expectation = None if expects is None else Expectation(expects)
-        return AgentCall(
-            self._message,
-            self.done,
-            expectation,
-            self,
-            was_elsewhere=True,
-            number=row.id,
-            needs_deps=needs_deps,
-        )
+        call = call_of(row.kind, row.body, self.done, self, row.id)
+        self._message = call.message
+        return call
 
     def on_run(
         self, run_id: str, retries: str | None = None, message_id: str | None = None

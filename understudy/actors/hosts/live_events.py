@@ -1,9 +1,12 @@
-"""`LiveEvents`: events that have no record, from the host of a run to those that follow its agent.
+"""`LiveEvents`: what hosts of a store tell each other that is not stored.
 
-They are sent, not stored, and each may be lost: what they tell is in the records that come later,
-but for what tools emit. While an agent of another host has no subscriber, nothing is sent at all.
+- Events that have no record, from the host of a run to the hosts that follow its agent. While an
+  agent of another host has no subscriber, nothing is sent.
+- That the feed has new rows, to the hosts that follow it. Which rows, the table says.
+- Who looks at requests, and what is written beside them, to all hosts: `Presence`.
 
-In the same way hosts that follow the feed are told when it has new rows: which ones the table says.
+Each hint may be lost. What an event tells is in the records that come later, but for what tools
+emit. Who looks is said again, and open pages look by themselves every few seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
+from understudy._base.event_loops import call_soon_on
 from understudy._base.json_values import jsonable
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.directory import Directory
@@ -52,6 +56,8 @@ PAUSE = 0.1
 """Seconds between two batches that a host sends, at least."""
 RENEWAL = 2.0
 """Seconds after which a host says again whom it follows."""
+PRESENCE_RENEWAL = 4.0
+"""Seconds after which a host says again who looks at requests there."""
 LIFE = 5.0
 """Seconds for which a host is told of an agent that it follows, without saying it again."""
 FEED = ""
@@ -205,7 +211,7 @@ class LiveEvents(Live):
         self._chunks = Chunks()
         self._numbers = itertools.count(1)
         self._lookout = Lookout(
-            "what to send to hosts",
+            "what other hosts are to know",
             self._seconds,
             self._send_all,
             services.start_task,
@@ -217,9 +223,17 @@ class LiveEvents(Live):
         """Seconds that this host wants between two hints of another host."""
         self._feed_hosts: set[int] = set()
         """The hosts that have told of new rows since the last renewal."""
+        self._presence = services.presence
+        # In any thread, also behind the end of the loop.
+        self._presence.on_changed = lambda: call_soon_on(services.loop, self._presence_changed)
+        self._presence_due = math.inf
+        """The time at which the others are told who looks at requests here."""
+        self._was_looking = False
+        """Whether the others believe that somebody looks here."""
 
     def close(self) -> None:
         """Send nothing any more."""
+        self._presence.on_changed = None
         self._feed_hint.on_wait = None
         self._feed_relay.remove()
         self._lookout.close()
@@ -245,11 +259,13 @@ class LiveEvents(Live):
         self.follow(FEED)
 
     def notified(self, hint: Hint) -> None:
-        """Handle the notification of a host that follows agents, or sends their events."""
+        """Handle the notification of another host, of a kind of `journal.chunks`."""
         content = self._chunks.add(hint)
         if content is None or self._services.closing:
             return
-        if hint.kind == "follow":
+        if hint.kind == "beside":
+            self._presence.heard(hint.number, content)
+        elif hint.kind == "follow":
             self._relay_to(hint.number, content)
         elif hint.kind == "follow_feed":
             until = self._services.loop.time() + LIFE
@@ -356,31 +372,44 @@ class LiveEvents(Live):
             for content in contents:
                 yield host_id, "live", content
 
+    # ------------------------------------------------------------------- who looks
+
+    def _presence_changed(self) -> None:
+        self._presence_due = -math.inf
+        self._lookout.hint()
+        self._start()
+
+    def _who_looks(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
+        if now < self._presence_due:
+            return
+        content = self._presence.content()
+        looks = bool(content["looking"])
+        if looks or self._was_looking or content["noted"]:
+            yield None, "beside", content
+        self._was_looking = looks
+        self._presence_due = now + PRESENCE_RENEWAL if looks else math.inf
+
     # ------------------------------------------------------------------- sending
 
     def _seconds(self) -> float | None:
         """Seconds until something is due without being asked for; None: nobody follows."""
         ends = [until for relay in self._relays.values() for until in relay.until.values()]
-        ends += [*self._feed_relay.until.values(), self._feed_relay.due_at()]
+        ends += self._feed_relay.until.values()
+        ends += [self._feed_relay.due_at(), self._presence_due]
         if self._wanted or self._followed:
             ends.append(self._renewed_at + RENEWAL)
-        elif not (self._relays or self._feed_relay.until):
-            return None
-        return max(min(ends) - self._services.loop.time(), 0.0)
+        first = min(ends)
+        return None if first == math.inf else max(first - self._services.loop.time(), 0.0)
 
     async def _send_all(self, is_hinted: bool) -> None:
-        now = self._services.loop.time()
-        await self._send([*self._follows(now), *self._batches(now)])
-        await asyncio.sleep(PAUSE)
-
-    async def _send(self, hints: list[tuple[int | None, str, Any]]) -> None:
-        own_id = self._shared.host_id
-        if own_id is None or not hints:
-            return
+        now, own_id = self._services.loop.time(), self._shared.host_id
+        hints = [*self._follows(now), *self._batches(now), *self._who_looks(now)]
         sent = [
             Sent(host_id, text)
             for host_id, kind, content in hints
-            for text in chunks_of(kind, own_id, next(self._numbers), content)
+            for text in chunks_of(kind, own_id or 0, next(self._numbers), content)
         ]
-        # Who follows gets the records later.
-        await unless_away(partial(self._send_to, sent), "live events are not sent")
+        if own_id is not None and sent:
+            # Who follows gets the records later.
+            await unless_away(partial(self._send_to, sent), "other hosts are not told what goes on")
+        await asyncio.sleep(PAUSE)

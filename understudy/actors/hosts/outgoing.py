@@ -13,7 +13,6 @@ import logging
 import random
 import threading
 from collections.abc import Coroutine, Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import pykka
 from pydantic_core import from_json
 
-from understudy._base.clock import jittered
 from understudy._base.event_loops import call_on
 from understudy._base.log_fields import log_extra
 from understudy._base.lookout import Lookout
@@ -40,20 +38,17 @@ from understudy.actors.agent.messages import (
     Retry,
     RunRequest,
     Send,
-    Unpause,
-    WaitOutcome,
 )
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import has_outcome, refusal
 from understudy.actors.agent.services import Calls
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call
-from understudy.actors.hosts.beside import Beside
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming, unless_away
 from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
-from understudy.actors.hosts.wire import body_of, value_of_reply
+from understudy.actors.hosts.wire import body_of
 from understudy.errors import (
     Fenced,
     JournalFailed,
@@ -61,17 +56,17 @@ from understudy.errors import (
     OwnedElsewhere,
     UnfitHost,
     UnknownAgent,
-    error_from_dict,
 )
-from understudy.journal.chunks import BESIDE, CHUNKED
+from understudy.journal.chunks import CHUNKED
 from understudy.journal.shared import Hint, Place, Post, PostState, Sent, hint_of
 from understudy.journal.shared_store import SharedStore
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause, run_named_by
 
 if TYPE_CHECKING:
     from understudy.actors.hosts.peers.calls import PeerCalls
+    from understudy.actors.hosts.peers.link import Link
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -79,8 +74,6 @@ POLL = 0.5
 """Seconds between two looks at the calls that this host has posted."""
 PATIENCE = 1.0
 """Seconds that a living owner has for a call, before one of an agent at rest is taken back."""
-BEAT = 2.5
-"""Seconds between two looks at what other hosts have posted."""
 MOST_PAUSE = 0.04
 """Seconds that a host waits at most, by chance, before it takes an agent back."""
 MOST_TAKES = 3
@@ -113,7 +106,6 @@ class Outgoing(Calls[AgentSlot]):
         self._peers: PeerCalls | None = None
         """The other processes of this machine; None until one is seen."""
         self._live = services.live = LiveEvents(directory, shared, self._send)
-        self._beside = Beside(services, shared, services.presence, self._send)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Guards what follows, and which calls are put here in which order."""
@@ -127,8 +119,6 @@ class Outgoing(Calls[AgentSlot]):
         """The posted calls by their rows."""
         self._by_agent: dict[str, dict[int, RefCall]] = {}
         """The posted calls by their rows, by agent."""
-        self._looking: dict[str, ExitStack] = {}
-        """Keeps what is read of the agents that have posted calls, by agent."""
         self._to_look_at: set[int] = set()
         """The rows to look at after the next hint."""
         self._is_open = False
@@ -138,18 +128,14 @@ class Outgoing(Calls[AgentSlot]):
             self._look_at_posted,
             services.start_task,
         )
-        self._beats = Lookout(
-            "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
-        )
-        self._incoming = Incoming(directory, shared, self._beats.hint, self._tell)
+        self._incoming = Incoming(directory, shared, self._tell)
         if has_peers:
             shared.tell_neighbours(self._see_neighbours)
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
         self._is_open = True
-        self._beats.begin()
-        self._incoming.collect()
+        self._incoming.open()
         self._see_neighbours()
 
     def _see_neighbours(self) -> None:
@@ -161,7 +147,14 @@ class Outgoing(Calls[AgentSlot]):
                 return
             from understudy.actors.hosts.peers.calls import PeerCalls
 
-            self._peers = PeerCalls(self._directory, self._shared, self, self._lock)
+            self._peers = PeerCalls(
+                self._directory,
+                self._shared,
+                self._lock,
+                put_here=self._put_one_here,
+                join=self._join,
+                hear=self.hear,
+            )
             self._services.placement.on_said = self._peers.peers.tell_about
         self._peers.peers.refresh()
 
@@ -179,9 +172,8 @@ class Outgoing(Calls[AgentSlot]):
 
     def close(self) -> None:
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
-        self._beats.close()
+        self._incoming.close()
         self._live.close()
-        self._beside.close()
         if self._peers is not None:
             self._services.loop.call_soon(self._peers.peers.tell_about)  # it closes then
 
@@ -190,7 +182,7 @@ class Outgoing(Calls[AgentSlot]):
         if self._peers is not None:
             self._peers.close()
         for call in list(self._calls):
-            self._refuse(call, runtime_stopped(call.slot.id))
+            call.refuse(runtime_stopped(call.slot.id))
 
     async def claimed(self, slot: AgentSlot) -> None:
         """As of `Incoming`."""
@@ -200,16 +192,6 @@ class Outgoing(Calls[AgentSlot]):
         """As of `Incoming`."""
         self._incoming.answered(slot)
 
-    def _answer(self, call: RefCall, value: Any) -> None:
-        call.phase = CallPhase.ANSWERED
-        self._calls.discard(call)
-        call.asked.future._answer(value)
-
-    def _refuse(self, call: RefCall, error: BaseException) -> None:
-        call.phase = CallPhase.ANSWERED
-        self._calls.discard(call)
-        refuse(call.asked.future, error)
-
     # ------------------------------------------------------------------- from any thread
 
     def call(self, slot: AgentSlot, asked: AgentCall) -> None:
@@ -218,7 +200,7 @@ class Outgoing(Calls[AgentSlot]):
         # here, or routed: whatever comes behind it must not go before it
         # (test_a_call_does_not_go_before_one_that_is_on_its_way).
         with self._lock:
-            call = self._counted(slot, asked)
+            call = RefCall(slot, asked, next(self._numbers), self._calls)
             line = self._lines.get(slot.id)
             if line is not None:
                 line.append(call)
@@ -243,7 +225,7 @@ class Outgoing(Calls[AgentSlot]):
 
     def call_elsewhere(self, slot: AgentSlot, asked: AgentCall) -> None:
         """The same, of what was found to be another host's. On the loop."""
-        self._join(slot, [self._counted(slot, asked)])
+        self._join(slot, [RefCall(slot, asked, next(self._numbers), self._calls)])
 
     def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
         """The answer of a call that brings this message to another host; None where there is none.
@@ -258,29 +240,10 @@ class Outgoing(Calls[AgentSlot]):
                 return call.asked.future
         return None
 
-    # ------------------------------------------------------------------- of other processes
-
-    def answered_by_peer(self, call: RefCall, value: Any) -> None:
-        self._answer(call, value)
-
-    def replied_by_peer(self, call: RefCall, reply: dict[str, Any]) -> None:
-        self._take_reply(call, reply)
-
-    def left_by_peer(self, calls: list[RefCall], *, in_doubt: bool) -> None:
-        self._join(calls[0].slot, calls, in_doubt=in_doubt)
-
-    def put_here(self, call: RefCall) -> None:
+    def _put_one_here(self, call: RefCall) -> None:
         with self._lock:
             self._put_here([call])
         self._services.check_inbox(call.slot)
-
-    def refuse_call(self, call: RefCall, error: Exception) -> None:
-        self._refuse(call, error)
-
-    def _counted(self, slot: AgentSlot, asked: AgentCall) -> RefCall:
-        call = RefCall(slot, asked, next(self._numbers))
-        self._calls.add(call)
-        return call
 
     def _put_here(self, calls: list[RefCall]) -> None:
         for call in calls:
@@ -304,10 +267,10 @@ class Outgoing(Calls[AgentSlot]):
         try:
             value = here.get()
         except RunAbandoned as error:
-            self._refuse(call, error)
+            call.refuse(error)
         except (OwnedElsewhere, Fenced, UnfitHost) as error:
             if error.agent_id not in (call.slot.id, "*"):
-                self._refuse(call, error)
+                call.refuse(error)
                 return
             if isinstance(error, Fenced):
                 call.fences += 1
@@ -318,48 +281,11 @@ class Outgoing(Calls[AgentSlot]):
             in_doubt = isinstance(error, Fenced) or call.run_id is not None
             self._join(call.slot, [call], in_doubt=in_doubt)
         except OtherRun as error:
-            self._of_other_run(call, error)
+            call.refuse_of_other_run(error)
         except Exception as error:
-            self._refuse(call, error)
+            call.refuse(error)
         else:
-            self._answer(call, value)
-
-    def _of_other_run(self, call: RefCall, error: OtherRun) -> None:
-        """The run that a repeated call was for is over, and others came after it."""
-        meant = getattr(call.message, "run_id", None)
-        if meant is not None or call.run_id is None:
-            self._refuse(call, error)  # the caller has named it
-        elif isinstance(call.message, Cancel | Retry):
-            self._follow(call, call.run_id)
-        else:
-            self._answer(call, None)
-
-    def _follow(
-        self,
-        call: RefCall,
-        run_id: str | None,
-        message_id: str | None = None,
-        at: int | None = None,
-    ) -> None:
-        """Answer by the outcome of a run, wherever it is continued.
-
-        Args:
-            call: to be answered.
-            run_id: of the run, if it has begun.
-            message_id: of the message that waits for its run.
-            at: as of `WaitOutcome`.
-
-        """
-        look = WaitOutcome(message_id, run_id, call.incarnation, at)
-
-        async def follow() -> None:
-            try:
-                self._answer(call, await self._services.looks.outcome_of(call.slot, look))
-            except Exception as error:
-                self._refuse(call, error)
-
-        call.phase = CallPhase.FOLLOWED
-        self._start(follow())
+            call.answer(value)
 
     # ------------------------------------------------------------------- the line of an agent
 
@@ -404,7 +330,7 @@ class Outgoing(Calls[AgentSlot]):
         with self._lock:
             line = self._lines.pop(slot.id, [])
         for call in [*calls, *line]:
-            self._refuse(call, error)
+            call.refuse(error)
 
     async def _work_off(self, slot: AgentSlot) -> None:
         """Find out where the agent is, and have its calls done there, in their order."""
@@ -435,25 +361,29 @@ class Outgoing(Calls[AgentSlot]):
             line += await self._withdraw(slot.id, is_free=self._to_withdraw.pop(slot.id))
         await self._answer_known(slot, line)
         place = await self._shared.place(slot.id)
-        if self._peers is not None and place is not None:
-            await self._name_runs(line, place)
         with self._lock:
             if slot.id in self._to_withdraw or any(map(_is_in_doubt, line)):
                 return  # they have come meanwhile, and may go before all others
-            calls += sorted(line, key=lambda call: call.number)
-            line.clear()
-            for call in calls:
-                call.was_elsewhere = True
-            calls[:] = [call for call in calls if not self._is_refused(call, place)]
-            if self._sent_to_owner(slot, place, calls):
-                del self._lines[slot.id]
-                return
+            line[:] = [call for call in line if not self._is_refused(call, place)]
+            link = None if place is None else self._link_to(place, slot, line)
             # What is posted has its turn there: what comes later is posted behind it.
-            is_here = place is None or (
-                slot.id not in self._by_agent and self._may_be_done_here(place, calls)
+            is_here = link is None and (
+                place is None
+                or (slot.id not in self._by_agent and self._may_be_done_here(place, line))
             )
-            if is_here or not calls:
-                del self._lines[slot.id]
+            unknown = [call for call in line if call.names_no_run and not call.was_looked_up]
+            if is_here or not unknown:
+                calls += sorted(line, key=lambda call: call.number)
+                line.clear()
+                for call in calls:
+                    call.was_elsewhere = True
+                if is_here or link is not None or not calls:
+                    del self._lines[slot.id]
+            if self._peers is not None and link is not None and calls:
+                for call in calls:
+                    self._peers.put(link, call, is_for_owner=True)
+                self._peers.flush_soon()
+                return
             if is_here:
                 self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
         if is_here:
@@ -461,9 +391,13 @@ class Outgoing(Calls[AgentSlot]):
                 if isinstance(call.message, Passivate):
                     # No host has it in memory by now. The owner to which it was posted had
                     # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
-                    self._answer(call, call.was_handled)
+                    call.answer(call.was_handled)
             if slot.inbox:
                 self._services.check_inbox(slot)
+        elif unknown:
+            for call in unknown:
+                await self._find_run(call)
+            line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
         elif place is not None and place.host is None:
             self._take_back(slot, calls, is_free=True)
         elif place is not None:
@@ -472,30 +406,19 @@ class Outgoing(Calls[AgentSlot]):
                     self._join(slot, calls[first + AT_ONCE :])
                     return
 
-    async def _name_runs(self, line: list[RefCall], place: Place) -> None:
-        """Find the runs that calls are for which go to another process of this machine."""
-        assert self._peers is not None, "there is one"
-        if self._peers.peers.link_of(place.host_id) is None:
-            return
-        for call in list(line):
-            if self._peers.is_unnamed(call) and await self._message_to_post(call) is None:
-                line.remove(call)
-                self._answer(call, None)
-
-    def _sent_to_owner(self, slot: AgentSlot, place: Place | None, calls: list[RefCall]) -> bool:
-        """Send calls to the owner, if it is another process of this machine."""
-        if self._peers is None or place is None or slot.id in self._by_agent:
-            return False
+    def _link_to(self, place: Place, slot: AgentSlot, calls: list[RefCall]) -> Link | None:
+        """The connection with the owner of an agent, if calls are sent to it by one."""
+        if self._peers is None or slot.id in self._by_agent:
+            return None
         link = self._peers.peers.link_of(place.host_id)
-        # What that process has not done goes as a row: it may have lost the agent just now.
-        if link is None or any(call.refused_by == link.host_id for call in calls):
-            return False
-        if any(map(self._peers.is_unnamed, calls)):  # it has come just now
-            return False
-        for call in calls:
-            self._peers.put(link, call, is_for_owner=True)
-        self._peers.flush_soon()
-        return bool(calls)
+        # What that process has not done goes as a row: it may have lost the agent just now. So does
+        # what is for no run, though it was looked for.
+        if link is None or any(
+            call.refused_by == link.host_id or (call.names_no_run and call.was_looked_up)
+            for call in calls
+        ):
+            return None
+        return link
 
     async def _answer_known(self, slot: AgentSlot, line: list[RefCall]) -> None:
         """Answer the calls in doubt that are not to be made again.
@@ -518,14 +441,14 @@ class Outgoing(Calls[AgentSlot]):
             call.phase = CallPhase.LINE
             message = call.message
             if call.was_handled and call.is_once_at_most:
-                self._refuse(call, Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
+                call.refuse(Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
             elif isinstance(message, RunRequest):
                 if call.is_queued and state is not None and message.message_id in state.refused:
-                    self._refuse(call, refusal(slot.id, state, message.message_id))
+                    call.refuse(refusal(slot.id, state, message.message_id))
                     continue
                 run_id = run_named_by(message.message_id)
                 if run_id is not None and run_id in (await recorded()).ids:
-                    self._follow(call, run_id)
+                    call.follow(run_id)
             elif call.is_of_named_run and call.run_id is not None and message.run_id is None:
                 # Race: this host may have lost the agent before it had recorded the run
                 # (test_a_cancel_of_a_run_that_was_never_recorded_is_for_the_run_of_its_message).
@@ -537,7 +460,7 @@ class Outgoing(Calls[AgentSlot]):
                 and state is not None
                 and state.refused.get(message.message_id) == {}
             ):
-                self._answer(call, True)  # it may be this call that has cancelled it
+                call.answer(True)  # it may be this call that has cancelled it
         with self._lock:
             line[:] = [call for call in line if call.phase in (CallPhase.LINE, CallPhase.IN_DOUBT)]
 
@@ -554,7 +477,7 @@ class Outgoing(Calls[AgentSlot]):
             unfit = call.not_here if isinstance(call.not_here, UnfitHost) else None
             error = unfit or OwnedElsewhere(agent_id=call.slot.id, host=place.host)
         if error is not None:
-            self._refuse(call, error)
+            call.refuse(error)
         return error is not None
 
     def _may_be_done_here(self, place: Place, calls: list[RefCall]) -> bool:
@@ -579,18 +502,14 @@ class Outgoing(Calls[AgentSlot]):
         posts: dict[RefCall, Post] = {}
         for call in calls:
             try:
-                message = await self._message_to_post(call)
-                if message is None:
-                    self._answer(call, None)
-                    continue
                 row = body_of(
-                    message,
+                    call.as_known(),
                     owner=place.host,
                     expects=call.expects,
                     has_deps=slot.has_deps(),
                 )
             except Exception as error:  # told to its caller, before anything is kept
-                self._refuse(call, error)
+                call.refuse(error)
                 continue
             posts[call] = Post(*row, nonce=self._services.new_id())
         if not posts:
@@ -603,16 +522,15 @@ class Outgoing(Calls[AgentSlot]):
             # Their owner does them. It may be that no task looks for the replies any more
             # (test_a_call_on_its_way_to_another_host_is_told_at_once_that_its_runtime_stops).
             for call in posts:
-                self._refuse(call, runtime_stopped(slot.id))
+                call.refuse(runtime_stopped(slot.id))
             return True
         by_id = self._by_agent.setdefault(slot.id, {})
-        if not by_id:  # who has posted runs looks for their outcomes, one after the other
-            self._looking[slot.id] = ExitStack()
-            self._looking[slot.id].enter_context(self._services.looks.looking(slot.id))
         for id, call in zip(ids, posts, strict=True):
             call.phase = CallPhase.POSTED
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             call.incarnation = place.incarnation
+            call.reads = self._services.looks.looking(slot.id)
+            call.reads.__enter__()
             self._posted[id] = by_id[id] = call
         # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
         # owner, whose claim did not see the call yet, nor was it told of it
@@ -622,20 +540,14 @@ class Outgoing(Calls[AgentSlot]):
         self._lookout.begin()
         return True
 
-    async def _message_to_post(self, call: RefCall) -> Any:
-        """What its row says; None for a cancellation where there is nothing to cancel."""
-        message = call.message
-        if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
-            # It comes late where its owner goes away: it is for the run of now
-            # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
-            is_named = isinstance(message, Cancel) and message.message_id is not None
-            if call.run_id is None and not is_named and not await self._find_run(call, message):
-                return None
-            return replace(call.message, run_id=call.run_id)
-        return call.message
+    async def _find_run(self, call: RefCall) -> None:
+        """Find the run that a call is for which names none: that of now.
 
-    async def _find_run(self, call: RefCall, message: Cancel | Pause | Unpause | Retry) -> bool:
-        """Find the run that a call is for which names none; False if there is nothing to cancel."""
+        The call may come late where its owner goes away
+        (test_a_cancel_that_comes_late_does_not_cancel_the_next_run). A cancellation is answered
+        where there is nothing to cancel.
+        """
+        message, call.was_looked_up = call.message, True
         state = await latest_state(self._services.store, call.slot.id)
         run = run_of_call(state, message)
         if isinstance(message, Retry) and run is not None and run.has_failed:
@@ -658,12 +570,12 @@ class Outgoing(Calls[AgentSlot]):
             if run is None and before is None:
                 is_asked = state is not None and requested_pause(state.plans) is not None
                 if not is_asked and not any(isinstance(each, Pause) for each in earlier):
-                    return False
+                    call.answer(None)
+                    return
                 # Of the pause alone the owner is told
                 # (test_a_cancel_of_an_idle_agent_ends_the_pause_that_is_asked_of_it).
                 before = NO_MESSAGE
             call.message = replace(message, message_id=before)
-        return True
 
     def _first_to_begin(self, state: AgentState | None, calls: list[AgentMessage]) -> str | None:
         """The id of the message by which the next run begins, if one of these calls begins it.
@@ -696,7 +608,8 @@ class Outgoing(Calls[AgentSlot]):
         del by_id[id]
         if not by_id:
             del self._by_agent[call.slot.id]
-            self._looking.pop(call.slot.id).close()
+        if call.reads is not None:
+            call.reads.__exit__(None, None, None)
         return call
 
     def _take_up(self, id: int, *, begun: bool) -> RefCall:
@@ -744,7 +657,7 @@ class Outgoing(Calls[AgentSlot]):
             elif state is None:  # the store is another one by now, or an older copy
                 self._join(call.slot, [self._take_up(id, begun=True)])
             elif state.reply is not None:
-                self._take_reply(self._drop(id), from_json(state.reply))
+                self._drop(id).take_reply(from_json(state.reply))
             elif self._is_untold(call, state):
                 untold[call.slot.id] = id
         if replied:  # else a later sweep removes them
@@ -770,36 +683,13 @@ class Outgoing(Calls[AgentSlot]):
         call.posted_at, call.epoch = self._services.loop.time(), state.epoch
         return True
 
-    def _take_reply(self, call: RefCall, reply: dict[str, Any]) -> None:
-        try:
-            if "error" in reply:
-                raise error_from_dict(reply["error"])
-            if call.asked.expectation is not None:
-                call.asked.expectation.is_met = True
-            if "run" in reply or "message" in reply:
-                self._follow(call, reply.get("run"), reply.get("message"), reply.get("at"))
-            else:
-                self._answer(call, value_of_reply(call.message, reply))
-        except OtherRun as error:
-            self._of_other_run(call, error)
-        except Exception as error:
-            self._refuse(call, error)
-
     # ------------------------------------------------------------------- telling
-
-    async def _beat(self, is_hinted: bool) -> None:
-        """Read what was posted; now and then also what a hint that was lost should have told."""
-        await self._incoming.read(everything=not is_hinted)
-        if not is_hinted:
-            await self._look_for_taken(awaited=True)
 
     def hear(self, text: str | None) -> None:
         """Handle the notification of another host. None: some may have been lost."""
         hint = None if text is None else hint_of(text)
         if hint is not None and hint.kind in CHUNKED:
             self._live.notified(hint)
-        elif hint is not None and hint.kind == BESIDE:
-            self._beside.heard(hint)
         elif text is None or hint is not None:
             self.notified(hint)
 
@@ -810,7 +700,8 @@ class Outgoing(Calls[AgentSlot]):
         if hint is None:
             self._incoming.collect()
             self._look()
-            self._start(unless_away(self._look_for_taken, "which agents are taken is not known"))
+            what = "which agents are taken is not known"
+            self._start(unless_away(self._incoming.look_for_taken, what))
         elif hint.kind == "taken":
             slot = self._directory.find(hint.agent_id)
             if slot is not None:
@@ -828,16 +719,6 @@ class Outgoing(Calls[AgentSlot]):
             slot = self._directory.get(hint.agent_id)
             if slot.drop_if_older(hint.number) or slot.activation is None:
                 self._start(Recovering(Progress(), at_once=1).run([slot]))
-
-    async def _look_for_taken(self, *, awaited: bool = False) -> None:
-        """Drop the copies of agents that other hosts have taken; or of those that are awaited."""
-        active = {
-            slot.id: slot
-            for slot in self._directory.slots()
-            if slot.activation is not None and (slot.waits is not None or not awaited)
-        }
-        for row in await self._services.store.find_agents(active) if active else ():
-            active[row.agent_id].drop_if_older(row.epoch)
 
 
 def _is_in_doubt(call: RefCall) -> bool:

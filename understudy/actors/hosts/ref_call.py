@@ -1,16 +1,18 @@
-"""`RefCall`: a call of a ref, wherever it is done."""
+"""`RefCall`: a call of a ref, wherever it is done, until its caller has the answer."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from understudy.actors.agent.messages import AgentCall, CallNotes, Cancel, Retry
+from understudy.actors.agent.messages import AgentCall, CallNotes, Cancel, Retry, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.hosts.wire import value_of_reply
 from understudy.actors.verbs import VERB_OF, Repeat
-from understudy.errors import OwnedElsewhere, UnfitHost
-from understudy.loop_actors.future import Future
+from understudy.errors import OtherRun, OwnedElsewhere, UnfitHost, error_from_dict
+from understudy.loop_actors.future import Future, refuse
 
 
 class CallPhase(Enum):
@@ -34,6 +36,8 @@ class RefCall(CallNotes):
     """As its caller has made it."""
     number: int
     """Calls of one agent are done in the order of their numbers."""
+    unanswered: set[RefCall]
+    """The calls whose callers wait. A call is one of them until it is answered."""
     phase: CallPhase = CallPhase.LINE
     message: Any = field(init=False)
     """What is asked; of a call that is made again, for the run that it was for before."""
@@ -55,10 +59,14 @@ class RefCall(CallNotes):
     """The number of the newest record of that agent when its run was noted, durable or not."""
     is_queued: bool = False
     """It is a `run` whose message is recorded in the queue of that agent."""
+    was_looked_up: bool = False
+    """The run that it is for was looked for in the store."""
     posted_at: float = 0.0
     """When the owner was told of it last, by the clock of the loop."""
     epoch: int = 0
     """The epoch of the agent when its owner was told of this call."""
+    reads: AbstractContextManager[Any] | None = None
+    """Keeps what is read of the agent while the call is posted: its outcome is looked for."""
     link: Any = None
     """The connection with the process that has it: a `hosts.peers.link.Link`."""
     refused_by: int | None = None
@@ -66,6 +74,77 @@ class RefCall(CallNotes):
 
     def __post_init__(self) -> None:
         self.message = self.asked.message
+        self.unanswered.add(self)
+
+    # ------------------------------------------------------------------- the answer
+
+    def answer(self, value: Any) -> None:
+        """Give its caller the answer."""
+        self._end()
+        self.asked.future._answer(value)
+
+    def refuse(self, error: BaseException) -> None:
+        """Give its caller an error."""
+        self._end()
+        refuse(self.asked.future, error)
+
+    def _end(self) -> None:
+        self.phase = CallPhase.ANSWERED
+        self.unanswered.discard(self)
+
+    def is_met(self) -> None:
+        """Another host has done it: the agent has the definition that its ref expects."""
+        if self.asked.expectation is not None:
+            self.asked.expectation.is_met = True
+
+    def take_reply(self, reply: dict[str, Any]) -> None:
+        """Answer by the reply of another host."""
+        try:
+            if "error" in reply:
+                raise error_from_dict(reply["error"])
+            self.is_met()
+            if "run" in reply or "message" in reply:
+                self.follow(reply.get("run"), reply.get("message"), reply.get("at"))
+            else:
+                self.answer(value_of_reply(self.message, reply))
+        except OtherRun as error:
+            self.refuse_of_other_run(error)
+        except Exception as error:
+            self.refuse(error)
+
+    def follow(
+        self, run_id: str | None, message_id: str | None = None, at: int | None = None
+    ) -> None:
+        """Answer by the outcome of a run, whichever host continues it.
+
+        Args:
+            run_id: of the run, if it has begun.
+            message_id: of the message that waits for its run.
+            at: as of `WaitOutcome`.
+
+        """
+        look = WaitOutcome(message_id, run_id, self.incarnation, at)
+
+        async def follow() -> None:
+            try:
+                self.answer(await self.slot.services.looks.outcome_of(self.slot, look))
+            except Exception as error:
+                self.refuse(error)
+
+        self.phase = CallPhase.FOLLOWED
+        self.slot.services.start_task(follow(), "calling")
+
+    def refuse_of_other_run(self, error: OtherRun) -> None:
+        """End a repeated call: the run that it was for is over, and others came after it."""
+        meant = getattr(self.message, "run_id", None)
+        if meant is not None or self.run_id is None:
+            self.refuse(error)  # the caller has named it
+        elif isinstance(self.message, Cancel | Retry):
+            self.follow(self.run_id)
+        else:
+            self.answer(None)
+
+    # ------------------------------------------------------------------- what is noted
 
     def on_run(
         self, run_id: str, retries: str | None = None, message_id: str | None = None
@@ -130,11 +209,20 @@ class RefCall(CallNotes):
     @property
     def is_once_at_most(self) -> bool:
         """Whether nothing tells it from a second call."""
-        verb = VERB_OF.get(type(self.message))
-        return verb is not None and verb.repeat is Repeat.NEVER
+        return VERB_OF[type(self.message)].repeat is Repeat.NEVER
 
     @property
     def is_of_named_run(self) -> bool:
         """Whether it is for one run, which its row names."""
-        verb = VERB_OF.get(type(self.message))
-        return verb is not None and verb.repeat is Repeat.OF_RUN
+        return VERB_OF[type(self.message)].repeat is Repeat.OF_RUN
+
+    @property
+    def names_no_run(self) -> bool:
+        """Whether it is for one run, and nothing says which."""
+        message = self.message
+        return (
+            self.is_of_named_run
+            and self.run_id is None
+            and message.run_id is None
+            and getattr(message, "message_id", None) is None
+        )

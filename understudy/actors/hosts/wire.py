@@ -1,12 +1,13 @@
-"""Calls as the rows of a store, and their replies: what goes from one host to another one.
+"""Calls and their replies as they go from one host to another, as rows of the store or by a socket.
 
-The body of a row is the call's message as JSON, by a Pydantic adapter of the message's class. What
+The body of a call is the call's message as JSON, by a Pydantic adapter of the message's class. What
 belongs to one host alone is no part of it: `_HERE`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_type_hints
@@ -16,15 +17,21 @@ from typing_extensions import TypedDict
 
 from understudy._base.json_values import NotJsonError, checked_json, read_json, shown
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentMessage,
+    CallNotes,
     Decide,
+    Expectation,
     Notify,
     Send,
 )
+from understudy.actors.agent.replies import as_stored
 from understudy.actors.verbs import ROWS, VERB_OF
 from understudy.errors import DecisionError, RecordRefused, UsageError
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
+from understudy.journal.shared import error_reply, to_reply
+from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 Data = dict[str, Any]
@@ -99,6 +106,42 @@ def message_of(kind: str, body: bytes) -> tuple[AgentMessage, str | None, bool]:
     if isinstance(data.get("decisions"), Mapping):
         data["decisions"] = {id: _read(given) for id, given in data["decisions"].items()}
     return message(**data), expects, needs_deps
+
+
+def call_of(
+    kind: str, body: bytes, future: Future[Any], notes: CallNotes, number: float = math.inf
+) -> AgentCall:
+    """The call that another host has sent, as the agent gets it.
+
+    Args:
+        kind: of the call, as of `body_of`.
+        body: of the call.
+        future: gets the answer.
+        notes: notes what becomes of it.
+        number: as of `AgentCall`.
+
+    """
+    message, expects, needs_deps = message_of(kind, body)
+    expectation = None if expects is None else Expectation(expects)
+    return AgentCall(
+        message,
+        future,
+        expectation,
+        notes,
+        was_elsewhere=True,
+        number=number,
+        needs_deps=needs_deps,
+    )
+
+
+def reply_to(kind: str, value: object) -> bytes:
+    """The reply to a call that has brought this value."""
+    return to_reply(reply_value(kind, value))
+
+
+def refusal_of(error: Exception) -> bytes:
+    """The reply to a call that has brought this error."""
+    return error_reply(as_stored(error))
 
 
 def reply_value(kind: str, value: object) -> Data:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pykka
 from pydantic_core import from_json
@@ -25,12 +25,9 @@ from understudy.actors.agent.messages import (
     AgentCall,
     AnswerWait,
     CallNotes,
-    Expectation,
     Passivate,
-    WaitOutcome,
 )
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import as_stored
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.peers.frames import (
     Answered,
@@ -44,42 +41,23 @@ from understudy.actors.hosts.peers.frames import (
 from understudy.actors.hosts.peers.link import PATIENCE, Link
 from understudy.actors.hosts.peers.peers import Peers
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
-from understudy.actors.hosts.wire import body_of, message_of, reply_value
-from understudy.actors.verbs import VERB_OF
+from understudy.actors.hosts.wire import body_of, call_of, refusal_of, reply_to
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UsageError
-from understudy.journal.shared import Hint, Sent, error_reply, to_reply
+from understudy.journal.shared import Hint, Sent
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
+Result = Note | Refused | HasOutcome | Answered
 FRESH = PATIENCE - 1.0
 """Seconds after which a call that was sent is not begun any more: who has sent it may have made it
 elsewhere by now. That waits longer, by `link.PATIENCE`
 (test_a_process_that_was_suspended_begins_no_call_that_may_be_done_elsewhere_by_now)."""
 NOT_HERE = (OwnedElsewhere, Fenced, UnfitHost)
-
-
-class Caller(Protocol):
-    """Gets the results of calls that were sent to peers. `hosts.outgoing.Outgoing` is one."""
-
-    def answered_by_peer(self, call: RefCall, value: Any) -> None:
-        """Settle a call with the outcome of its run."""
-
-    def replied_by_peer(self, call: RefCall, reply: dict[str, Any]) -> None:
-        """Settle a call with its reply, in the form that rows of calls have."""
-
-    def left_by_peer(self, calls: list[RefCall], *, in_doubt: bool) -> None:
-        """Send calls another way. The peer has not made them; or, `in_doubt`, it may have."""
-
-    def put_here(self, call: RefCall) -> None:
-        """Make a call at this host."""
-
-    def refuse_call(self, call: RefCall, error: Exception) -> None:
-        """Settle a call with an error: no host can make it."""
-
-    def hear(self, text: str | None) -> None:
-        """Handle a hint that a peer has sent."""
+"""Errors of what is asked of an agent that another host has."""
+LOST = (Fenced, RuntimeStopped, pykka.ActorDeadError)
+"""Errors of a call that may have begun, of which this host cannot tell what becomes of it."""
 
 
 class PeerCalls:
@@ -88,23 +66,35 @@ class PeerCalls:
     Args:
         directory: of the agents of the runtime.
         shared: what hosts share of its store.
-        caller: whose calls are sent.
-        lock: of the caller: it guards which calls are sent.
+        lock: guards which calls are sent, and in which order.
+        put_here: has a call done at this host.
+        join: has calls done by whichever host can do them. The process has not done them; or,
+            `in_doubt`, it may have.
+        hear: handles a hint that another process has sent.
 
     """
 
     def __init__(
-        self, directory: Directory, shared: SharedStore, caller: Caller, lock: threading.RLock
+        self,
+        directory: Directory,
+        shared: SharedStore,
+        lock: threading.RLock,
+        *,
+        put_here: Callable[[RefCall], None],
+        join: Callable[..., None],
+        hear: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._services = directory.services
-        self._caller = caller
         self._lock = lock
+        self._put_here = put_here
+        self._join = join
+        self._hear = hear
         self.peers: Peers = Peers(directory, shared, self._frame, self._ended)
         self._sent: dict[str, dict[int, RefCall]] = {}
         """The calls that are with another process, by their numbers, by agent."""
-        self._calls: dict[int, tuple[Link, RefCall]] = {}
-        """The same by their numbers, each with its connection."""
+        self._calls: dict[int, RefCall] = {}
+        """The same by their numbers."""
         self._to_send: deque[tuple[Link, RefCall, bool]] = deque()
         self._served: dict[tuple[Link, int], ServedCall] = {}
         """The calls of other processes that are under way here."""
@@ -112,7 +102,7 @@ class PeerCalls:
         """The refusals of a connection that its other end may not know yet, by agent."""
         self._refusals: dict[Link, int] = {}
 
-    # ---------------------------------------------------------- under the lock of the caller
+    # ---------------------------------------------------------- under the lock
 
     def route(self, call: RefCall) -> Link | None:
         """The process that is to do a call; None for this one. In any thread."""
@@ -121,7 +111,7 @@ class PeerCalls:
         if not _can_be_sent(call):
             return None
         if before:  # it comes behind what was sent there before
-            if self.is_unnamed(call):
+            if call.names_no_run:
                 call.run_id = next((each.run_id for each in before.values() if each.run_id), None)
             link: Link | None = next(iter(before.values())).link
             return link
@@ -135,17 +125,6 @@ class PeerCalls:
             return None
         return self.peers.home(slot.id)
 
-    @staticmethod
-    def is_unnamed(call: RefCall) -> bool:
-        """Whether a call is for a run that nobody has named yet."""
-        message = call.message
-        return (
-            call.is_of_named_run
-            and call.run_id is None
-            and message.run_id is None
-            and getattr(message, "message_id", None) is None
-        )
-
     def is_to_be_named(self, call: RefCall) -> bool:
         """Whether the run that a call is for is to be found out before it is sent.
 
@@ -154,7 +133,7 @@ class PeerCalls:
         """
         slot = call.slot
         is_elsewhere = slot.phase is Phase.PASSIVE and not slot.inbox and slot.id not in self._sent
-        return is_elsewhere and self.peers.has_homes and self.is_unnamed(call)
+        return is_elsewhere and self.peers.has_homes and call.names_no_run
 
     def put(self, link: Link, call: RefCall, *, is_for_owner: bool = False) -> None:
         """Send a call, in the order of these calls."""
@@ -175,20 +154,23 @@ class PeerCalls:
                 continue  # its runtime has stopped
             if not link.is_ready:
                 self._drop(call)
-                self._caller.left_by_peer([call], in_doubt=False)
+                self._join(call.slot, [call])
                 continue
+            slot, owner = call.slot, f"host {link.host_id}"
             try:
-                kind, body = self._body(call, link)
+                kind, body = body_of(
+                    call.as_known(), owner=owner, expects=call.expects, has_deps=slot.has_deps()
+                )
             except Exception as error:
                 self._drop(call)
                 # What is no JSON can be done here, as far as this host may have the agent.
                 if is_for_owner:
-                    self._caller.refuse_call(call, error)
+                    call.refuse(error)
                 else:
-                    self._caller.put_here(call)
+                    self._put_here(call)
                 continue
-            slot, is_new = call.slot, call.slot.is_spawned
-            self._calls[call.number] = link, call
+            is_new = slot.is_spawned
+            self._calls[call.number] = call
             link.watch()
             link.send(
                 Call(
@@ -200,22 +182,14 @@ class PeerCalls:
                     dict(slot.values) if is_new and slot.values else None,
                     kind,
                     body,
-                    is_for_owner or not kind,
+                    is_for_owner,
                 )
             )
 
-    def _body(self, call: RefCall, link: Link) -> tuple[str, Any]:
-        message = call.as_known()
-        if isinstance(message, WaitOutcome):
-            return "", (message, call.expects)
-        owner, has_deps = f"host {link.host_id}", call.slot.has_deps()
-        return body_of(message, owner=owner, expects=call.expects, has_deps=has_deps)
-
     def _drop(self, call: RefCall) -> None:
         """It is not with another process any more."""
-        found = self._calls.pop(call.number, None)
-        if found is not None:
-            found[0].waits -= 1
+        if self._calls.pop(call.number, None) is not None:
+            call.link.waits -= 1
         with self._lock:
             call.link = None
             sent = self._sent.get(call.slot.id, {})
@@ -241,13 +215,15 @@ class PeerCalls:
         if isinstance(frame, Call):
             self._serve(link, frame)
         elif isinstance(frame, Hinted):
-            self._caller.hear(frame.text)
+            self._hear(frame.text)
         else:
-            found = self._calls.get(frame.number)
-            if found is not None and found[0] is link:
-                self._take(link, found[1], frame)
+            call = self._calls.get(frame.number)
+            if call is not None and call.link is link:
+                self._take(link, call, frame)
 
-    def _take(self, link: Link, call: RefCall, frame: Any) -> None:
+    def _take(
+        self, link: Link, call: RefCall, frame: Note | Refused | HasOutcome | Answered
+    ) -> None:
         if isinstance(frame, Note):
             if frame.run_id is None:
                 call.is_queued = True
@@ -256,27 +232,22 @@ class PeerCalls:
             call.incarnation, call.noted_at = frame.incarnation, frame.seq
             return
         self._drop(call)
-        if isinstance(frame, Refused) and isinstance(call.message, WaitOutcome):
-            self._caller.put_here(call)
-            return
         if isinstance(frame, Refused):
             link.refusals += 1
             call.refused_by = link.host_id
             call.was_handled |= frame.is_begun
             in_doubt = frame.is_begun or call.run_id is not None
-            self._caller.left_by_peer([call], in_doubt=in_doubt)
+            self._join(call.slot, [call], in_doubt=in_doubt)
             return
         if isinstance(frame, HasOutcome):
-            if call.asked.expectation is not None:
-                call.asked.expectation.is_met = True
-            self._caller.answered_by_peer(call, frame.read())
-            self._has_agent(call.slot)
-            return
-        assert isinstance(frame, Answered), "there is no other frame"
-        reply = from_json(frame.reply)
-        self._caller.replied_by_peer(call, reply)
-        if "error" not in reply:
-            self._has_agent(call.slot)
+            call.is_met()
+            call.answer(frame.read())
+        else:
+            reply = from_json(frame.reply)
+            call.take_reply(reply)
+            if "error" in reply:
+                return
+        self._has_agent(call.slot)
 
     def _has_agent(self, slot: AgentSlot) -> None:
         """The store has the agent that was spawned here: nothing is to be kept of it."""
@@ -292,17 +263,12 @@ class PeerCalls:
             if of is link:
                 served.withdraw()
         left: dict[AgentSlot, list[RefCall]] = {}
-        for of, call in list(self._calls.values()):
-            if of is not link:
-                continue
+        for call in [call for call in self._calls.values() if call.link is link]:
             self._drop(call)
-            if isinstance(call.message, WaitOutcome):
-                self._caller.put_here(call)
-                continue
             call.was_handled = True  # as far as anybody knows
             left.setdefault(call.slot, []).append(call)
-        for calls in left.values():
-            self._caller.left_by_peer(calls, in_doubt=True)
+        for slot, calls in left.items():
+            self._join(slot, calls, in_doubt=True)
 
     # ------------------------------------------------------------------- done for others
 
@@ -315,21 +281,21 @@ class PeerCalls:
         # Behind one that was refused, all are, until their caller knows that: else they would be
         # done before it (test_calls_behind_one_that_a_process_refuses_stay_behind_it).
         if call.agent_id in refused or age > FRESH or self._services.closing:
-            self._refuse(link, call.number, call.agent_id, is_look=not call.kind)
+            self._refuse(link, call.number, call.agent_id)
             return
         try:
             served = self._served_call(link, call)
         except Exception as error:  # told to its caller
-            link.send(Answered(call.number, error_reply(as_stored(error))))
+            link.send(Answered(call.number, refusal_of(error)))
             return
         if served is None:
-            self._refuse(link, call.number, call.agent_id, is_look=not call.kind)
+            self._refuse(link, call.number, call.agent_id)
             return
         key = link, call.number
         self._served[key] = served
         settled = partial(self._settled, key)
         served.done._when_settled(self, partial(call_on, self._services.loop, settled))
-        served.slot.put(served.agent_call)
+        served.slot.put(served.call)
 
     def _served_call(self, link: Link, call: Call) -> ServedCall | None:
         """The call for its agent; None where this host is not to do it."""
@@ -347,28 +313,11 @@ class PeerCalls:
             )
         else:
             return None
-        if call.kind:
-            message, expects, needs_deps = message_of(call.kind, call.body)
-        else:
-            message, expects = call.body
-            needs_deps = False
-        served = ServedCall(link, call.number, slot, Future(self._services.loop), is_new)
-        served.agent_call = AgentCall(
-            message,
-            served.done,
-            None if expects is None else Expectation(expects),
-            served,
-            was_elsewhere=True,
-            needs_deps=needs_deps,
-        )
-        return served
+        return ServedCall(link, call, slot, is_new)
 
-    def _refuse(
-        self, link: Link, number: int, agent_id: str, *, is_look: bool, is_begun: bool = False
-    ) -> None:
-        if not is_look:  # a look may be overtaken
-            count = self._refusals[link] = self._refusals.get(link, 0) + 1
-            self._refused.setdefault(link, {})[agent_id] = count
+    def _refuse(self, link: Link, number: int, agent_id: str, *, is_begun: bool = False) -> None:
+        count = self._refusals[link] = self._refusals.get(link, 0) + 1
+        self._refused.setdefault(link, {})[agent_id] = count
         link.send(Refused(number, is_begun))
 
     def _settled(self, key: tuple[Link, int]) -> None:
@@ -376,75 +325,66 @@ class PeerCalls:
         served = self._served.pop(key)
         if not link.is_ready:
             return
-        slot, call = served.slot, served.agent_call
-        assert call is not None, "it was put into an inbox"
+        slot = served.slot
         try:
             value = served.done.get()
-        except (RuntimeStopped, pykka.ActorDeadError, *NOT_HERE) as error:
-            is_other = isinstance(error, NOT_HERE) and error.agent_id not in (slot.id, "*")
-            if is_other or isinstance(error, RunAbandoned):
-                link.send(Answered(number, error_reply(as_stored(error))))
+        except Exception as error:
+            is_here = isinstance(error, RunAbandoned) or not isinstance(error, LOST + NOT_HERE)
+            if is_here or (isinstance(error, NOT_HERE) and error.agent_id not in (slot.id, "*")):
+                link.send(Answered(number, refusal_of(error)))
                 return
-            lost = isinstance(error, (Fenced, RuntimeStopped, pykka.ActorDeadError))
-            is_look = isinstance(call.message, WaitOutcome)
-            self._refuse(link, number, slot.id, is_look=is_look, is_begun=lost)
+            self._refuse(link, number, slot.id, is_begun=isinstance(error, LOST))
             if served.is_new and slot.phase is Phase.PASSIVE:
                 slot.is_spawned, slot.values = False, None
                 self._directory.drop_unless_needed(slot)
-        except Exception as error:
-            link.send(Answered(number, error_reply(as_stored(error))))
         else:
-            link.send(_answer(number, call.message, value))
-
-
-def _answer(number: int, message: Any, value: Any) -> Answered | HasOutcome:
-    if isinstance(value, Outcome):
-        frame = outcome_frame(number, value)
-        if frame is not None:
-            return frame
-        return Answered(number, to_reply(reply_value("run", value)))
-    if isinstance(message, WaitOutcome):
-        return Answered(number, to_reply({"value": None}))
-    return Answered(number, to_reply(reply_value(VERB_OF[type(message)].row_kind, value)))
+            outcome = outcome_frame(number, value) if isinstance(value, Outcome) else None
+            link.send(outcome or Answered(number, reply_to(served.kind, value)))
 
 
 def _can_be_sent(call: RefCall) -> bool:
     message = call.message
-    if isinstance(message, WaitOutcome):
-        return True
     if isinstance(message, AnswerWait) and message.given is not None:
         return False  # whether it is a guess is found out here
-    return type(message) in VERB_OF and not isinstance(message, Passivate)
+    return not isinstance(message, Passivate)
 
 
-@dataclass(eq=False, slots=True)
 class ServedCall(CallNotes):
-    """A call of another process, while an agent of this host does it."""
+    """A call of another process, while an agent of this host does it.
 
-    link: Link
-    number: int
-    slot: AgentSlot
-    done: Future[Any]
-    is_new: bool
-    """Whether the agent was spawned here for this call."""
-    agent_call: Any = None
+    Args:
+        link: the connection with that process.
+        call: what it asks.
+        slot: of the agent.
+        is_new: whether the agent was spawned here for this call.
+
+    Raises:
+        Exception: if the call cannot be read.
+
+    """
+
+    def __init__(self, link: Link, call: Call, slot: AgentSlot, is_new: bool) -> None:
+        self.slot = slot
+        self.kind = call.kind
+        self.is_new = is_new
+        self.done: Future[Any] = Future(slot.services.loop)
+        self.call: AgentCall = call_of(call.kind, call.body, self.done, self)
+        self._link = link
+        self._number = call.number
 
     def on_run(
-        self, run_id: str, retries: str | None = None, message_id: str | None = None
+        self, run_id: str | None, retries: str | None = None, message_id: str | None = None
     ) -> None:
-        self._note(run_id, retries, message_id)
+        if self.slot.activation is not None and self._link.is_ready:
+            owned = self.slot.activation.journal.owned
+            at = owned.incarnation, owned.last_seq
+            self._link.send(Note(self._number, run_id, retries, message_id, *at))
 
     def on_queued(self) -> None:
-        self._note(None, None, None)
-
-    def _note(self, run_id: str | None, retries: str | None, message_id: str | None) -> None:
-        if self.slot.activation is not None and self.link.is_ready:
-            owned = self.slot.activation.journal.owned
-            note = Note(self.number, run_id, retries, message_id, owned.incarnation, owned.last_seq)
-            self.link.send(note)
+        self.on_run(None)
 
     def withdraw(self) -> None:
         """Drop the call unless it has begun: its caller is gone, or makes the call elsewhere."""
-        if self.agent_call in self.slot.inbox:
-            self.slot.inbox.remove(self.agent_call)
+        if self.call in self.slot.inbox:
+            self.slot.inbox.remove(self.call)
             self.done._fail(UsageError("who has made this call is gone"))

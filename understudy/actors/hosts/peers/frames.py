@@ -74,9 +74,9 @@ class Call(NamedTuple):
     values: dict[str, Any] | None
     """The values with which the call spawns the agent."""
     kind: str
-    """The kind of the message, as `hosts.wire` names it; empty for a look."""
-    body: Any
-    """The body of the message, as `hosts.wire` makes it; for a look, the message itself."""
+    """The kind of the message, as `hosts.wire` names it."""
+    body: bytes
+    """The body of the message, as `hosts.wire` makes it."""
     is_for_owner: bool
     """Whether the call is dropped unless the agent is in the memory of the other end."""
 
