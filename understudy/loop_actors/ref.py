@@ -24,8 +24,7 @@ class LoopActorRef(pykka.ActorRef[A]):
     actor_stopped: Lifetime
 
     def __init__(self, actor: A) -> None:
-        # Not Pykka's __init__, which makes a weak reference beside that of the mailbox: it takes 80
-        # bytes.
+        # Not Pykka's __init__: its weak reference, beside that of the mailbox, takes 80 bytes.
         self.actor_class = type(actor)
         self.actor_urn = actor.actor_urn
         self.actor_inbox = cast("Mailbox", actor.actor_inbox)
