@@ -224,8 +224,7 @@ class LiveEvents(Live):
         self._feed_hosts: set[int] = set()
         """The hosts that have told of new rows since the last renewal."""
         self._presence = services.presence
-        # In any thread, also behind the end of the loop.
-        self._presence.on_changed = lambda: call_soon_on(services.loop, self._presence_changed)
+        self._presence.on_changed = self._presence_changed
         self._presence_due = math.inf
         """The time at which the others are told who looks at requests here."""
         self._was_looking = False
@@ -375,9 +374,14 @@ class LiveEvents(Live):
     # ------------------------------------------------------------------- who looks
 
     def _presence_changed(self) -> None:
-        self._presence_due = -math.inf
-        self._lookout.hint()
-        self._start()
+        """In any thread, also behind the end of the loop."""
+
+        def tell_soon() -> None:
+            self._presence_due = -math.inf
+            self._lookout.hint()
+            self._start()
+
+        call_soon_on(self._services.loop, tell_soon)
 
     def _who_looks(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         if now < self._presence_due:

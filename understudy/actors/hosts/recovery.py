@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from understudy._base.log_fields import log_extra
@@ -100,8 +99,6 @@ class Recovering:
         """The ids of the agents of which it is not known yet what becomes of them."""
         self._progress = progress
         self._places = asyncio.Semaphore(at_once)
-        self._has_place: set[str] = set()
-        """The agents that have a place for their first attempt, which has not begun."""
         self._suspects_place = asyncio.Lock()
         self._on_end = on_end
         self._by = by
@@ -140,7 +137,6 @@ class Recovering:
         The caller has taken a place, for the first attempt.
         """
         settled = asyncio.Event()
-        self._has_place.add(slot.id)
         slot.services.start_task(self._until_outcome(slot, settled), f"recovering {slot.id}")
         return settled
 
@@ -161,10 +157,15 @@ class Recovering:
             self._progress.failed(slot.id, error)
             logger.warning("agent %r is not recovered yet: %s", slot.id, error, extra=extra)
 
+        async def wait_for_place(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            await self._places.acquire()
+
         retry = AsyncRetrying(
             retry=retry_if_exception_type(WHILE_AWAY),
             wait=wait_random_exponential(multiplier=FIRST_BACKOFF, max=LONGEST_BACKOFF),
             before_sleep=failed,
+            sleep=wait_for_place,
         )
         end: Outcome | Exception | None = None
         try:
@@ -184,27 +185,19 @@ class Recovering:
         if self._on_end is not None:
             self._on_end(slot.id, end)
 
-    @asynccontextmanager
-    async def _place_of(self, id: str) -> AsyncIterator[None]:
-        if id in self._has_place:
-            self._has_place.discard(id)
-        else:
-            await self._places.acquire()
-        try:
-            yield
-        finally:
-            self._places.release()
-
     def _settle(self, id: str, settled: asyncio.Event) -> None:
         self.under_way.discard(id)
         settled.set()
 
     async def _attempt(self, slot: AgentSlot, settled: asyncio.Event) -> Outcome | None:
-        """Activate it and wait for its outcome; a place is taken until its run makes progress."""
+        """Activate it and wait for its outcome. Its place is given back once its run gets further.
+
+        The caller has taken the place.
+        """
         ended: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        progress = asyncio.Event()
         try:
-            async with self._place_of(slot.id):
-                progress = asyncio.Event()
+            try:
                 slot.on_progress = (*slot.on_progress, progress)
                 outcome: Future[Outcome | None] = slot.post(WaitOutcome(by=self._by))
                 ended = asyncio.ensure_future(outcome)
@@ -213,7 +206,9 @@ class Recovering:
                     await asyncio.wait({ended, going}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     going.cancel()
-                    slot.on_progress = tuple(e for e in slot.on_progress if e is not progress)
+            finally:
+                slot.on_progress = tuple(each for each in slot.on_progress if each is not progress)
+                self._places.release()
             # Race: an agent that its store has failed is released, which ends the wait for its
             # progress, before `ended` has its error.
             if not outcome.done():

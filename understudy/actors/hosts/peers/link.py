@@ -34,13 +34,13 @@ _LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 
 
-def address_of(secret: bytes, process: Process, host_id: int) -> bytes:
+def address_of(secret: bytes, process: Process, host_id: int) -> str:
     """Where a host listens: a name that no file has, so nothing is left behind where it is killed.
 
     Only who knows the secret of the store knows it.
     """
     said = f"{process.place} {process.pid} {process.started} {host_id}".encode()
-    return b"\0understudy-" + hmac.new(secret, said, hashlib.sha256).hexdigest().encode()
+    return "\0understudy-" + hmac.new(secret, said, hashlib.sha256).hexdigest()
 
 
 def proof_of(secret: bytes, own_id: int, other_id: int) -> str:

@@ -175,7 +175,7 @@ class Peers:
                     self._secret = await self._shared.secret()
                 self._seen = seen
                 self._about = self._made_about()
-                self._listen()
+                await self._listen()
                 there = {} if seen is None else seen.others
                 is_other = before is not None and (seen is None or seen.host_id != before.host_id)
                 for host_id, link in list(self._links.items()):
@@ -195,33 +195,19 @@ class Peers:
         finally:
             self._refreshing = None
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         seen = self._seen
         if self._server is not None and (seen is None or self._server[0] != seen.host_id):
             self._stop_listening()
         if seen is None or self._server is not None:
             return
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.setblocking(False)
-            listener.bind(address_of(self._secret, seen.own, seen.host_id))
-            listener.listen(128)
-        except BaseException:
-            listener.close()
-            raise
-        work = self._services.loop.create_unix_server(self._new_link, sock=listener)
-        self._services.start_task(self._serve(work, listener, seen.host_id), "listening")
-
-    async def _serve(self, work: Any, listener: socket.socket, host_id: int) -> None:
-        try:
-            server = await work
-        except BaseException:
-            listener.close()
-            raise
-        if self._is_closed or self._server is not None:
-            server.close()
-        else:
-            self._server = host_id, server
+        address = address_of(self._secret, seen.own, seen.host_id)
+        # The server is known before it is waited for: `close` may come meanwhile.
+        server = await self._services.loop.create_unix_server(
+            self._new_link, address, start_serving=False
+        )
+        self._server = seen.host_id, server
+        await server.start_serving()
 
     def _stop_listening(self) -> None:
         if self._server is not None:
@@ -240,28 +226,26 @@ class Peers:
         assert self._seen is not None, "it is one of the neighbours"
         if host_id < self._seen.host_id and host_id not in self._connecting:
             work = self._connected(host_id, process, self._seen.host_id)
-            task = self._services.start_task(work, f"connecting with host {host_id}")
-            self._connecting[host_id] = task
-
-            def ended(_: object) -> None:
-                if self._connecting.get(host_id) is task:
-                    del self._connecting[host_id]
-
-            task.add_done_callback(ended)
+            self._connecting[host_id] = self._services.start_task(
+                work, f"connecting with host {host_id}"
+            )
 
     async def _connected(self, host_id: int, process: Process, own_id: int) -> None:
         """Keep the connection with a host, as long as it is there."""
         pause = FIRST_PAUSE
-        while self._seen is not None and self._seen.host_id == own_id:
-            if self._seen.others.get(host_id) != process:
-                return
-            if host_id not in self._links:
-                with suppress(OSError):  # it has not seen this host yet, or is no peer at all
-                    await self._open(host_id, process)
-            await asyncio.sleep(pause)
-            pause = FIRST_PAUSE if host_id in self._links else min(2 * pause, MOST_PAUSE)
-            if host_id in self._links:
-                await self._links[host_id].ended.wait()
+        try:
+            while (seen := self._seen) is not None and (
+                seen.host_id == own_id and seen.others.get(host_id) == process
+            ):
+                if host_id not in self._links:
+                    with suppress(OSError):  # it has not seen this host yet, or is no peer at all
+                        await self._open(host_id, process)
+                await asyncio.sleep(pause)
+                pause = FIRST_PAUSE if host_id in self._links else min(2 * pause, MOST_PAUSE)
+                if host_id in self._links:
+                    await self._links[host_id].ended.wait()
+        finally:
+            del self._connecting[host_id]
 
     async def _open(self, host_id: int, process: Process) -> None:
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
