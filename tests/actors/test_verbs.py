@@ -143,6 +143,10 @@ def test_a_verb_is_a_row_or_says_why_not(verb: Verb) -> None:
         assert (same.of_run, same.lasts, same.result) == (verb.of_run, verb.lasts, verb.result)
 
 
+def test_an_agent_handles_the_message_of_each_verb() -> None:
+    assert VERB_OF.keys() <= m.HANDLERS.keys()
+
+
 @by_name
 def test_a_verb_is_a_call_of_a_cluster_or_says_why_not(verb: Verb) -> None:
     owned = [(here, there) for here, there in classes_of(verb) if hasattr(here, verb.method)]

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.durability.forks import be_hasty
-from understudy.actors.agent import activation, actor, task
-from understudy.actors.agent.messages import Send
+from understudy.actors.agent import activation, task
+from understudy.actors.agent.messages import HANDLERS, Send
 from understudy.actors.agent.runs import decisions, run_queue
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
@@ -237,7 +237,7 @@ def _j14_repeat() -> None:
             call = replace(call, message=replace(call.message, queued=queued))
         run_queue.send(slot, call)
 
-    actor._HANDLERS = {**actor._HANDLERS, Send: sends}
+    HANDLERS[Send] = sends
 
 
 @_broken("J16: an outcome is told before it is durable")

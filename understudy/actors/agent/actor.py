@@ -16,47 +16,34 @@ from understudy.actors.agent.activation import Activation, RunAbandoned, activat
 from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import is_known, must_look_up
 from understudy.actors.agent.messages import (
+    HANDLERS,
     AgentCall,
-    AgentMessage,
     AnswerWait,
     Cancel,
-    CancelMessage,
-    ChangeFiles,
-    ChangePlans,
     CheckDue,
     Compact,
-    Decide,
     Delete,
-    Notify,
     Passivate,
-    Pause,
     Query,
-    RecordFact,
-    Resume,
-    Retry,
-    RunRequest,
-    Send,
-    Unpause,
     WaitOutcome,
+    handles,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
     answer_when_durable,
     answer_with,
     as_exception,
-    notify,
-    record_files,
     refuse_when_confirmed,
     runtime_stopped,
 )
+
+# All modules that handle messages are imported by these.
 from understudy.actors.agent.runs import (
     control,
     decisions,
     ends,
     recovery,
-    run_queue,
     timers,
-    waiters,
 )
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.agent import Agent
@@ -326,7 +313,7 @@ class AgentActor(LoopActor):
             call.expectation.check(slot.id, slot.current.agent.name)
         if call.needs_deps and not is_known(slot, call.message.message_id):
             slot.check_has_deps()
-        _HANDLERS[type(call.message)](slot, call)
+        HANDLERS[type(call.message)](slot, call)
         call.notes.on_handled()
         self._passivate_if_requested()
 
@@ -457,38 +444,15 @@ def _expects(call: AgentCall, name: str) -> bool:
     return expectation is not None and not expectation.is_met and expectation.name == name
 
 
+@handles(Query)
 def _query(slot: AgentSlot, call: AgentCall[Query]) -> None:
     """Read something of the state."""
     answer_when_durable(slot, call.future, call.message.what(slot.state))
 
 
+@handles(Passivate, Compact, Delete)
 def _leave(slot: AgentSlot, call: AgentCall[Passivate | Compact | Delete]) -> None:
     """Have the agent leave memory, once no run task is under way."""
     slot.current.leave(call)
     if isinstance(call.message, Delete) and slot.phase.has_run_task:
         control.cancel(slot, AgentCall(Cancel(call.message.signal), Future()))
-
-
-_HANDLERS: Mapping[type[AgentMessage], Callable[[AgentSlot, AgentCall], None]] = {
-    RunRequest: run_queue.request,
-    Send: run_queue.send,
-    CancelMessage: run_queue.cancel_message,
-    ChangePlans: timers.change_plans,
-    Resume: decisions.resume,
-    Decide: decisions.record_decisions,
-    WaitOutcome: waiters.wait_outcome,
-    Cancel: control.cancel,
-    Pause: control.pause,
-    Unpause: control.unpause,
-    Retry: control.retry,
-    Query: _query,
-    Notify: notify,
-    RecordFact: decisions.record_fact,
-    ChangeFiles: record_files,
-    CheckDue: timers.check_due,
-    AnswerWait: decisions.answer_wait,
-    Passivate: _leave,
-    Compact: _leave,
-    Delete: _leave,
-}
-"""What does the message of a call. It answers the call, or has somebody wait for what follows."""

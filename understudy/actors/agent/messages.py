@@ -372,3 +372,21 @@ class AgentCall(Generic[M]):
     def callers(self) -> tuple[AgentKey, ...]:
         """The agents in whose runs its caller waits."""
         return self.message.callers if isinstance(self.message, RunRequest) else ()
+
+
+Handler = Callable[[Any, AgentCall], None]
+"""Does what the message of a call asks of an agent, by its slot. It answers the call, or has
+somebody wait for what follows."""
+HANDLERS: dict[type[AgentMessage], Handler] = {}
+"""The handler of each message."""
+H = TypeVar("H", bound=Callable[..., None])
+
+
+def handles(*messages: type[AgentMessage]) -> Callable[[H], H]:
+    """Make a function the handler of messages."""
+
+    def make_handler(function: H) -> H:
+        HANDLERS.update(dict.fromkeys(messages, function))
+        return function
+
+    return make_handler

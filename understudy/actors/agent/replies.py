@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 from understudy._base.authors import shown_author
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.messages import AgentCall, WaitOutcome
+from understudy.actors.agent.messages import (
+    AgentCall,
+    ChangeFiles,
+    Notify,
+    WaitOutcome,
+    handles,
+)
 from understudy.actors.agent.slot import AgentSlot
 from understudy.approvals import Voter, why_not_settled_by
 from understudy.errors import JournalFailed, UnderstudyError, UsageError, VoteRefused
@@ -133,6 +139,7 @@ def runtime_stopped(agent_id: str) -> RuntimeStopped:
     return RuntimeStopped(f"agent {agent_id!r}: its runtime has stopped", agent_id=agent_id)
 
 
+@handles(Notify)
 def notify(slot: AgentSlot, call: AgentCall) -> None:
     """Pass a message to a middleware, and merge the values that its hooks return.
 
@@ -223,6 +230,7 @@ def check_known(
             )
 
 
+@handles(ChangeFiles)
 def record_files(slot: AgentSlot, call: AgentCall) -> None:
     """Record that the application has changed files.
 

@@ -305,6 +305,7 @@ class Outgoing(Calls[AgentSlot]):
         """Have calls done by the host that can do them now, whichever it is."""
         with self._lock:
             for call in calls:
+                call.was_looked_up = False
                 if call.phase is not CallPhase.IN_DOUBT:
                     call.phase = CallPhase.IN_DOUBT if in_doubt else CallPhase.LINE
             line = self._lines.get(slot.id)

@@ -60,7 +60,7 @@ class RefCall(CallNotes):
     is_queued: bool = False
     """It is a `run` whose message is recorded in the queue of that agent."""
     was_looked_up: bool = False
-    """The run that it is for was looked for in the store."""
+    """The run that it is for was looked for in the store, since it was elsewhere last."""
     posted_at: float = 0.0
     """When the owner was told of it last, by the clock of the loop."""
     epoch: int = 0

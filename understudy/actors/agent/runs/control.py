@@ -14,6 +14,7 @@ from understudy.actors.agent.messages import (
     Retry,
     Unpause,
     WaitOutcome,
+    handles,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_earlier, answer_when_durable
@@ -46,6 +47,7 @@ def check_run(slot: AgentSlot, run_id: str | None) -> None:
         raise OtherRun(agent_id=slot.id, run_id=run_id, open_run=current)
 
 
+@handles(Cancel)
 def cancel(slot: AgentSlot, call: AgentCall[Cancel]) -> None:
     """Stop the current run.
 
@@ -107,6 +109,7 @@ def request_pause(slot: AgentSlot, reason: str | None, by: By | None = None) -> 
         ledger.record(PauseRequested(reason=reason, at=slot.services.clock.now(), by=by))
 
 
+@handles(Pause)
 def pause(slot: AgentSlot, call: AgentCall[Pause]) -> None:
     """Pause the run after its next model reply.
 
@@ -120,6 +123,7 @@ def pause(slot: AgentSlot, call: AgentCall[Pause]) -> None:
     answer_when_durable(slot, call.future, None)
 
 
+@handles(Unpause)
 def unpause(slot: AgentSlot, call: AgentCall[Unpause]) -> None:
     """Continue a paused run.
 
@@ -151,6 +155,7 @@ def end_pause(slot: AgentSlot, asked: Unpause) -> None:
         starts.continue_run(slot)
 
 
+@handles(Retry)
 def retry(slot: AgentSlot, call: AgentCall[Retry]) -> None:
     """Begin a run that continues the last one, which failed; or release a quarantined run.
 

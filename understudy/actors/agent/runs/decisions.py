@@ -14,6 +14,7 @@ from understudy.actors.agent.messages import (
     RecordFact,
     Resume,
     Retry,
+    handles,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
@@ -55,6 +56,7 @@ def must_wait(slot: AgentSlot, call: AgentCall) -> bool:
     return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
 
 
+@handles(Resume)
 def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
     """Record decisions and continue the run.
 
@@ -75,6 +77,7 @@ def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
         waiters.answer_last(slot, call.future)
 
 
+@handles(Decide)
 def record_decisions(slot: AgentSlot, call: AgentCall[Decide]) -> None:
     """As `resume`, but answers when the decisions are recorded.
 
@@ -132,6 +135,7 @@ def _decide(slot: AgentSlot, message: Decide) -> None:
         starts.continue_run(slot)
 
 
+@handles(AnswerWait)
 def answer_wait(slot: AgentSlot, call: AgentCall[AnswerWait]) -> None:
     """Record an answer for a wait, and let the run go on if it waits there.
 
@@ -167,6 +171,7 @@ async def _answer_as_person(slot: AgentSlot, answer: AnswerWait) -> bool | None:
     return known
 
 
+@handles(RecordFact)
 def record_fact(slot: AgentSlot, call: AgentCall[RecordFact]) -> None:
     """Record that a decision is revoked, or a doubt settled: a call that waits for a check goes on.
 

@@ -16,6 +16,7 @@ from understudy.actors.agent.messages import (
     RunRequest,
     Send,
     WaitOutcome,
+    handles,
     options_of,
 )
 from understudy.actors.agent.planner import RECORD_BYTES, Plans
@@ -52,6 +53,7 @@ def plans_of(slot: AgentSlot) -> Plans:
     return Plans(slot.current.ledger, services.clock, services.new_id)
 
 
+@handles(RunRequest)
 def request(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """Start a run, queue it behind others, or wait for the one that its message id names.
 
@@ -122,6 +124,7 @@ def _wait_in_queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     slot.wait(waits_for(call.message.message_id), call)
 
 
+@handles(Send)
 def send(slot: AgentSlot, call: AgentCall[Send]) -> None:
     """Record a message in the queue, and start a run if the agent is free for one."""
     sent = call.message.queued
@@ -219,6 +222,7 @@ def _withdraw_requests(slot: AgentSlot) -> None:
         starts.continue_run(slot)
 
 
+@handles(CancelMessage)
 def cancel_message(slot: AgentSlot, call: AgentCall[CancelMessage]) -> None:
     """Record that a message is cancelled; the answer is False if none of this id waits."""
     was_there = _cancel_message(slot, call.message.message_id, call.message.by)

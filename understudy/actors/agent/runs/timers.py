@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from understudy.actors.agent.messages import AgentCall, ChangePlans, CheckDue
+from understudy.actors.agent.messages import (
+    AgentCall,
+    ChangePlans,
+    CheckDue,
+    handles,
+)
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.runs import recovery, run_queue, starts
@@ -15,6 +20,7 @@ from understudy.state.plans import next_occurrence
 from understudy.stopping import StopSignal
 
 
+@handles(ChangePlans)
 def change_plans(slot: AgentSlot, call: AgentCall[ChangePlans]) -> None:
     """Change a schedule, and start the run of what is triggered."""
     changed = call.message.change(run_queue.plans_of(slot))
@@ -22,6 +28,7 @@ def change_plans(slot: AgentSlot, call: AgentCall[ChangePlans]) -> None:
     answer_when_durable(slot, call.future, changed)
 
 
+@handles(CheckDue)
 def check_due(slot: AgentSlot, call: AgentCall[CheckDue]) -> None:
     """Record what is due by now, and start or continue what follows."""
     _record_what_is_due(slot, call.message.reached)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from understudy.actors.agent.message_ids import run_of
-from understudy.actors.agent.messages import AgentCall, WaitOutcome
+from understudy.actors.agent.messages import (
+    AgentCall,
+    WaitOutcome,
+    handles,
+)
 from understudy.actors.agent.replies import (
     answer_earlier,
     answer_when_durable,
@@ -22,6 +26,7 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 
+@handles(WaitOutcome)
 def wait_outcome(slot: AgentSlot, call: AgentCall, look: WaitOutcome | None = None) -> None:
     """Answer with the outcome of the current run, or of the last one; None without any.
 
