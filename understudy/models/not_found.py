@@ -1,4 +1,4 @@
-"""What a 404 of a model's server means: the URL that was asked, and what to change."""
+"""The text for a 404 of a model's server: the URL that was asked, and what to change."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic_ai.models import Model
 from understudy._base.error_texts import message_of
 
 
-def told_of(model: Model, error: BaseException) -> str:
-    """What is told of an error of this model: its own message, and of a 404 the URL."""
-    told = message_of(error)
+def model_error_text(model: Model, error: BaseException) -> str:
+    """The text of a model's error: its own message, and for a 404 the URL."""
+    text = message_of(error)
     if not isinstance(error, ModelHTTPError) or error.status_code != 404:
-        return told
+        return text
     url = _asked(model, error)
     if url is None:
-        return told
+        return text
     if url.endswith("/responses"):
         remedy = (
             "many servers have OpenAI's chat completions alone: name the model "
@@ -28,11 +28,11 @@ def told_of(model: Model, error: BaseException) -> str:
         is_chat = url.endswith("/chat/completions")
         remedy = f"check the `base_url`, which often ends with /v1, and {name}"
         remedy = remedy if is_chat else f"check the address of the server and {name}"
-    return f"{told}; {url} was asked: {remedy}"
+    return f"{text}; {url} was asked: {remedy}"
 
 
 def _asked(model: Model, error: BaseException) -> str | None:
-    """The URL without what may be secret in it: a login, or a key in its query."""
+    """The URL that was asked, without its secrets: a login, or a key in its query."""
     request = getattr(error.__cause__, "request", None)
     found = getattr(request, "url", None) or getattr(model, "base_url", None)
     if found is None:

@@ -53,5 +53,5 @@ class AgentExecution(Mode):
 
 
 OWN_STEPS = AgentExecution().steps
-"""Its steps. Between the steps of an application the records of a turn tell more: see
+"""The steps of the default mode. A mode with steps of an application records more of a turn: see
 `AgentDefinition.has_plain_turns`."""

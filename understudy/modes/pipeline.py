@@ -304,7 +304,7 @@ def _step_error(step: Step, error: BaseException) -> UnderstudyError:
 
 
 async def _finish(run: Run, outcome: Outcome) -> Outcome:
-    """Record the end if it is one, and return the outcome with the state of that moment.
+    """Record the outcome if it ends the run, and return it with the state of that moment.
 
     The outcome is returned only when all records are durable: what a caller has seen must not be
     lost in a crash (`test_nothing_is_visible_before_its_commit`).
@@ -315,8 +315,8 @@ async def _finish(run: Run, outcome: Outcome) -> Outcome:
     if isinstance(outcome, (Completed, Stopped, Failed)):
         outcome = await _end(run, outcome)
     # The state before the wait: what others record meanwhile is in a later commit
-    # (test_an_outcome_tells_nothing_that_was_recorded_while_it_waited). Where nobody goes on with
-    # the ledger it is the outcome's alone.
+    # (test_an_outcome_tells_nothing_that_was_recorded_while_it_waited). A ledger that nobody
+    # continues with gives its state to the outcome without a copy.
     state = run.state if run.has_own_state else run.state.copied()
     run.closed = True  # from here on `_accepts_late_result` and `Run.signal` refuse
     await (run.ledger.end_is_durable() if is_over else run.durable())

@@ -532,7 +532,7 @@ async def test_a_call_that_was_cut_off_and_does_not_fit_its_tool_any_more_is_a_d
     outcome = completed(await changed.resume(disk.load()))
     (result,) = results(outcome.state)
     assert result.outcome == "interrupted"
-    assert "it cannot go on: Invalid arguments for 'pay'" in str(result.content)
+    assert "it cannot continue: Invalid arguments for 'pay'" in str(result.content)
     assert len(outcome.state.doubts) == 1
 
 

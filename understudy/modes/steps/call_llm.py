@@ -186,7 +186,7 @@ async def _accept_held(run: Run, held: ModelResponse | None) -> Outcome | None:
 
 
 def _own(run: Run, answer: Answer) -> ModelResponse:
-    """The reply of the answer, which may be changed."""
+    """The reply of the answer, copied if others hold it, so that it may be changed."""
     response = answer.response if answer.is_copy else copied(answer.response)
     response.timestamp = run.clock.now()
     if answer.error is not None:

@@ -125,7 +125,7 @@ async def check_interrupts(run: Run) -> Outcome | None:
         return None
     await _request_changed_again(run, turn)
     if not turn.pending_requests or is_woken(run.state):
-        return None  # a call whose wait is over goes on, though a person is asked about another one
+        return None  # a call whose wait is over continues, though a person is asked about another
     return run.interrupted()
 
 
@@ -206,7 +206,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
         if key in looks:
             known = {doubt.call_key for doubt in doubts}
             doubts += tuple(each for each in looks[key].others if each.call_key not in known)
-        # One that waits was started before there was a gate.
+        # A call that waits was started before there was a gate.
         why = ASKED_BY_NOW if all_ready[key].call.attempts else ""
         own = [replace(each, asked_again=why) for each in requests if each.call_key == key]
         if doubts and not own:
@@ -234,7 +234,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
 
 
 async def reserve_within(run: Run, call: ToolCall) -> None:
-    """Reserve of the budget within which a rule allows the call, if only such rules allow it."""
+    """Reserve from the budget within which a rule allows the call, if only such rules allow it."""
     rules = run.environment.trust.rules
     if rules is not None and rules.has_budgets:
         from understudy.modes.steps.tool_call import budgets  # few rules have one
@@ -251,10 +251,10 @@ def _has_keyed_call(run: Run, turn: Turn) -> bool:
 async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     """Ask the gates again about calls that another process, or another definition, has asked about.
 
-    A deploy may have changed them since. What a gate asks now and did not ask then is asked of a
-    person before the call starts, or continues. What it asked then stays: the stricter of then and
-    now counts. Of a call about which a person was asked, that is how many persons must agree.
-    Nothing is recorded where the verdict is the same.
+    A deploy may have changed the gates since. If a gate asks something now that it did not ask
+    then, a person is asked before the call starts or continues. What it asked then stays asked: the
+    stricter of then and now counts. For a call about which a person was asked, the stricter gate is
+    the one that requires more persons to agree. Nothing is recorded if the verdict is the same.
     """
     asked = run.root.ledger.gates_asked or {}
     if turn.asked_by == run.asked_by or asked.get(run.run_id) == (turn.index, run.asked_by):
@@ -264,15 +264,15 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
         if call.result is not None or _is_doubt(run, call):
-            continue  # a doubt is put to a person, or the model is told
+            continue  # a person is asked about a doubt, or the model is informed
         was_asked = _was_asked_about(call)
         if was_asked and not _may_be_asked_more(call):
-            continue  # who was asked stays asked
+            continue  # the person who was asked stays asked
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
             if not isinstance(ready, ReadyCall):
                 continue
-            # The gate of today may offer no grant such as has let the call through.
+            # Today's gate may not offer the kind of grant that let the call through.
             if not was_asked or has_grants(call) or _asks_several(run, ready.tool):
                 calls[call.key], ready_calls[call.key] = as_tool_call(run, ready), ready
     requests = await requests_about(run, list(calls.values())) if calls else []
@@ -330,7 +330,7 @@ def _may_be_asked_more(call: Call) -> bool:
 
 
 def _was_asked_about(call: Call) -> bool:
-    """Whether a person is asked if the call may run, or was. A question about it is none of that.
+    """Whether a person is, or was, asked if the call may run. Other questions do not count.
 
     A tool's question has no source, and a middleware's has a key.
     """

@@ -1,4 +1,4 @@
-"""Whether a run goes on: the step `check_stop`, and what else ends a run before its work is done.
+"""Whether a run continues: the step `check_stop`, and what else ends a run before its work is done.
 
 - Stop signals: they are decided on at the boundary between two turns, by `check_stop` before a turn
   and by `continue_or_finish` after one. `end_by` says how signals end a run.
@@ -37,7 +37,7 @@ ANSWER_NOW = (
 ANSWER_PROMPT = "run/early_stopping_prompt"
 """The key under which a run keeps a text of its own in place of `ANSWER_NOW`."""
 RECHECK = 1.0
-"""Seconds after which the time of day is looked at again, where a run ends at one."""
+"""Seconds between two looks at the time of day, for a run that ends at a time of day."""
 NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 """The text of a run that stopped early and whose last reply has no text."""
 
@@ -47,7 +47,7 @@ def _may_stop(run: Run) -> bool:
     if current.turn is not None or current.closing is not None or current.early_stop is not None:
         return False
     if current.model_call is not None:
-        return False  # the turn has begun: its model call waits, or did
+        return False  # the turn has begun: its model call waits, or waited
     if current.signals or run.timed or run.definition.hooks.before_step:
         return True
     return current.model_calls >= current.max_runs
@@ -84,7 +84,7 @@ async def check_stop(run: Run) -> Outcome | None:
 def stop_before(run: Run) -> Outcome | None:
     """The outcome if an active signal ends the run before the next turn.
 
-    None if the run goes on, or if the model is to answer once more first.
+    None if the run continues, or if the model is to answer once more first.
     """
     decision = continuation_of(run.current)
     if not decision.should_stop:
@@ -176,7 +176,7 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
     """The outcome of the pipeline, or None if the deadline passed first.
 
     A model call or async tool is interrupted at once. The thread of a plain tool is abandoned.
-    Async code that goes on is waited for, until a runtime gives the attempt up.
+    Async code that ignores its cancellation is waited for, until a runtime abandons the attempt.
     """
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle | asyncio.Task[None] | None = None

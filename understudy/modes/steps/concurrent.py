@@ -1,6 +1,6 @@
-"""`Concurrent`: tasks of an attempt that run at the same time, calls of a reply say.
+"""`Concurrent`: tasks of one attempt that run at the same time, such as the calls of a reply.
 
-What waits beside them is told of when its wait is over, not only when the last of them has ended.
+A suspended call continues as soon as its wait ends: it does not wait for the last task.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 RECHECK = 1.0
-"""Seconds after which the clock is looked at again, however long a wait is: it may have been set,
-or the machine may have been suspended."""
+"""Maximum seconds between two looks at the clock, however long a wait is: the clock may have been
+set, or the machine may have been suspended."""
 
 
 class Concurrent(Generic[K, T]):
@@ -37,14 +37,16 @@ class Concurrent(Generic[K, T]):
         self._watched: Ledger | None = None
         self._disarm: Callable[[], object] = _nothing
         self._armed: datetime | None = None
-        """The due at which `next` returns; None where there is none."""
+        """The time at which `next` returns at the latest; None if there is no such time."""
         self._ends: dict[datetime, float] = {}
-        """The monotonic seconds at which near dues have come, whatever is done to the clock."""
+        """The monotonic seconds at which a near due has come, by its time of day: the clock may be
+        set meanwhile."""
         self._handled: list[Callable[[], None]] = []
-        """Functions to call when what was due is recorded: a caller waits that advances a clock."""
+        """Functions to call when what was due is recorded: a caller that advances a clock waits for
+        them."""
         self._has_ended = False
         self._woken_by: dict[Hashable, set[tuple[str, int, int]]] = {}
-        """The keys, attempts and checks of the calls by which a suspended call was woken last."""
+        """By suspended call, the keys, attempts and checks of the calls that woke it last."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -73,11 +75,11 @@ class Concurrent(Generic[K, T]):
         task.add_done_callback(self._news.put_nowait)
 
     def look(self, waiting: Iterable[tuple[Ledger, Call]], beside: bool = False) -> None:
-        """Record which waits of these calls are over by now. `next` returns when others may be.
+        """Record which waits of these calls are over by now. `next` returns when more may be over.
 
         Args:
             waiting: calls that are suspended, each with the ledger of its agent.
-            beside: those that were looked at before wait beside them, as before.
+            beside: whether the calls of the previous look wait too.
 
         """
         if self._watched is None:
@@ -101,8 +103,8 @@ class Concurrent(Generic[K, T]):
     def is_woken(self, what: Hashable, by: Iterable[Call]) -> bool:
         """Whether a suspended call is to continue, because of these calls that are woken in it.
 
-        Not because of the very calls by which it was woken last. It has come to rest before them:
-        it was paused, or its steps are others than ours. It would go in a circle
+        The calls that woke it last do not count. It came to rest although they were woken: it was
+        paused, or its steps are custom ones. To wake it again would be an endless loop
         (`test_what_is_paused_where_it_would_go_on_goes_in_no_circle`).
         """
         woken = {(call.key, call.attempts, call.checks) for call in by}
@@ -114,7 +116,7 @@ class Concurrent(Generic[K, T]):
     async def next(self) -> tuple[K, T | BaseException] | None:
         """What the next task that ends returned or raised, by its key.
 
-        None where a wait may be over before that: it is time to `look`.
+        None if a wait may be over before a task ends: call `look` then.
         """
         self._call_handled()
         news = await self._news.get()
@@ -193,7 +195,8 @@ def may_start(run: Run) -> bool:
 async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel these tasks of the attempt, and wait until they have ended.
 
-    Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
+    If a task ignores its cancellation, a runtime abandons the attempt. Without a runtime this waits
+    until the task ends.
     """
     ending: asyncio.Task[None] | None = None
     abandon_later = run.environment.abandon_later
@@ -208,10 +211,10 @@ async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:
-    """The result of `work`; or, as a value, whatever it raised but a cancellation.
+    """The result of `work`, or what it raised, as a value. A cancellation is raised.
 
-    For the body of a task: one that raises SystemExit or KeyboardInterrupt stops its event loop,
-    and with it all agents (`test_a_run_goes_on_from_its_line_after_a_tool_killed_it`,
+    It is for the body of a task: a task that raises SystemExit or KeyboardInterrupt stops its event
+    loop, and with it all agents (`test_a_run_goes_on_from_its_line_after_a_tool_killed_it`,
     `test_a_workflow_whose_actor_dies_in_the_middle_goes_on_there`).
     """
     try:

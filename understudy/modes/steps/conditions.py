@@ -1,7 +1,8 @@
-"""When a step can do something at all: one that cannot is not called.
+"""The condition under which a step has something to do: otherwise the step is not called.
 
-A step looks at the state before it acts, so calling it is never wrong. Most steps have nothing to
-do in most turns, and to find that out in a coroutine takes 2 to 9 times as long as in a function.
+A step looks at the state before it acts, so calling it is never wrong. But most steps have nothing
+to do in most turns, and to find that out in a coroutine takes 2 to 9 times as long as in a
+function.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ Condition = Callable[[Run], bool]
 StepT = TypeVar("StepT", bound=Callable[..., Any])
 
 _CONDITIONS: dict[FunctionType, Condition] = {}
-"""By the step itself: a function of an application around it is called each time."""
+"""Conditions by step function. A function of an application around a step has none, so it is called
+each time."""
 
 
 def acts_if(condition: Condition) -> Callable[[StepT], StepT]:
-    """Say of a step when it may do something."""
+    """Declare the condition under which the decorated step may do something."""
 
     def noted(step: StepT) -> StepT:
         assert isinstance(step, FunctionType), "steps of this library are functions"
@@ -32,5 +34,5 @@ def acts_if(condition: Condition) -> Callable[[StepT], StepT]:
 
 
 def condition_of(step: object) -> Condition | None:
-    """When the step may do something; None where only the step knows."""
+    """The condition under which the step may do something; None if only the step knows."""
     return _CONDITIONS.get(step) if isinstance(step, FunctionType) else None

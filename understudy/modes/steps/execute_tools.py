@@ -162,7 +162,7 @@ async def _that_may_start(run: Run, group: list[ReadyCall], asked_some: bool) ->
 
 
 def _startable(run: Run, group: list[ReadyCall], stops: Stops) -> list[ReadyCall]:
-    """The calls that may start now. The attempt ends where none of the agent may."""
+    """The calls that may start now. The attempt ends if no call of the agent may start."""
     if stops is not run.passed_stops:
         end_if_stopped(run)
     if not stops.tools:
@@ -178,9 +178,9 @@ def _startable(run: Run, group: list[ReadyCall], stops: Stops) -> list[ReadyCall
 
 
 def _rest(run: Run, turn: Turn) -> None:
-    """End the attempt, as a call of the reply may not start, or go on, now.
+    """End the attempt, because a call of the reply may not start or continue now.
 
-    Not where a person is asked about another one: then the run is interrupted, and rests so.
+    If a person is asked about another call, the attempt is not ended here: the run is interrupted.
     """
     asks = bool(run.state.requests) or run.state.pause is not None
     if turn.has_all_results or (asks and not is_woken(run.state)):
@@ -198,10 +198,10 @@ async def _afforded(run: Run, group: list[ReadyCall]) -> list[ReadyCall]:
 
 
 def _may_run(run: Run, call: Call, asked: bool) -> bool:
-    """Whether the call does not wait itself; nor for a person who is `asked` about another one."""
+    """Whether the call waits neither itself nor for a person who is `asked` about another call."""
     if call.check is not None:
         return call.is_woken
-    if asked:  # none is started now, but one that waited goes on
+    if asked:  # no call is started now, but a call that waited continues
         return any(_woken_in(run, call))
     if not call.waits_at:
         return True
@@ -213,7 +213,7 @@ def _woken_in(run: Run, call: Call) -> Iterator[Call]:
     if call.is_woken:
         yield call
     if call.check is not None:
-        return  # what is inside of it goes on if the call does
+        return  # what runs inside the call continues with the call
     children = run.state.children
     for key in agents_of_call(children, call.key):
         yield from woken_calls(children[key])
@@ -230,7 +230,7 @@ def _waits(run: Run, call: Call) -> bool:
 def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, Call]:
     """The suspended calls of the reply that may continue beside the batch, by their keys.
 
-    One in doubt whose check the batch asks does not start, so it looks as if it waited
+    A call in doubt whose check the batch asks does not start, so it looks like a waiting call
     (test_two_equal_calls_in_doubt_at_once_settle_themselves).
     """
     now = {item.call.key for item in batch}
@@ -238,9 +238,9 @@ def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, C
 
 
 def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
-    """Record that these calls start, without the calls that have to wait for a person.
+    """Record that these calls start, except the calls that have to wait for a person.
 
-    One in doubt whose check is to be asked does not start.
+    A call in doubt whose check is to be asked does not start.
     """
     batch = []
     for item in ready:
@@ -262,9 +262,9 @@ async def _with_keys(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
 
 
 def _is_held(run: Run, ready: ReadyCall) -> bool:
-    """Whether the call does not start, by what an earlier batch of the reply has brought.
+    """Whether the results of an earlier batch of the reply keep the call from starting.
 
-    If so, a request or its result is recorded.
+    If so, a request or a result for it is recorded.
     """
     if run.current.not_kept:
         refusal = not_kept_before(run, ready)
@@ -283,9 +283,8 @@ def _none_has_begun(run: Run, batch: list[ReadyCall]) -> None:
 async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     """Whether the rules of today let the call start; else its result, or requests, are recorded.
 
-    A call whose body was entered continues: it was allowed when it started. So does one that was
-    started to go on in the background. That of a call in doubt, which a person lets run again,
-    starts anew.
+    A call whose body was entered continues: it was allowed when it started. So does a call that was
+    started to continue in the background. A call in doubt that a person lets run again starts anew.
     """
     call = ready.call
     if not call.begins_anew or call.check is not None or BACKGROUND in run.current.once:
@@ -333,7 +332,7 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
 
 
 async def _release(run: Run, call: Call) -> ReadyCall | None:
-    """The call if it is to run now, or its check; else None, and what is known is recorded."""
+    """The call if it, or its check, is to run now; else None, and what is known is recorded."""
     if call.checks and call.check is not None:
         return await _release_check(run, call)
     if call.running:
@@ -372,7 +371,7 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         return ready
     await end_agents_of(run, call.key)
     if call.entered and call.effect != "read_only":  # the definition has changed since it began
-        run.record(doubt_result(run, call, f"it cannot go on: {ready}"))
+        run.record(doubt_result(run, call, f"it cannot continue: {ready}"))
     else:
         run.record(failed_result(run, call, ready))
     return None
@@ -384,7 +383,7 @@ async def _release_check(run: Run, call: Call) -> ReadyCall | None:
     is_known = is_settled(call)
     if not is_known and isinstance(ready, ReadyCall) and ready.tool.check is not None:
         return ready
-    # Else no check is asked: the definition of today has none, say.
+    # Otherwise no check is asked, for instance because today's definition has none.
     result = settled_result(run, call) if is_known else still_in_doubt(run, call)
     if result is not None:
         await end_agents_of(run, call.key)
@@ -422,13 +421,14 @@ def _batches(ready: list[ReadyCall]) -> Iterator[list[ReadyCall]]:
 async def _run_concurrently(
     run: Run, turn: Turn, batch: list[ReadyCall], waiting: dict[str, Call]
 ) -> None:
-    """Run all calls at the same time. What ends one and is no failure of its tool ends all.
+    """Run all calls at the same time. What ends one call, other than a failure of its tool, ends
+    all.
 
     Args:
-        run: whose calls they are.
-        turn: of which reply.
+        run: the run of the calls.
+        turn: the turn of their reply.
         batch: the calls, whose starts are durable.
-        waiting: calls of the reply that are suspended, by their keys; they go on beside these.
+        waiting: the suspended calls of the reply, by key; they may continue at the same time.
 
     """
     async with Concurrent[ReadyCall, None](run) as running:

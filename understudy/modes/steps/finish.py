@@ -215,7 +215,7 @@ def _close(run: Run, end: End) -> Outcome:
 
 
 def _ends_at_once(run: Run, end: End) -> bool:
-    """Whether the run ends by this before anything else is done, so that one record says both.
+    """Whether the run ends by this before anything else is done, so that one record holds both.
 
     Nothing is awaited between the two then: a crash in between would let another attempt decide
     anew how the run ends.

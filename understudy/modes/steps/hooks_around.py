@@ -27,7 +27,7 @@ class HooksAround(ABC, Generic[S, R]):
     """
 
     ended: BaseException | None = None
-    """What ends the call, whatever a hook makes of it.
+    """The exception that ends the call, whatever a hook does with it.
 
     So a hook that fails inside another one fails the run, also if the outer one catches it
     (`test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one_does`).
@@ -56,7 +56,7 @@ class HooksAround(ABC, Generic[S, R]):
     def end_by(
         self, hook: Hook, given: S, error: BaseException, *, has_passed_on: bool
     ) -> BaseException:
-        """What ends the call where this hook has raised an error of its own."""
+        """The exception that ends the call because this hook raised an error of its own."""
         failed = HookFailed(hook.failure(error))
         failed.__cause__ = error
         return failed

@@ -39,11 +39,11 @@ def at_rest(run: Run) -> Outcome | None:
 def ask_before_turn(run: Run, failed: HookFailed, held: ModelResponse | None) -> Outcome:
     """Record the questions that a `before_model` or `after_model` raised; the run rests at them.
 
-    One that raised `StopAgent` stops the run.
+    A hook that raised `StopAgent` stops the run.
 
     Args:
-        run: whose hook it is.
-        failed: with the `Interrupt`, or a group of them, as its cause.
+        run: the run of the hook.
+        failed: the failure; its cause is the `Interrupt`, or a group of interrupts.
         held: the reply, as it came, that `after_model` asks about for the first time.
 
     Raises:
@@ -161,10 +161,10 @@ def about_model_call(run: Run, interrupt: Interrupt, key: str, source: str) -> R
     """A request to a person about the model call of the next turn.
 
     Args:
-        run: that is about to ask its model.
-        interrupt: what is asked.
-        key: by which the answer is known.
-        source: what asks it.
+        run: the run that is about to ask its model.
+        interrupt: the question.
+        key: the key under which the answer is kept.
+        source: the name of what asks.
 
     """
     call_key = run.current.model_call_key
@@ -226,5 +226,5 @@ def _cannot(error: MiddlewareError, cause: Exception) -> HookFailed:
 
 
 def is_own(call: Call) -> bool:
-    """Whether what is asked about the call are questions of middleware alone: no gate did."""
+    """Whether only middleware asks about the call, and no gate."""
     return all(request.question_key for request in call.requests.values())

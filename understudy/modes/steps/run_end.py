@@ -151,7 +151,7 @@ def end_of(run: Run, outcome: Completed | Stopped | Failed) -> End:
 
 
 def status_after(run: Run, end: End) -> str | None:
-    """The status of the agent by this end; None where it does not come to rest by it."""
+    """The status that this end gives the agent; None if the agent does not come to rest by it."""
     status_after = run.environment.status_after
     return None if status_after is None or run.parent is not None else status_after(end)
 

@@ -125,9 +125,9 @@ class _RunTogether(RunAgents):
         """Run all at the same time, until all have an outcome or one ends them all."""
         outcomes: dict[int, Outcome] = {}
         waiting: dict[int, None] = {}  # the agents that are suspended
-        unseen: dict[int, None] = {}  # those of them to look at: not all, each time that one ends
+        unseen: dict[int, None] = {}  # the suspended agents that were not looked at yet
         crash: BaseException | None = None
-        # No task may go on behind the outcome, also where this one is cancelled
+        # No task may continue after the outcome, also if this task is cancelled
         # (test_cancelling_the_task_cancels_every_branch).
         async with Concurrent[int, Outcome](run) as running:
             for index in indices:

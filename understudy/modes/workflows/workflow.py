@@ -120,8 +120,8 @@ class RunAgents:
     def failure(self, run: Run, index: int, outcome: Failed) -> Failed:
         """The outcome of the workflow, which fails because this agent of it failed.
 
-        The end of the agent is not recorded here: it has not done its part, and goes on where a run
-        continues this one.
+        The end of the agent is not recorded here: it has not done its part, and continues when
+        another run continues this run.
         """
         name = self.agents[index].definition.name
         did = what_it_did(run.state)  # with the agents that have not ended, as this one

@@ -33,7 +33,7 @@ from understudy.errors import (
 )
 from understudy.events import ReplyStarted
 from understudy.interrupts import Defer
-from understudy.models.not_found import told_of
+from understudy.models.not_found import model_error_text
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.prices import priced, unasked
 from understudy.models.reply_checks import (
@@ -84,8 +84,9 @@ async def ask_model(
 ) -> Answer | ModelFailed | PutOff | BudgetUsedUp | BudgetUnknown:
     """The answer that the models and the middleware around them give to this request.
 
-    A reply that is refused or empty is no answer. An empty one is asked for once more. What they
-    cost is recorded with the answer; without one, the last of them is recorded in its place.
+    A reply that is refused or empty is no answer. After an empty reply the model is asked once
+    more. The cost of rejected replies is recorded with the answer. Without an answer, the last
+    rejected reply is recorded in its place.
     """
     call = ModelCall(run)
     try:
@@ -121,7 +122,7 @@ async def ask_through(
 class ModelCall(HooksAround[ModelInput, ModelResponse]):
     """One model call of a turn: every request that is made for it, and what came of each."""
 
-    # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
+    # These values hold until something goes wrong: most calls are made once and keep one answer.
     _asking: bool = False
     _answers: tuple[Answer, ...] = ()
     rejected: tuple[Answer, ...] = ()
@@ -132,7 +133,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
     _broken: Answer | None = None
     ended: BaseException | None = None
     refused_by: BaseException | None = None
-    """Why budgets had no room, of the last request that they refused."""
+    """The reason for which budgets refused a request last; None if they refused none."""
     caught: ClassVar[tuple[type[BaseException], ...]] = (Exception, asyncio.CancelledError)
 
     def __init__(self, run: Run) -> None:
@@ -162,7 +163,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             raise UsageError("next was called while another call of it runs: await that one first")
         model = run.models[0] if passed.model is None else passed.model
         if self._deltas is not None and self._deltas.said_text:
-            # After an answer, which a hook did not like.
+            # A hook asks again although there was an answer.
             raise UsageError("next was called again after text of a reply was emitted")
         parameters = self._begin(model, passed)
         answered = self._answered
@@ -222,9 +223,9 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         """Note what a model raised. Returns what is raised in its place."""
         named = {"model": model.model_name, "type": type(error).__name__}
         if model is self._last_failed:
-            self._failures = self._failures[:-1]  # one for each model: the last
+            self._failures = self._failures[:-1]  # the last failure of each model is kept
         self._last_failed = model
-        self._failures += ({**named, "message": told_of(model, error)},)
+        self._failures += ({**named, "message": model_error_text(model, error)},)
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(error_text(error))
         self._raised += (raised,)
@@ -257,7 +258,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         run, settings = self._run, request.settings
         kept, instrument = run.state.messages, run.instrument
         with kept.borrowed() as messages:
-            if request.messages is not kept:  # those of a hook: they were never prepared
+            if request.messages is not kept:  # messages of a hook were never prepared
                 messages = prepared(model, list(request.messages), parameters, settings)
             elif needs_preparation(model, kept, settings):
                 messages = prepared(model, messages, parameters, settings)
@@ -374,7 +375,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         return with_attempts(chosen, rejected) if rejected else chosen
 
     def failed(self, error: Exception) -> Answer | ModelFailed:
-        """What is left where no model gave an answer: the reply that broke, or a rejected one."""
+        """The answer if no model gave one: the broken reply, or a rejected reply."""
         if self._broken is not None and error is self._broken.error:
             return with_attempts(self._broken, self.rejected) if self.rejected else self._broken
         refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
@@ -460,7 +461,7 @@ async def _stream(
 
 
 def parameters_of(run: Run, prompt: ModelInput) -> ModelRequestParameters:
-    """The parameters of this request; those of the last one where nothing in them has changed."""
+    """The parameters of this request: the last request's own object if nothing has changed."""
     if prompt.made_parameters is not None:
         return prompt.made_parameters
     last = run.parameters

@@ -29,11 +29,11 @@ from understudy.state.records import ModelAsked, ModelGaveNoAnswer
 from understudy.state.run_state import asked_key
 
 MAX_ANSWERS = 3
-"""So often a model is asked for an answer that fits."""
+"""The number of times that a model is asked for an answer that fits."""
 _asking: contextvars.ContextVar[frozenset[tuple[str, str]]] = contextvars.ContextVar(
     "_asking", default=frozenset()
 )
-"""What is asked now, by run and key, and called this."""
+"""The questions that are being asked now, each as a run id and a key."""
 _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 """Settings that providers refuse in a request without tools."""
 
@@ -46,10 +46,10 @@ async def ask_separately(
     Args:
         run: the run, with the agent's own models.
         key: identifies it within the run.
-        messages: what is asked.
-        model: which model; None for the agent's own.
-        output_type: of the answer.
-        known: models by their names, to add to.
+        messages: the question.
+        model: the model to ask; None for the agent's own.
+        output_type: the type of the answer.
+        known: the models used so far, by name; it grows.
 
     """
     what = f"run.ask_model({shown(key)})"
@@ -114,8 +114,8 @@ def _request(run: Run, key: str, given: object, *, what: str) -> ModelInput:
     conversation = cast("Sequence[ModelMessage]", given)
     if not isinstance(conversation[-1], ModelRequest):
         raise UsageError(f"{what}: the last of `messages` must be a ModelRequest, which asks")
-    told = [each.instructions for each in conversation if isinstance(each, ModelRequest)]
-    instructions = next((text for text in reversed(told) if text), "")
+    found = [each.instructions for each in conversation if isinstance(each, ModelRequest)]
+    instructions = next((text for text in reversed(found) if text), "")
     check_sendable(instructions, what=f"{what}: a text of the instructions")
     return ModelInput(normalised(conversation), instructions, (), None, ask_key=key)
 
@@ -206,7 +206,7 @@ def _no_answer(rejected: Sequence[Answer], error: InvalidOutput) -> ModelFailed:
 
 
 def _note_cost(run: Run, key: str, rejected: Sequence[Answer], error: Exception) -> None:
-    """Record what replies cost that are no answer, if there were some."""
+    """Record the cost of replies that are no answer, if there were any."""
     if not rejected:
         return
     *before, last = rejected
@@ -216,7 +216,7 @@ def _note_cost(run: Run, key: str, rejected: Sequence[Answer], error: Exception)
 
 
 class _CallBeside(ModelCall):
-    """Nobody follows its text, and it asks for nothing but what is in the request."""
+    """A model call whose text nobody follows, and that asks for nothing beside its request."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

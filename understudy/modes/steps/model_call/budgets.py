@@ -1,4 +1,4 @@
-"""What requests to models may cost: it is reserved before each is sent, or it is not sent."""
+"""What requests to models may cost: a request is sent only once its cost is reserved."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ async def within_budgets(
     ask: Callable[[], Awaitable[A]],
     response_of: Callable[[A], ModelResponse | None],
 ) -> A:
-    """What `ask` returns, if there is room for what it may cost.
+    """Return what `ask` returns, if budgets have room for what the request may cost.
 
     Args:
-        run: that asks.
+        run: the run that asks.
         model: the model.
-        request: to it.
-        parameters: of the request.
+        request: the request to the model.
+        parameters: the parameters of the request.
         ask: sends the request; called once at most.
         response_of: the reply that was priced, if it is whole.
 
     Raises:
-        BudgetUsedUp: if there is none, by a `NoRoom`.
+        BudgetUsedUp: if there is no room; its cause is a `NoRoom`.
         BudgetUnknown: if nobody knows what it may cost.
 
     """
@@ -74,7 +74,7 @@ async def within_budgets(
     try:
         short = await account.reserve(what, wants, must_last=True)
         if not short and request.ask_key is None:
-            # Race: it may be frozen while it was reserved
+            # Race: the agent may be frozen while the cost was being reserved
             # (test_no_model_is_asked_that_a_freeze_has_met_while_it_reserved).
             end_if_stopped(run)
     except (asyncio.CancelledError, AttemptEnded):
@@ -107,7 +107,7 @@ def _wants(
     request: ModelInput,
     parameters: ModelRequestParameters,
 ) -> list[Want]:
-    """What a request may cost, of each budget."""
+    """What a request may take from each budget."""
     found = []
     read: int | None = None
     for budget in account.keeper.of_models:
@@ -139,7 +139,7 @@ def _models(model: Model) -> list[Model]:
 def _most(
     prices: Prices | None, model: Model, request: ModelInput, read: int, budget: Budget
 ) -> Decimal:
-    """What a request to one model may cost at most, as far as that is known before."""
+    """The largest possible cost of a request to one model, as far as it is known before."""
     settings: dict[str, Any] = {**(model.settings or {}), **(request.settings or {})}
     written = settings.get("max_tokens")
     if not isinstance(written, int) or written <= 0:
@@ -168,7 +168,7 @@ def _most(
 
 
 def _tokens_of(request: ModelInput, parameters: ModelRequestParameters) -> int:
-    """How many tokens the model reads: what its provider has counted, and an estimate beyond."""
+    """The number of tokens that the model reads: its provider's count, plus an estimate."""
     counted = last_counted(request.messages)
     if counted is not None:
         known, index = counted
@@ -180,7 +180,7 @@ def _tokens_of(request: ModelInput, parameters: ModelRequestParameters) -> int:
 
 
 def _spent(response: ModelResponse | None, budget: Budget) -> Decimal | None:
-    """What a reply has cost; None where that is not known."""
+    """The cost of a reply; None if it is not known."""
     if response is None:
         return None
     usages = [response.usage, *(each.usage for each in response.failed_attempts or ())]
@@ -189,8 +189,8 @@ def _spent(response: ModelResponse | None, budget: Budget) -> Decimal | None:
         if usage is None:
             return None
         if budget.measure.unit == "tokens":
-            # A usage that was not priced has a mark of that, so `has_values` says nothing here
-            # (test_a_reply_whose_tokens_its_provider_does_not_tell_counts_in_full).
+            # An unpriced usage carries a mark that it is unpriced, so `has_values` says nothing
+            # here (test_a_reply_whose_tokens_its_provider_does_not_tell_counts_in_full).
             counts = (usage.input_tokens, usage.output_tokens)
             if not any(counts) or min(counts) < 0 or sum(counts) >= LARGEST:
                 return None
@@ -226,7 +226,7 @@ def _request(run: Run, short: Shortage) -> Request:
 
 
 def _decision(run: Run, budget: Budget) -> str | None:
-    """What a person has decided of this model call, about the budget."""
+    """What a person has decided about the budget for this model call."""
     waited = run.current.model_call
     if waited is None:
         return None

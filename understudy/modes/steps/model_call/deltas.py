@@ -38,7 +38,7 @@ class DeltaEmitter:
         self._half_of: Delta = TextDelta
         self._half_part = 0
         self.said_text: bool = False
-        """Text was emitted, more than white space, so a person may have read it."""
+        """Whether text was emitted, more than white space: a person may have read it."""
 
     def emit(self, event: Any) -> None:
         """Emit what this event of a stream adds."""
@@ -85,7 +85,7 @@ class DeltaEmitter:
         )
 
     def end(self) -> None:
-        """Emit the half of a character that nothing comes to any more."""
+        """Emit a held half of a character: its other half will not come any more."""
         if self._half:
             half, self._half = self._half, ""
             self._send(self._half_of, self._half_part, storable_text(half))

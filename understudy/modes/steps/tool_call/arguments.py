@@ -26,7 +26,7 @@ from understudy.tools.tool_defaults import ToolDefaults
 
 CRASHED = "it was cut off before its result was recorded"
 CHANGED = "The call, or its tool, is not what was decided about."
-"""Of a request that takes the place of one whose decision does not hold any more."""
+"""The reason of a request that replaces a request whose decision does not hold any more."""
 _STRICTNESS: tuple[Effect, ...] = ("read_only", "idempotent", "effects")
 
 
@@ -82,10 +82,10 @@ def declared_effect(
     """As `effect_of`, where the agent of this definition runs.
 
     Args:
-        tool: of the definition.
+        tool: a tool of the definition.
         definition: the agent.
         above: the gates of the agents above it.
-        defaults: of the runtime.
+        defaults: the defaults of the runtime.
 
     """
     if tool.effect is not None:
@@ -168,11 +168,11 @@ async def request_again(
     """Replace requests about a call by new ones, which show what would run now.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         ready: the call.
-        which: of its requests; None for all.
-        why: a person is asked once more; None: something else would run.
-        not_entered: as of `Requested`.
+        which: the requests to replace; None for all.
+        why: the reason for asking once more; None if something else would run.
+        not_entered: as in `Requested`.
 
     """
     call = as_tool_call(run, ready)
@@ -188,8 +188,8 @@ async def request_again(
 def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     """The calls in doubt because of which a person must decide about this one.
 
-    In the whole tree of agents: those that equal it, of the same tool with the same arguments, or
-    with the same key. Of a tool that a gate names, all calls of the tool.
+    These are the equal calls in the whole tree of agents: calls of the same tool with the same
+    arguments, or with the same key. For a tool that a gate names, they are all calls of the tool.
     """
     root = run.root.state
     if not root.may_be_in_doubt:
@@ -216,7 +216,7 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
 
 
 def _as_shown(run: Run, doubt: DoubtfulCall) -> DoubtfulCall:
-    """The doubt with its arguments as a person is shown those of any call: no secret is in them."""
+    """The doubt with its arguments in the form for a person, without secrets."""
     tool = run.definition.tool_of(doubt.tool_name)
     return doubt if tool is None else replace(doubt, arguments=_read_again(tool, doubt.arguments))
 
@@ -224,8 +224,8 @@ def _as_shown(run: Run, doubt: DoubtfulCall) -> DoubtfulCall:
 def _read_again(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
     """Recorded arguments in the form that a person is shown.
 
-    As they are recorded where they do not fit: the tool has changed since, or a person has put in
-    what it does not take.
+    Arguments that do not fit the tool are returned as they are recorded: the tool has changed
+    since, or a person has put in what it does not take.
     """
     with contextlib.suppress(InvalidArguments):
         return tool.canonical(tool.revalidate(arguments))
@@ -235,13 +235,13 @@ def _read_again(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
 def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[DoubtfulCall]:
     """The calls in doubt of an agent about which a person is asked, or which was just cut off.
 
-    And those that wait to be tried again, as an attempt left open what it did, unless the call that
-    is to be `held` was started before.
+    Calls that wait to be tried again count too, because an attempt left open what it did, unless
+    the call that is to be `held` was started before.
 
-    Race: after a crash the agents of the tree go on at the same time, and one may start an equal
-    call before another one has found its own to be in doubt
-    (`test_a_call_that_was_cut_off_deep_in_a_workflow_holds_an_equal_one_from_the_beginning`).
-    Among the calls of one reply it cannot be: all are looked at before any starts.
+    Race: after a crash the agents of the tree continue at the same time, and one may start an equal
+    call before another agent has found its own call to be in doubt
+    (`test_a_call_that_was_cut_off_deep_in_a_workflow_holds_an_equal_one_from_the_beginning`). Calls
+    of one reply have no such race: all are looked at before any starts.
     """
     inside = state.run
     if inside is None:
@@ -255,17 +255,18 @@ def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[Doubtfu
         if is_cut_off and state is not run.state and must_not_repeat(run, call):
             yield doubtful_call(inside, call, CRASHED, run.clock.now())
         elif call.was_unknown and call.result is None and call is not held and not held.attempts:
-            # Of the same reply it may go on beside this one, as if nothing had been cut off.
+            # A call of the same reply may continue beside this call, as if nothing had been cut
+            # off.
             if state is run.state and call.running:
                 continue
             yield doubtful_call(inside, call, UNKNOWN_BEFORE, run.clock.now())
 
 
 def effect_now(run: Run, call: Call) -> Effect:
-    """What it does to run a call again that was started.
+    """The effect of running a call again that was started.
 
-    As it was declared then or is declared now, whichever allows less: a tool may be declared anew
-    while a call of it is open.
+    It is the effect as declared then or as declared now, whichever allows less: a tool may be
+    declared anew while a call is open.
     """
     tool = run.definition.tool_of(call.part.tool_name)
     now = call.effect if tool is None else effect_of(run, tool)
@@ -282,8 +283,8 @@ def must_not_repeat(run: Run, call: Call) -> bool:
 def _same_key(run: Run, ready: ReadyCall, doubt: DoubtfulCall) -> bool:
     """Whether a call in doubt has the key of this one, by what its tool says now.
 
-    The store knows it, too; but not of a call with which the agent was imported, nor of one that
-    was started before its tool had a key.
+    The store knows keys too, but not the key of an imported call, nor of a call that was started
+    before its tool had a key.
     """
     tool, other = ready.tool, run.definition.tool_of(doubt.tool_name)
     if tool.key is None or other is None or other.key is None:
@@ -295,7 +296,7 @@ def _same_key(run: Run, ready: ReadyCall, doubt: DoubtfulCall) -> bool:
 
 
 def is_gated(run: Run, tool: Tool) -> bool:
-    """Whether a gate names the tool: its own, or one of the agent or of those above it."""
+    """Whether a gate names the tool: its own gate, or a gate of the agent or of an agent above."""
     return names_tool((*run.definition.gates, *run.gates), tool)
 
 
@@ -310,9 +311,9 @@ def equals(ready: ReadyCall, arguments: dict[str, Any]) -> bool:
 
 
 def not_kept_before(run: Run, ready: ReadyCall) -> str | None:
-    """What the model was told of an equal call that ran, and whose result could not be kept.
+    """The text that the model got for an equal call that ran and whose result could not be kept.
 
-    None for a call that was entered already: what it has begun is no repetition.
+    None for a call that was entered already: to continue it is no repetition.
     """
     if ready.call.attempts:
         return None
@@ -323,9 +324,9 @@ def not_kept_before(run: Run, ready: ReadyCall) -> str | None:
 
 
 def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
-    """Whether the call must wait because another call, which equals it for instance, is in doubt.
+    """Whether the call must wait because another call, such as an equal one, is in doubt.
 
-    It waits unless an approval of it showed that doubt. If it waits, a request is recorded.
+    It waits unless an approval of the call showed that doubt. If it waits, a request is recorded.
 
     Race: a sibling may come into doubt after this call was approved, or after `check_interrupts`
     found nothing. So this is checked again when the call is about to start
@@ -346,11 +347,11 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
 
 
 def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:
-    """Record that a person must decide about a call beside these, in the place of approvals."""
+    """Record that a person must decide about a call despite these doubts, instead of approvals."""
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
     plain = [each for each in approvals if not is_of_trust(each)]
     call = as_tool_call(run, ready)
-    # What several persons, or a rule, must agree to stays so: each such request has its own place.
+    # What several persons, or a rule, must agree to stays: each such request has its own place.
     for old in (each for each in approvals if is_of_trust(each)):
         request = with_earlier(run, ready, call.request_in_place_of(old, doubts=doubts))
         record_request(run, request, (old.id,), made=ready.made)
@@ -369,7 +370,7 @@ def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, 
 
 
 def with_earlier(run: Run, ready: ReadyCall, request: Request) -> Request:
-    """The request, with the equal calls that were made before: look whether it repeats them."""
+    """The request, with the equal calls made before, so that a person can see a repetition."""
     return replace(request, earlier=earlier_calls(run, ready.call, ready.tool, request.arguments))
 
 
@@ -384,11 +385,11 @@ def record_request(
     """Record a request.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         request: about the call.
         replaces: the ids of the requests that it replaces.
         made: the arguments that were made for the call, if no record has them yet.
-        not_entered: as of `Requested`.
+        not_entered: as in `Requested`.
 
     """
     run.record(
@@ -399,13 +400,13 @@ def record_request(
 def record_asked_now(
     run: Run, ready: ReadyCall, asked: Sequence[AskedNow], *, not_entered: bool = False
 ) -> None:
-    """Record what gates and rules of today ask besides, with the votes that count for it.
+    """Record what gates and rules of today ask in addition, with the votes that count for it.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         ready: the call.
-        asked: what is asked besides.
-        not_entered: as of `Requested`.
+        asked: the additional questions.
+        not_entered: as in `Requested`.
 
     """
     for each in asked:

@@ -61,10 +61,10 @@ def record_started(
     """Record that the call is about to run.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         ready: the call.
-        key_hash: of the key that it has taken for that.
-        goes_on: whether this process has started it before, with the same arguments.
+        key_hash: the hash of the key that the call has taken for this start.
+        goes_on: whether this process has started the call before, with the same arguments.
 
     """
     call = ready.call
@@ -110,14 +110,14 @@ def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
 
 
 class _JudgedBefore(Exception):
-    """What is judged by has changed since a call was judged, which is to be judged again."""
+    """The rules, votes or log have changed since a call was judged, which is judged again."""
 
 
 class _Entry:
-    """Whether the body of a call was entered, or was given up before. The first one decides.
+    """Whether the body of a call was entered or given up. What comes first decides.
 
     Args:
-        trust: by which it is judged whether the body may be entered.
+        trust: what decides whether the body may be entered.
 
     """
 
@@ -127,7 +127,7 @@ class _Entry:
         self._first: dict[None, bool] = {}
         self.trust = trust
         self.judged: object | None = None
-        """`Trust.stamp` when it was judged last that the body may be entered."""
+        """`Trust.stamp` of the last decision that the body may be entered."""
 
     @property
     def is_entered(self) -> bool:
@@ -142,13 +142,14 @@ class _Entry:
         """As `enter`, in a thread.
 
         Raises:
-            _JudgedBefore: if what is judged by has changed since the call was judged.
+            _JudgedBefore: if the rules, votes or log have changed since the call was judged.
 
         """
         if self.judged is None and self.trust.stamp is None:
             return self.enter()
-        # Race: the rules, or the log of trust, may change while the call waits for a thread. Under
-        # the lock by which they change: who has changed them knows that no body is entered later
+        # Race: the rules, or the log of trust, may change while the call waits for a thread. The
+        # look is taken under the lock by which they change: once they are changed, no body is
+        # entered by the old ones
         # (test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_no).
         with self.trust.lock:
             if self.trust.stamp is not self.judged:
@@ -156,7 +157,7 @@ class _Entry:
             return self.enter()
 
     def give_up(self) -> bool:
-        """Enter it no more; False if it was entered."""
+        """Give the body up, so that it is not entered; False if it was entered."""
         return not self._first.setdefault(None, False)
 
 
@@ -178,7 +179,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     thread.
     """
     tool, call = ready.tool, ready.call
-    if run.file_edits:  # of an attempt that failed: test_what_a_failed_attempt_has_changed_is_gone
+    if run.file_edits:  # by a failed attempt: test_what_a_failed_attempt_has_changed_is_gone
         run.file_edits.pop(call.key, None)
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
@@ -201,8 +202,8 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     try:
         run.ledger.check_owner()
     except Fenced:
-        # Race: the lease has run out, for the loop was blocked say, and the heartbeat is about to
-        # renew it. To give up here would leave a doubt about a call that never ran
+        # Race: the lease has run out, for instance because the loop was blocked, and the heartbeat
+        # is about to renew it. To give up here would leave a doubt about a call that never ran
         # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
         with before_entry(run, [ready]):
             await run.ledger.wait_for_owner()
@@ -243,21 +244,21 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
 
 
 async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = False) -> None:
-    """Judge once more, right before it is entered, whether a body may be entered.
+    """Judge once more, right before a body is entered, whether it may be entered.
 
-    On return nothing was awaited since the last look at all of it.
+    On return nothing was awaited since the last look at everything that decides.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         ready: the call.
-        entry: into its body.
+        entry: the entry into its body.
         waited: whether the lease has run out, and was renewed.
 
     """
     trust, call = entry.trust, ready.call
     while True:
-        # Race: a host that was suspended for longer than its lease knows nothing of what the others
-        # have decided meanwhile, and no commit has told it
+        # Race: a host that was suspended for longer than its lease does not know what other hosts
+        # have decided meanwhile: no commit has reported it
         # (test_a_host_whose_lease_had_run_out_reads_the_log_before_a_body_is_entered).
         # Race: facts may have been added since this host read the log. The commit of the start has
         # brought the number of the last one
@@ -298,7 +299,7 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
 
 
 def _check_grants(run: Run, ready: ReadyCall) -> None:
-    """Raise what ends the call where a grant has let it through which does not hold any more."""
+    """Raise what ends the call if a grant that let it through does not hold any more."""
     call = ready.call
     # Race: a grant may be revoked, or its time or a delegation behind it be over, while the call
     # waits for its start to be durable, or in a middleware
@@ -310,7 +311,7 @@ def _check_grants(run: Run, ready: ReadyCall) -> None:
 
 
 async def _check_rules(run: Run, ready: ReadyCall) -> None:
-    """Raise what ends the call where a rule of now denies it, or asks more than before."""
+    """Raise what ends the call if today's rules deny it, or ask more than before."""
     call = as_tool_call(run, ready)
     verdict = verdict_on(run, call)
     denied = denial_in(verdict)
@@ -382,11 +383,11 @@ def _record_late_result(run: Run, ready: ReadyCall, returned: Any) -> None:
     """An abandoned call returned after all: its effect is known, so it is in doubt no longer.
 
     Race: since its time limit or cancellation the call's own agent, or its parents, may have ended.
-    - The run goes on and a person, or later the check of the tool, is asked about the doubt: the
+    - The run continues and a person, or later the check of the tool, is asked about the doubt: the
       result is recorded, and nobody is asked
       (`test_a_late_result_settles_a_doubt_that_is_to_be_asked_about`,
       `test_a_late_result_settles_a_doubt_before_its_check`).
-    - The run waits for the check: that finds it.
+    - The run waits for the check: the check finds the effect.
     - The doubt is recorded: it is settled, in the agent that holds it now
       (`test_a_late_result_settles_the_doubt`,
       `test_a_late_result_settles_the_doubt_after_a_run_was_stopped`).

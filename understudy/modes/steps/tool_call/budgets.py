@@ -1,4 +1,4 @@
-"""What calls of tools may spend: it is reserved before they start, or they do not start."""
+"""What tool calls may spend: a call starts only once its spending is reserved."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def _not_run(run: Run, call: Call, text: str) -> Result:
 
 
 async def _asked(run: Run, ready: ReadyCall, short: Sequence[Shortage]) -> Sequence[AskedNow]:
-    """What persons are asked, where the call would spend beyond these budgets."""
+    """What persons are asked if the call would spend beyond these budgets."""
     tool_call = as_tool_call(run, ready)
     requests = [_request(tool_call, each) for each in short]
     return await asked_now(run, tool_call, await with_requesters(run, requests), _ASKED_NOW)
 
 
 async def afford_now(run: Run, ready: ReadyCall) -> None:
-    """Reserve what the call is about to spend, where a middleware has given it other arguments.
+    """Reserve what the call is about to spend, if a middleware has given it other arguments.
 
     Raises:
         CallEnded: if the budgets have no room for it.
@@ -178,7 +178,7 @@ def _note_reversal(account: Account, ready: ReadyCall) -> None:
             try:
                 given[(budget.id, budget.measure.ref_of(canonical(ready)))] = None
             except NoAmount:
-                continue  # it names nothing: it gives nothing back
+                continue  # the rule names nothing to give back
     if account.keeper.reversible:
         account.will_give_back(ready.call, given)
 
@@ -198,14 +198,14 @@ def _request(call: ToolCall, short: Shortage) -> Request:
 
 
 async def reserve_within(run: Run, call: ToolCall, *, is_started: bool = False) -> None:
-    """Reserve of the budget within which a rule allows the call, if only such rules do.
+    """Reserve from the budget within which a rule allows the call, if only such rules allow it.
 
-    A rule whose budget has no room, or cannot count the call, matches nothing. Nor does it by what
-    was reserved for the call before, when it had other arguments.
+    A rule whose budget has no room, or cannot count the call, does not match. What was reserved for
+    the call with other arguments does not count.
 
     Args:
-        run: of the call.
-        call: the call, with the arguments of now.
+        run: the run of the call.
+        call: the call, with its arguments of now.
         is_started: whether the start of this attempt is recorded already.
 
     """

@@ -1,7 +1,7 @@
 """Calls of tools with `key=`: which calls have an equal key, and whether this one may start.
 
-Where there is a store, it knows which calls of all its agents have a key. Without one, the calls
-of this run and of those inside it count.
+A store knows which calls of all its agents have a key. Without a store, the calls of this run and
+of runs inside it count.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, Ke
     before: dict[str, list[DoubtfulCall]] = {}
     for call_key, ready in calls.items():
         if ready.tool.key is None or ready.call.attempts:
-            continue  # what was started is in doubt, or goes on
+            continue  # a call that was started is in doubt, or continues
         try:
             hash = await of.hash_of(ready)
         except UsageError as error:
@@ -277,7 +277,7 @@ async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, Ke
 
 
 def _no_key(ready: ReadyCall, error: UsageError) -> str:
-    """The text for the model where the key of a call cannot be made, which is logged."""
+    """The text for the model if the key of a call cannot be made. The reason is logged."""
     logger.warning("call %s is not run: %s", ready.call.key, error, extra=log_fields())
     return f"Not run: {error}"
 
@@ -297,8 +297,8 @@ def _refusal(ready: ReadyCall, others: Sequence[DoubtfulCall]) -> str | None:
 async def start_with_keys(run: Run, batch: Sequence[ReadyCall]) -> list[ReadyCall]:
     """Take the keys of these calls, and record that they start, without the calls that are held up.
 
-    A call takes its key before its start is recorded: of two that do so at once one is held up, and
-    a process that ends in between leaves a key that the same call finds again.
+    A call takes its key before its start is recorded. Of two calls that do so at once, one is held
+    up. A process that ends in between leaves a key that the same call finds again.
     """
     of = _Calls(run)
     hashes: dict[str, str] = {}
@@ -316,7 +316,7 @@ async def start_with_keys(run: Run, batch: Sequence[ReadyCall]) -> list[ReadyCal
     blocked = [ready for ready in started if hashes and blocked_by_doubt(run, ready)]
     started = [ready for ready in started if ready not in blocked]
     for ready in started:
-        if ready.call.check is None:  # else it does not start: its check is asked
+        if ready.call.check is None:  # a call with a check does not start: its check is asked
             record_started(run, ready, hashes.get(ready.call.key))
     for ready in blocked:
         hash = hashes.get(ready.call.key)

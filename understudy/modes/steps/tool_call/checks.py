@@ -1,4 +1,4 @@
-"""A call in doubt whose tool has a `check`: when that is asked, and what it finds.
+"""A call in doubt whose tool has a `check`: when the check is asked, and what it finds.
 
 The call waits at a point, as one that sleeps does: its agent may be passive meanwhile, and any host
 asks when the time has come. A person may settle the doubt before that, and then nothing is asked.
@@ -31,19 +31,20 @@ from understudy.tools.schema import is_async
 logger: logging.Logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
-"""How long a check may take."""
+"""The maximum seconds of a check."""
 SETTLES_AFTER = 60.0
 """Seconds from a call's last sign of life until `DidNotHappen` counts."""
 
 _bodies: dict[tuple[str, int], datetime | None] = {}
-"""By call key and attempt, bodies of tools with a check: None while one runs in this process; when
-it ended, if its call was in doubt by then."""
+"""Bodies of tools with a check, by call key and attempt: None while the body runs in this process;
+the time at which it ended, if its call was in doubt by then."""
 
 
 def noted_while_it_runs(run: Run, ready: ReadyCall) -> Callable[..., Any]:
-    """The function of a tool with a check: it is known here whether its body still runs.
+    """The function of a tool with a check, which notes whether its body still runs.
 
-    Also after the call is given up: a thread, or async code that ignores its cancellation, goes on.
+    The body may run after its call is given up: a thread, or async code that ignores its
+    cancellation, continues.
     """
     tool, call = ready.tool, ready.call
 
@@ -71,13 +72,13 @@ def noted_while_it_runs(run: Run, ready: ReadyCall) -> Callable[..., Any]:
 
 
 def _is_early(run: Run, call: Call) -> bool:
-    """Whether what a call in doubt is doing may not be seen yet."""
+    """Whether it is too early to see the effect of a call in doubt."""
     assert call.check is not None, "its check was asked"
     attempts = [(call.key, number) for number in range(1, call.attempts + 1)]
     signs = [call.check.since, *(_bodies[each] for each in attempts if each in _bodies)]
     times = [sign for sign in signs if sign is not None]
     if len(times) < len(signs):
-        return True  # a body goes on
+        return True  # a body still runs
     is_early = run.clock.now() - max(times) < timedelta(seconds=SETTLES_AFTER)
     for attempt in () if is_early else attempts:
         _bodies.pop(attempt, None)
@@ -87,8 +88,8 @@ def _is_early(run: Run, call: Call) -> bool:
 def wait_for_check(run: Run, ready: ReadyCall, reason: str) -> bool:
     """Record that the call is in doubt and waits for its next check; False if there is none.
 
-    The times count from when the doubt was found: nobody knows when a process that was cut off has
-    done its last thing.
+    The times count from the moment at which the doubt was found: nobody knows when a process that
+    was cut off did its last thing.
     """
     call, now = ready.call, run.clock.now()
     since = now if call.check is None or call.check.since is None else call.check.since
@@ -104,9 +105,9 @@ def wait_for_check(run: Run, ready: ReadyCall, reason: str) -> bool:
 
 
 async def ask_check(run: Run, ready: ReadyCall) -> Found:
-    """What the check finds. Where it cannot tell, or raises, or takes too long: `Unknown`.
+    """What the check finds: `Unknown` if it cannot tell, raises, or takes too long.
 
-    `DidNotHappen` is `Unknown`, too, while it may be too early.
+    `DidNotHappen` counts as `Unknown` while it may be too early.
     """
     found = await _asked(run, ready)
     # Race: what is being done at this moment cannot be found yet

@@ -1,7 +1,7 @@
-"""Calls that were made before: what a person is shown who decides about one more.
+"""Earlier calls: what a person sees who decides about one more call.
 
-They are those that equal it. Of a tool that runs agents by their names they are also those which
-ran the same agent and did not succeed: their results tell what that agent has done.
+They are the equal calls. For a tool that runs agents by name, they are also the calls which ran the
+same agent and did not succeed: their results say what that agent has done.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 
 EDITED = "run_with_arguments_changed_by_a_person"
-"""In the result of a call that a person edited: under it are the arguments that ran."""
+"""The key of the arguments that ran, in the result of a call that a person edited."""
 MOST_LOOKED_AT = 1_000
-"""Calls of an agent that are looked at, newest first."""
+"""The maximum number of calls of an agent that are looked at, newest first."""
 MOST_SHOWN = 5
 MOST_CHARACTERS = 200
 MOST_OF_AGENT = 6_000
-"""Characters of what an agent did that a call ran, and that did not finish."""
+"""The maximum characters about what an unfinished agent did that a call ran."""
 
 
 def earlier_calls(
@@ -37,10 +37,10 @@ def earlier_calls(
     """The equal calls of the whole tree of agents, newest first; those of the same reply first.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         call: the call that a person is asked about.
         tool: its tool.
-        arguments: the canonical ones, which the person is shown.
+        arguments: the canonical arguments, which the person is shown.
 
     """
     wanted = _Wanted(tool, arguments)
@@ -71,9 +71,9 @@ class _Wanted:
     def has(
         self, arguments: str | Mapping[str, Any] | None, outcome: str | None = "success"
     ) -> bool:
-        """Whether a call of the tool, which ended so, has the arguments.
+        """Whether a call of the tool that ended so is to be shown.
 
-        Or has run the same agent, and did not succeed.
+        It is if it has the arguments, or if it has run the same agent and did not succeed.
         """
         try:
             canonical = self.tool.canonical(self.tool.validate(arguments))
@@ -89,7 +89,7 @@ def _outcome_of(call: Call) -> str | None:
 
 
 def _found(state: AgentState, tool_call_id: str) -> tuple[str, str]:
-    """Who has said what a call in doubt did, and what, where its result does not tell it."""
+    """Who has settled a call in doubt, and how, where its result does not say so."""
     finding = state.findings.get(tool_call_id) if state.findings else None
     if finding is not None:
         return finding.by, finding.text
@@ -107,7 +107,7 @@ def _name_of(state: AgentState) -> str:
 def _under_way(
     state: AgentState, wanted: _Wanted, asked: Call, *, agent: str = ""
 ) -> Iterator[EarlierCall]:
-    """Those of the open reply of an agent. A call that has its result may be among them."""
+    """The calls of the open reply of an agent. A call that has its result may be among them."""
     turn = state.run.turn if state.run is not None else None
     for other in turn.calls.values() if turn is not None and not turn.propagated else ():
         same_tool = other is not asked and wanted.is_called(other.part.tool_name)
@@ -128,7 +128,7 @@ def _in_conversation(state: AgentState, wanted: _Wanted, agent: str) -> Iterator
     results: dict[str, ToolReturnPart] = {}
     looked_at = 0
     shared = state.run.shared if agent and state.run is not None else None
-    # What an agent of a workflow was told is in the conversation of that: it is looked at once.
+    # What a workflow passed to an agent is in the workflow's conversation: it is looked at once.
     messages = state.messages if shared is None else state.messages.since(shared.inherited)
     for message in reversed(messages):
         if isinstance(message, ModelRequest):
@@ -158,7 +158,7 @@ def _in_conversation(state: AgentState, wanted: _Wanted, agent: str) -> Iterator
 def _that_ran(
     written: str | Mapping[str, Any] | None, result: ToolReturnPart
 ) -> str | Mapping[str, Any] | None:
-    """The arguments of a finished call: those that the model wrote, or a person in their place."""
+    """The arguments that ran in a finished call: the model's, or a person's in their place."""
     content = result.content
     first = content[0] if isinstance(content, list) and content else content
     edited = first.get(EDITED) if isinstance(first, dict) else None
@@ -166,12 +166,12 @@ def _that_ran(
 
 
 def _inside(state: AgentState, wanted: _Wanted, known: set[str]) -> Iterator[EarlierCall]:
-    """Those of agents inside whose runs are over: their conversations are gone.
+    """The calls of agents inside whose runs are over: their conversations are gone.
 
     Args:
-        state: of the agent that ran them.
-        wanted: what they must be.
-        known: the agents whose calls are in its conversation.
+        state: the state of the agent that ran them.
+        wanted: the calls to show.
+        known: the agents whose calls are in the conversation.
 
     """
     done = state.run.done if state.run is not None else None

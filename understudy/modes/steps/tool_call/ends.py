@@ -40,12 +40,12 @@ class NeedsDecision(CallEnded):
         super().__init__()
         self.ready = ready
         self.asked = asked
-        """What is asked besides; without any all that was asked is asked again."""
+        """The additional questions; if there are none, everything that was asked is asked again."""
         self.why = why
-        """Why that is so, if it is not that something else is about to run."""
+        """The reason; None if the reason is that something else is about to run."""
         self.ended = ended
-        """Those of its requests that were decided by grants which do not hold any more. They alone
-        are asked again."""
+        """Its requests that were decided by grants which do not hold any more. They alone are asked
+        again."""
 
 
 class ToolInterrupt(CallEnded):
@@ -55,7 +55,7 @@ class ToolInterrupt(CallEnded):
         super().__init__()
         self.interrupts = interrupts
         self.child_suspended = child_suspended
-        """An agent that the call runs waits, or another part of it at a point, too."""
+        """Whether an agent that the call runs waits too, or another part of the call at a point."""
 
 
 class HookAsks(CallEnded):
@@ -75,9 +75,9 @@ class ToolStop(CallEnded):
         super().__init__()
         self.signal = signal
         self.is_before_body = False
-        """A middleware raised it, and has not passed the call on."""
+        """Whether a middleware raised it and had not passed the call on."""
         self.doubt: str | None = None
-        """Why nobody knows what the call did beside it."""
+        """The reason for which nobody knows what else the call did; None if it is known."""
 
 
 class ToolHalt(CallEnded):
@@ -87,7 +87,7 @@ class ToolHalt(CallEnded):
         super().__init__()
         self.halt = halt
         self.doubt: str | None = None
-        """Why nobody knows what the call did beside it."""
+        """The reason for which nobody knows what else the call did; None if it is known."""
 
 
 class NotEntered(CallEnded):
@@ -100,7 +100,7 @@ class Held(CallEnded):
     The attempt ends. The run continues where calls may start, or once it is not frozen any more.
 
     Args:
-        stop: why.
+        stop: the reason.
 
     """
 
@@ -132,13 +132,13 @@ class InDoubt(CallEnded):
         super().__init__()
         self.reason = reason
         self.error = error
-        """What the body raised, if it did."""
+        """The exception that the body raised; None if it raised none."""
 
 
 def control_signal(error: BaseException) -> BaseException | None:
     """What an exception of a tool asks of the run, if it is more than an error of the tool.
 
-    In an exception group it is found at any depth, whatever else is there. A store that
+    In an exception group the signal is found at any depth, whatever else is there. A store that
     failed comes first, then a halt, then questions, then a stop.
     """
     leaves = list(_leaves(error))
@@ -161,7 +161,7 @@ def control_signal(error: BaseException) -> BaseException | None:
 def signal_or_doubt(run: Run, ready: ReadyCall, error: BaseException) -> BaseException | None:
     """What ends a call whose body raised; None if it is an error like any other.
 
-    Of a group the worst member counts: a question or a wait beside an error that leaves it open
+    In a group the worst member counts: a question or a wait beside an error that leaves it open
     would enter the body again, and a stop or a halt ends the run and leaves the doubt.
     """
     signal = control_signal(error)
@@ -180,15 +180,16 @@ def signal_or_doubt(run: Run, ready: ReadyCall, error: BaseException) -> BaseExc
 
 
 def _asks(error: BaseException) -> bool:
-    """Whether it asks something of the run, and is no error of the tool."""
+    """Whether the exception asks something of the run, and is no error of the tool."""
     return isinstance(error, (Halt, Interrupt, CallSuspended, AttemptEnded, StopAgent))
 
 
 def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | None:
     """The doubt about a call whose body raised; None if the error says that it took no effect.
 
-    Or if nobody needs to be asked: of a tool that only looks something up, of a call that ran and
-    whose result is lost, and after any error that is not known to leave it open.
+    It is None also if nobody needs to be asked: for a tool that only looks something up, for a call
+    that ran and whose result is lost, and after an error that is not known to leave the effect
+    open.
     """
     tool, call = ready.tool, ready.call
     if call.effect == "read_only" or isinstance(error, ResultLost):
@@ -203,7 +204,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         unknown_after=(
             *tool.unknown_after,
             *run.definition.tool_defaults.unknown_after,
-            # The tool is nearer. What its agent says of the same class is refused.
+            # The tool's own declaration counts. The agent's for the same class is refused.
             *(e for e in run.tool_defaults.unknown_after if e not in tool.nothing_happened),
         ),
         is_strict=tool.is_known_to_have_effects,
@@ -218,12 +219,12 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
 
 
 def _in_a_sentence(error: BaseException) -> str:
-    """Its text in one line without a full stop: the sentence goes on after it."""
+    """The error's text in one line without a full stop: the sentence continues after it."""
     return " ".join(error_text(error).split()).rstrip(".")
 
 
 def was_cancelled_inside(error: BaseException) -> bool:
-    """Whether it is a group with a cancellation, and nothing else that is more than an error."""
+    """Whether the exception is a group of a cancellation and mere errors."""
     more = [leaf for leaf in _leaves(error) if not isinstance(leaf, Exception)]
     return bool(more) and all(isinstance(leaf, asyncio.CancelledError) for leaf in more)
 
@@ -233,8 +234,8 @@ def uncancel_after_task_group(run: Run) -> None:
 
     Before Python 3.13 a group whose child fails cancels its own task to wake it, and leaves the
     count raised, so that `cancelled()` is true without a cancellation from outside
-    (`test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other`). Where the run is
-    really cancelled there is a record of it.
+    (`test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other`). If the run is
+    really cancelled, a record says so.
     """
     task = asyncio.current_task()
     if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:

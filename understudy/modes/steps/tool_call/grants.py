@@ -1,4 +1,4 @@
-"""Grants: which requests about calls they decide, and whether they still hold at the start."""
+"""Grants: the requests about calls that they decide, and whether they still hold at the start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRANT_OVER = "The grant by which it was decided does not hold any more."
 """Why a person is asked about a call that a grant had let through."""
 
 Standing = frozenset[tuple[str, str]]
-"""The grants, each with a request that it covers and may decide, by their ids."""
+"""Pairs of ids: a grant, and a request that it covers and may decide."""
 
 
 def decided_by_grants(run: Run, requests: Sequence[Request], standing: Standing) -> list[Decided]:
@@ -23,9 +23,9 @@ def decided_by_grants(run: Run, requests: Sequence[Request], standing: Standing)
     They are to be recorded before anything is awaited.
 
     Args:
-        run: of the calls.
+        run: the run of the calls.
         requests: about calls that no person was asked about yet, in call order.
-        standing: as of `standing_grants`.
+        standing: the result of `standing_grants`.
 
     """
     decided: list[Decided] = []
@@ -45,7 +45,7 @@ def decided_by_grants(run: Run, requests: Sequence[Request], standing: Standing)
         ]
         if not fitting:
             continue
-        # A denial counts most. Then a grant without a limit: the others keep their uses.
+        # A denial counts most, then a grant without a limit: so the other grants keep their uses.
         grant = min(fitting, key=lambda each: (each.type != "reject", each.uses is not None))
         taken[grant.id] = taken.get(grant.id, 0) + 1
         decision = Decision(type=grant.type, message=grant.message, by=grant.by, by_grant=grant.id)
@@ -57,9 +57,9 @@ def covers_request(grant: Grant, request: Request, agent_id: str) -> bool:
     """Whether the grant is about such a request, as it is today.
 
     Args:
-        grant: of the outermost agent.
-        request: about a call.
-        agent_id: of the outermost agent.
+        grant: a grant of the outermost agent.
+        request: a request about a call.
+        agent_id: the id of the outermost agent.
 
     """
     in_run = grant.run_id == request.run_id or request.run_id.startswith(grant.run_id + ".")

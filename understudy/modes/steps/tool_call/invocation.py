@@ -68,10 +68,11 @@ _ON_PURPOSE = (*RETRIES, *FAILURES, RemoteToolError, OutcomeUnknown, AgentFailed
 async def invoke(run: Run, ready: ReadyCall) -> None:
     """Run the call through the middleware, and record its result.
 
-    Of a call in doubt its check is asked instead.
+    For a call in doubt, its check is asked instead.
     """
     # Race: a cancellation of this task, and a CancelledError that the tool raises because something
-    # that it waited for was cancelled, look the same. The task's count of cancel requests tells.
+    # that it waited for was cancelled, look the same. The task's count of cancel requests tells
+    # them apart.
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task is not None else 0
 
@@ -88,8 +89,8 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         if cancelled():
             # No result is recorded: only a recorded cancellation ends a run, and any other is a
             # crash, after which the call is in doubt
-            # (test_cancelling_an_execution_cancels_its_tools_and_passes_on). It is not where it is
-            # known that it did nothing.
+            # (test_cancelling_an_execution_cancels_its_tools_and_passes_on). A call that is known
+            # to have done nothing is not in doubt.
             note_not_begun(run, [ready])
             raise
         result = cancelled_inside_result(run, ready)
@@ -129,9 +130,9 @@ def note_not_begun(run: Run, batch: Iterable[ReadyCall]) -> None:
     for call in (ready.call for ready in batch):
         if call.key not in run.not_begun or not call.running:
             continue
-        # What it did in a point, or by an agent, stands.
+        # What the call did in a point, or by an agent, stands.
         has_done = call.points or agents_of_call(run.state.children, call.key)
-        # Of a ledger that takes no more records the call is in doubt, as after a crash.
+        # If the ledger takes no more records, the call is in doubt, as after a crash.
         with contextlib.suppress(JournalFailed):
             run.record(Suspended(call_key=call.key, not_entered=not has_done))
 
@@ -237,13 +238,13 @@ def _note_error(run: Run, ready: ReadyCall, error: BaseException | None) -> None
         raised = ToolRaised(tool=name, call_key=key, cause=error_text(error))
         raised.__cause__ = error
         place: Run | None = run
-        while place is not None:  # the agents above would get it as the error of an agent
+        while place is not None:  # the agents above would get the error as that of an agent
             place.tool_raised = place.tool_raised or raised
             place = place.parent
 
 
 def _was_unknown(call: Call) -> bool:
-    """Whether an attempt before this one may have taken effect, whatever this one says.
+    """Whether an earlier attempt may have taken effect, whatever this attempt says.
 
     The model's next call would have another key.
     """
@@ -259,7 +260,7 @@ def _doubt_beside(run: Run, ready: ReadyCall, doubt: str | None) -> str | None:
 
 async def _suspend(run: Run, ready: ReadyCall) -> None:
     await wait_for_parts(run, ready.call)
-    if ready.call.running:  # else the point to which it has come says so
+    if ready.call.running:  # otherwise the point that the call has reached says so
         run.record(Suspended(call_key=ready.call.key))
 
 

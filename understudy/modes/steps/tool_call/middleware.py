@@ -85,7 +85,7 @@ class _CallInHooks(HooksAround[ToolCall, Any]):
         """The errors of the tool, which a hook may turn into a result."""
         self.entered = False
         self._unanswered = 0
-        """How often the body was entered, and has neither returned nor raised since."""
+        """The number of entries into the body that have neither returned nor raised yet."""
 
     @property
     def is_given_up(self) -> bool:
@@ -110,7 +110,7 @@ class _CallInHooks(HooksAround[ToolCall, Any]):
             except Exception:
                 self._unanswered -= 1
                 raise
-            self._unanswered = 0  # under one key a result speaks for each attempt
+            self._unanswered = 0  # under one key a result counts for each attempt
             return returned
         except (CallEnded, HookFailed, JournalFailed) as end:
             self.ended = end
@@ -156,12 +156,12 @@ class _CallInHooks(HooksAround[ToolCall, Any]):
 
 
 def _may_repeat(call: Call) -> bool:
-    """Whether a hook may call `next` again: it does not harm, as the tool was declared."""
+    """Whether a hook may call `next` again: the tool was declared safe to repeat."""
     return call.effect != "effects"
 
 
 async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall) -> ReadyCall:
-    """The call as the middleware passes it on; with other arguments it may need an approval."""
+    """The call as the middleware passes it on. With other arguments it may need an approval."""
     if to_json(call.arguments) == before:
         return ready
     checked = ready.tool.revalidate(call.arguments)

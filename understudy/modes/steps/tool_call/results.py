@@ -68,11 +68,12 @@ NOT_DONE = (
     "Not done: the outcome of this call was unknown, and a person found that it took no effect."
     "{said}\nIf it is still wanted, make the call again: persons are asked anew."
 )
-"""The result of a call in doubt that took no effect, where it cannot run by itself any more."""
+"""The result of a call in doubt that took no effect and cannot run by itself any more."""
 
 NO_EFFECT = "The outcome of this call was unknown. A check has found that it did not take effect."
 LIMIT_PASSED = "limit_passed/"
-"""And the key of a call: under it a run keeps that the call went on after its time limit."""
+"""The prefix of a run's key for a call that continued after its time limit; the call key
+follows."""
 LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
 
 
@@ -165,7 +166,8 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
     is_expired = decision.origin == "expiry"
     said = f" They say: {decision.message!r}" if decision.message else ""
     if request.kind == "doubt" and "approve" not in request.allowed and not is_expired:
-        # Several had agreed to it: only a call that they agree to anew can do what it was for.
+        # Several persons had agreed to the call. For the same effect, they must agree to a new
+        # call.
         part = make_part(run, call, NOT_DONE.format(said=said), "denied")
         return Result(call_key=call.key, part=part)
     if is_expired:
@@ -196,10 +198,10 @@ def responded_result(run: Run, call: Call, decision: Decision) -> Result:
 def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
     """A result that says that the outcome of a started call is unknown, and what it had done.
 
-    None where something is recorded that is to settle it: that its check is asked later, or, where
-    there is none any more, a request to a person. The tool's `on_unknown` decides who is told; by
-    default a person is asked about a call that a person was asked about before, or whose tool has a
-    check.
+    None if something that is to settle the doubt is recorded instead: that the check is asked
+    later, or a request to a person if there is no check any more. The tool's `on_unknown` decides
+    who is asked or informed. By default a person is asked about a call that a person was asked
+    about before, or whose tool has a check.
     """
     return _in_doubt(run, call, with_done(run.state, call, reason))
 
@@ -212,9 +214,10 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
             return None
         if has_check:
             reason = f"{reason}, and its check could not tell what it did"
-        # What was asked about a call ends with an import: its gate says that it needs a person.
+        # Requests about a call end with an import: its gate says that it needs a person.
         needs_person = call.requests or (call.copied_from and is_gated(run, ready.tool))
-        # The model that made the call may have ended its run: nobody reads at once what it is told.
+        # The model that made the call may have ended its run, so nobody would read the result at
+        # once.
         background = run.current.once.get(BACKGROUND)
         needs_person = needs_person or background is not None
         choice = ready.tool.on_unknown or ("ask" if has_check or needs_person else "tell")
@@ -224,7 +227,7 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
                 approval = _approval_by_gates(run, ready.tool)
             request = as_tool_call(run, ready).request(
                 kind="doubt",
-                # Those who agreed did so to one call. A second one is the model's to ask for anew.
+                # The persons agreed to one call. For a second call the model must ask anew.
                 allowed=("respond", "approve", "reject")
                 if approval is None
                 else ("respond", "reject"),
@@ -236,7 +239,7 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
             )
             record_request(run, replace(request, requesters=requesters))
             return None
-    return told_doubt(run, call, reason)
+    return unasked_doubt(run, call, reason)
 
 
 def _approval_by_gates(run: Run, tool: Tool[Any]) -> Approval | None:
@@ -248,12 +251,12 @@ def _approval_by_gates(run: Run, tool: Tool[Any]) -> Approval | None:
 
 
 def doubt_result(run: Run, call: Call, reason: str) -> Result:
-    """As `in_doubt_result`; nobody is asked."""
-    return told_doubt(run, call, with_done(run.state, call, reason))
+    """The result of a call in doubt about which nobody is asked: see `in_doubt_result`."""
+    return unasked_doubt(run, call, with_done(run.state, call, reason))
 
 
-def told_doubt(run: Run, call: Call, reason: str) -> Result:
-    """The result of a call in doubt of which the model is told, for a reason that is complete."""
+def unasked_doubt(run: Run, call: Call, reason: str) -> Result:
+    """The result that informs the model of a doubt, with a reason that is complete."""
     part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
     return Result(call_key=call.key, part=part, doubt=reason)
 
@@ -271,17 +274,17 @@ def settled_result(run: Run, call: Call) -> Result:
 
 
 def still_in_doubt(run: Run, call: Call) -> Result | None:
-    """As `in_doubt_result`, of a call that waited for its check: for the same reason."""
+    """The `in_doubt_result` of a call that waited for its check, with the same reason."""
     return _in_doubt(run, call, run.state.doubts[call.key].reason)
 
 
 def found_result(run: Run, ready: ReadyCall, found: Found) -> Result | None:
-    """The result of a call in doubt, by what its check has found; None as of `in_doubt_result`."""
+    """The result of a call in doubt by what its check found; None as for `in_doubt_result`."""
     call = ready.call
     if call.check is None:
         return None  # its body returned meanwhile, and that is its result
     if is_settled(call):
-        # Race: who settles the doubt while the check is asked has decided
+        # Race: a person who settles the doubt while the check is asked has decided
         # (test_who_settles_the_doubt_while_its_check_is_asked_has_decided).
         return settled_result(run, call)
     if isinstance(found, Unknown):
@@ -311,8 +314,8 @@ def not_entered_result(run: Run, ready: ReadyCall) -> Result:
 def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> Result:
     """The result with the files that the call has changed. Nothing is awaited until it is recorded.
 
-    A call that fails changes none. One that rests on a file as it was, which an agent beside it, or
-    the application, has changed meanwhile, is an error.
+    A failed call changes no file. If the call rests on a file that a concurrent agent or the
+    application has changed meanwhile, the result is an error.
     """
     if result.part.outcome != "success":
         return result
@@ -327,10 +330,10 @@ def stop_result(run: Run, call: Call, signal: StopSignal, doubt: str | None = No
     """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         call: the call.
-        signal: of the exception.
-        doubt: why nobody knows what the call did beside it, with what it had done.
+        signal: the signal of the exception.
+        doubt: why nobody knows what else the call did, with what it had done.
 
     """
     return replace(
@@ -346,7 +349,7 @@ def _ended_by(run: Run, call: Call, text: str, doubt: str | None) -> Result:
 
 
 def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
-    """The result in place of one that is too large to be kept. A stop and a halt stand."""
+    """The result that replaces one too large to be kept. A stop and a halt stand."""
     if refused.settled is not None:  # what its check has found is too large
         result = not_kept_result(run, ready.call, f"its result cannot be kept: {error}")
         return replace(result, settled=refused.settled)
@@ -407,14 +410,14 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
 def halt_result(run: Run, ready: ReadyCall, halt: Halt, doubt: str | None = None) -> Result:
     """The result of a tool that raised `Halt`. The request that reports it is part of the record.
 
-    In one record, so that a crash cannot come between the result and the halt
+    Both are in one record, so that a crash cannot come between the result and the halt
     (`test_a_halt_that_was_recorded_stands_after_a_crash_at_any_record`).
 
     Args:
-        run: of the call.
+        run: the run of the call.
         ready: the call.
-        halt: what was raised.
-        doubt: as of `stop_result`.
+        halt: the exception that was raised.
+        doubt: as for `stop_result`.
 
     """
     ended = _ended_by(run, ready.call, f"Halted the run: {halt.message}", doubt)
@@ -424,9 +427,10 @@ def halt_result(run: Run, ready: ReadyCall, halt: Halt, doubt: str | None = None
 def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     """The return value of the tool as a record.
 
-    What cannot be sent to the model or be kept is an error that says that the tool ran. Beside a
-    content that can, a value for the program is lost after a recovery (`value_is="lost"`); for an
-    until tool that is an error, too, since its value is the outcome of the run.
+    If the content cannot be sent to the model, or cannot be kept, the result is an error that says
+    that the tool ran. If only the value for the program cannot be kept, it is lost after a recovery
+    (`value_is="lost"`). For an until tool that is an error too, since its value is the outcome of
+    the run.
 
     Raises:
         ToolFailed: for an agent's outcome, or the result of its until tool, that is an error.
@@ -512,7 +516,7 @@ def _beside_result(run: Run, returned: ToolReturn[Any]) -> UserPromptPart | None
     """The content that goes to the model as a prompt of its own.
 
     Raises:
-        ValueError: if it is none that a prompt can have.
+        ValueError: if a prompt cannot have this content.
 
     """
     if not returned.content:

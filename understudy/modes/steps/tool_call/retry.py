@@ -1,8 +1,8 @@
-"""Further attempts at a call that is safe to repeat: a short wait is here, a long one by a due.
+"""Further attempts at a call that is safe to repeat: short waits in memory, long ones by a due.
 
 The policy is Tenacity's. Each failure is a recorded point of the call, so a retry survives the end
-of the process, and the failures are counted on. A long wait suspends the call, as a sleep of the
-tool itself does: its agent may be passive meanwhile.
+of the process, and the count of failures continues. A long wait suspends the call, as a sleep of
+the tool itself does: its agent may be passive meanwhile.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 CANCELLED_INSIDE = "it was cancelled from within"
 LONGEST = 100 * 365 * 86_400.0
 SOON = (0.5, 2.0)
-"""Seconds before each further attempt at a call of which nobody knows what it did, without a
-policy. They are waited for in memory."""
+"""Seconds before each further attempt at a call without a policy whose effect is unknown. They are
+waited for in memory."""
 MOST = 1000
-"""How often a call is retried at most, whatever its policy says."""
+"""The maximum number of retries of a call, whatever its policy says."""
 
 _NOT_AGAIN: tuple[type[Exception], ...] = (
     HookFailed,
@@ -46,7 +46,7 @@ _NOT_AGAIN: tuple[type[Exception], ...] = (
     RemoteToolError,
     ResultLost,
 )
-"""What is meant for the model, or is no error of the tool."""
+"""Exceptions that are meant for the model, or are no error of the tool: they are not retried."""
 
 
 async def with_retries(
@@ -63,7 +63,7 @@ async def with_retries(
     Args:
         run: the run of the call.
         ready: the call.
-        body: the tool's.
+        body: the body of the tool.
         begin_again: records that the call starts again.
 
     Raises:
@@ -89,7 +89,7 @@ async def with_retries(
             raise
         except Exception as raised:
             if isinstance(raised, UnderstudyError) and not raised.ends_with_runtime:
-                raise  # it would come again
+                raise  # the same error would come again
             failed, error, is_unknown = raised, raised, False
         if is_cancelled() or call.result is not None:
             raise failed
@@ -108,7 +108,7 @@ async def with_retries(
 
 
 def _seconds_by_default(call: Call) -> float | None:
-    """How long to wait before a call in doubt runs again; None where it does not."""
+    """Seconds to wait before a call in doubt runs again; None if it does not run again."""
     failures = len(_failures(call))
     return SOON[failures] if failures < len(SOON) else None
 
@@ -159,21 +159,21 @@ def _failures(call: Call) -> list[Point]:
 async def _seconds_until_next(
     policy: AsyncRetrying, call: Call, error: Exception, now: datetime
 ) -> float | None:
-    """How long the policy waits after this failure; None if it gives up.
+    """Seconds that the policy waits after this failure; None if it gives up.
 
     Raises:
-        UsageError: if it says what is no time.
+        UsageError: if the policy returns something that is no time.
 
     """
     before = _failures(call)
     if len(before) >= MOST:
         return None
-    from tenacity import RetryCallState  # who made the policy has loaded it
+    from tenacity import RetryCallState  # the code that made the policy has loaded it
 
     state = RetryCallState(policy, None, (), {})
     state.attempt_number = len(before) + 1
     state.set_exception((type(error), error, error.__traceback__))
-    # By the clock of the run: the failures before may have been in other processes.
+    # The run's clock counts, because earlier failures may have been in other processes.
     since = min((point.since for point in before if point.since is not None), default=now)
     state.start_time, state.outcome_timestamp = 0.0, (now - since).total_seconds()
     if not await _said(policy.retry, state):
@@ -190,7 +190,7 @@ async def _seconds_until_next(
 
 
 async def _said(part: Any, state: RetryCallState) -> Any:
-    """What a part of a policy says: a function of the state, async or plain, or None."""
+    """The result of a part of a policy: a function of the state, async or plain, or None."""
     if part is None:
         return 0.0
     said = part(state)

@@ -1,4 +1,4 @@
-"""What the rules of the runtime say of calls: before persons are asked, and before the start."""
+"""The verdicts of the runtime's rules on calls: before persons are asked, and before the start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_RULE = Verdict(result=None)
 
 
 def verdict_on(run: Run, call: ToolCall) -> Verdict:
-    """What the rules of the runtime say of a call now; nothing of that by which a model answers.
+    """What the rules of the runtime say of a call now; nothing about an output tool's call.
 
     A rule that allows within a budget matches a call that has reserved there: `reserve_within`.
     """
@@ -51,7 +51,7 @@ def verdict_with(run: Run, call: ToolCall, has_room: Callable[[Rule], bool] | No
 
 
 def denial_in(verdict: Verdict) -> str | None:
-    """Why a rule denies the call, for the model; None where none does."""
+    """Why a rule denies the call, for the model; None if no rule denies it."""
     if verdict.result != "deny":
         return None
     return DENIED.format(names=", ".join(repr(rule.name) for rule in verdict.rules))

@@ -15,8 +15,8 @@ from understudy.tools.context import CallLimit
 class TimeLimit(CallLimit):
     """Cancels what is in its `async with` when the limit passes: `TimeoutError`.
 
-    Where that continues nevertheless, the attempt at the run is given up, in a runtime. The next
-    attempt finds that the limit passed: an idempotent call is not called once more.
+    If that code continues nevertheless, a runtime gives up the attempt at the run. The next attempt
+    finds that the limit passed: an idempotent call is not called once more.
     """
 
     def __init__(self, run: Run, call: Call, seconds: float) -> None:

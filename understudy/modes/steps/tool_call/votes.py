@@ -1,8 +1,9 @@
 """Requests that ask several persons: who has asked for the call, and whether those who agreed may.
 
-Rights are looked at twice: where a vote is cast, and again right before the call starts. So are the
-rights of those who gave a grant: where it decides a request, and right before the start. Of what is
-asked then and now the stricter counts, whether a gate or a rule asks it.
+The rights of a voter are checked twice: when the vote is cast, and again right before the call
+starts. The rights of a person who gave a grant are checked when it decides a request, and right
+before the start. If then and now ask different things, the stricter counts, whether a gate or a
+rule asks it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from understudy.state.records import Record, Requested, voted_on
 from understudy.state.run_state import Call
 
 NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
-"""Why persons are asked once more about a call that enough of them had agreed to."""
+"""The reason for asking once more about a call that enough persons had agreed to."""
 UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
 ENDED = "{names} had agreed, and that delegation has ended: persons must agree anew."
 TOO_LATE = "It was approved, and did not start within {span}: {text} must agree anew."
@@ -64,14 +65,14 @@ class AskedNow(NamedTuple):
 async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request]:
     """The requests, with the ids of the persons who must not vote on them.
 
-    By `never` these are all who have asked for the call. Who has edited arguments, or answered for
-    a call, since the conversation began has asked for what follows as well: the audit knows them,
-    also where their request was replaced. Without `never`, but where more than one must agree, they
-    are those who have edited the arguments of this call.
+    With `never` these are all persons who have asked for the call. A person who has edited
+    arguments, or answered for a call, since the conversation began has asked for what follows as
+    well: the audit knows them, also if their request was replaced. Without `never`, if more than
+    one person must agree, they are the persons who have edited the arguments of this call.
 
     Args:
-        run: of the call.
-        requests: as they were made.
+        run: the run of the call.
+        requests: the requests as they were made.
 
     """
     found: list[Request] = []
@@ -93,9 +94,9 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
 
 
 def _shaped(run: Run, *types: str, call_key: str | None = None) -> set[By | None]:
-    """Who has decided so about a call of the conversation; of this call alone, where one is given.
+    """The persons who decided in this way about calls of the conversation, or about one call.
 
-    None stands for those without a name.
+    None stands for persons without a name.
     """
     return {
         record.login or record.decision.by
@@ -106,7 +107,7 @@ def _shaped(run: Run, *types: str, call_key: str | None = None) -> set[By | None
 
 
 async def _ids_of(run: Run, authors: set[By | None]) -> tuple[str, ...] | None:
-    """The ids of these persons; None where one of them is not known."""
+    """The ids of these persons; None if the id of one of them is not known."""
     people = run.environment.trust.people
     if not authors:
         return ()
@@ -118,10 +119,10 @@ async def _ids_of(run: Run, authors: set[By | None]) -> tuple[str, ...] | None:
 
 
 async def _as_of_now(run: Run, request: Request) -> Request:
-    """The request, with those who must not vote by now.
+    """The request, with the persons who must not vote on it by now.
 
-    Who edits the arguments of a call beside it has asked for this one as well: it starts after
-    that edit, and what it does may depend on it.
+    A person who edits the arguments of another call of the reply has asked for this call as well:
+    it starts after the edit, and what it does may depend on it.
     """
     asked, known = request.approval, request.requesters
     if asked is None or not asked.never or known is None:
@@ -134,10 +135,10 @@ async def _as_of_now(run: Run, request: Request) -> Request:
 
 
 async def still_agreed(run: Run, call: ToolCall) -> bool:
-    """Whether enough of those who agreed may still vote, its grants hold, and it is not too late.
+    """Whether enough persons who agreed may still vote, grants hold, and it is not too late.
 
-    Where that is not so, persons are asked once more, and the votes that still count are kept. A
-    call whose body was entered continues: it was approved when it started.
+    If not, persons are asked once more, and the votes that still count are kept. A call whose body
+    was entered continues: it was approved when it started.
     """
     if call.call.entered:
         return True
@@ -176,12 +177,12 @@ async def standing_grants(run: Run, requests: Sequence[Request]) -> Standing:
     """The grants that may decide one of these requests by the roles that persons have now.
 
     Args:
-        run: of the calls.
-        requests: about calls.
+        run: the run of the calls.
+        requests: requests about calls.
 
     """
     found: set[tuple[str, str]] = set()
-    # Race: while people are asked for, a grant may be revoked, or given in an agent inside.
+    # Race: while the persons are looked up, a grant may be revoked, or given in an agent inside.
     for grant in list(run.root.state.grants.values()):
         covered = [each for each in requests if covers_request(grant, each, run.root.agent_id)]
         if covered:
@@ -190,7 +191,7 @@ async def standing_grants(run: Run, requests: Sequence[Request]) -> Standing:
 
 
 async def has_standing(run: Run, grant: Grant, request: Request) -> bool:
-    """Whether those who gave the grant might agree to this request now."""
+    """Whether the persons who gave the grant may agree to this request now."""
     asked = request.approval
     if asked is None or grant.approval is None:
         return asked is grant.approval
@@ -202,7 +203,7 @@ async def has_standing(run: Run, grant: Grant, request: Request) -> bool:
 
 
 async def _is_by_ended_grant(run: Run, call: ToolCall, request: Request) -> bool:
-    """Whether a grant has decided the request that does not hold any more."""
+    """Whether the request was decided by a grant that does not hold any more."""
     decision = call.call.decisions.get(request.id)
     if decision is None or decision.by_grant is None:
         return False
@@ -211,7 +212,7 @@ async def _is_by_ended_grant(run: Run, call: ToolCall, request: Request) -> bool
 
 
 def requests_of_ended_grants(run: Run, call: Call) -> list[Request]:
-    """The requests about the call that a grant has decided which does not hold any more.
+    """The requests about the call that were decided by grants which do not hold any more.
 
     It awaits nothing, and asks nobody: it is for the moment before the body is entered.
     """
@@ -231,10 +232,10 @@ async def asked_now(
     """What gates and rules ask of persons today, beyond what these were asked before.
 
     Args:
-        run: of the call.
-        call: that is asked about.
+        run: the run of the call.
+        call: the call that is asked about.
         today: the requests that gates and rules make about it now.
-        why: a person is asked by one of them that has not asked before.
+        why: the reason for which a gate or rule asks that has not asked before.
 
     """
     asked: list[AskedNow] = []
@@ -258,8 +259,8 @@ async def asked_now(
 def is_covered(call: ToolCall, now: Request) -> bool:
     """Whether what was asked about a call before asks as much as a request of today.
 
-    That is so where the same gate or rule asked as many persons, and where one decision is enough
-    today and there is one. A decision by a grant is enough only where today the same is offered.
+    It does if the same gate or rule asked as many persons, or if one decision is enough today and
+    there is one. A decision by a grant is enough only if the same grant is offered today.
     """
     before = [
         each
@@ -286,8 +287,8 @@ async def _stricter(
 ) -> AskedNow | None:
     """The request that asks what the earlier ones of its source and today's ask together.
 
-    Together they may ask for a person more than both need: whoever has two roles stands for one.
-    None where the votes on one of the earlier requests are enough for both.
+    Together they may ask for one person more than both need, because a person with two roles counts
+    once. None if the votes on one of the earlier requests are enough for both.
     """
     wanted = now.approval
     assert wanted is not None, "the caller has looked"
@@ -324,7 +325,7 @@ async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[V
 
 
 def _may_count(request: Request) -> bool:
-    """Whether votes on it may count: nobody is to be excluded, or it is known who is."""
+    """Whether votes on the request may count: it is known which persons are excluded, if any."""
     asked = request.approval
     return asked is None or not asked.excludes or request.requesters is not None
 
@@ -352,7 +353,7 @@ async def _voters(run: Run, votes: Sequence[Vote]) -> dict[Caller, Voter]:
 
 
 def why_ended(run: Run, call: Call) -> str | None:
-    """Why persons must agree anew: a delegation behind a vote has ended; None where none has.
+    """Why persons must agree anew: a delegation behind a vote has ended; None if none has.
 
     It awaits nothing, and asks nobody: it is for the moment before the body is entered.
     """
@@ -381,7 +382,7 @@ def _counted(request: Request, votes: Sequence[Vote]) -> tuple[Vote, ...]:
 
 
 def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[Caller, Voter]) -> str:
-    """Why persons are asked once more, where these votes do not count any more."""
+    """The reason for asking once more, if these votes do not count any more."""
     unknown = any(voters[each.caller].why_unknown for each in lost if each.caller in voters)
     names = ", ".join(dict.fromkeys(each.shown_name for each in lost)) or "nobody"
     return (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
