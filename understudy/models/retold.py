@@ -1,6 +1,6 @@
-"""A workflow's conversation, as it is told to each of its agents.
+"""A workflow's conversation, retold for each of its agents.
 
-In the view of an agent its own messages are the model's own, and those of other agents are user
+In the view of an agent, its own messages are the model's own, and messages of other agents are user
 prompts that name the author. So the views of a hundred agents differ in few messages. Each message
 is put into words once, for all agents and all runs, and the views share it.
 """
@@ -28,13 +28,13 @@ def view_for(
 ) -> Messages:
     """A workflow's conversation as the agent of this name gets it when its run starts.
 
-    It takes the same time whatever is in the conversation that other views have had before.
+    It takes the same time however much of the conversation other views have had before.
 
     Args:
-        name: of the agent; its own messages are left as they are.
+        name: the name of the agent; its own messages are left as they are.
         messages: the whole conversation.
         start: the index of the first message that the agent may see.
-        at: when the run starts, for a prompt behind a reply of its own.
+        at: the time at which the run starts, for a prompt after a reply of its own.
         latest: only the latest turn of another author.
         raw: leave all messages as they are, for an agent that is a workflow itself: its own agents
             get a view each.
@@ -65,27 +65,27 @@ def _latest_by_others(name: str, messages: Messages, first: int) -> slice:
 
 
 class Retold:
-    """A conversation as it is told to an agent that has said nothing in it.
+    """A conversation as it is retold for an agent without messages in it.
 
     It is kept beside the list of messages, and grows with it.
     """
 
-    __slots__ = ("_by", "_ends", "_inserted", "_lock", "_told")
+    __slots__ = ("_by", "_ends", "_inserted", "_lock", "_retold")
 
     def __init__(self) -> None:
-        self._told: Messages = Messages()
+        self._retold: Messages = Messages()
         self._ends: list[int] = [0]
-        """At which length of it the messages up to each one are told."""
+        """The length of the retold conversation up to each message of the original."""
         self._by: dict[str, list[int]] = {}
         """The indices of the messages that have an author, by author."""
         self._inserted: set[int] = set()
-        """The indices, in what is told, of prompts between two replies."""
+        """The indices in the retold conversation of prompts between two replies."""
         self._lock: threading.Lock = threading.Lock()
 
     def view_for(self, name: str, messages: Messages, start: int, at: datetime) -> Messages:
         """The conversation as the agent of this name gets it, from this index on."""
         self._tell(messages)
-        told, ends, end = self._told, self._ends, len(messages)
+        retold, ends, end = self._retold, self._ends, len(messages)
         own = self._by.get(name, [])
         pieces: list[slice | ModelMessage] = []
         last: ModelMessage | None = None
@@ -94,10 +94,10 @@ class Retold:
             if first < stop:
                 if not isinstance(last, ModelResponse):
                     first += first in self._inserted
-                elif isinstance(told[first], ModelResponse):
+                elif isinstance(retold[first], ModelResponse):
                     pieces.append(_prompt(GO_ON, last.timestamp))
                 pieces.append(slice(first, stop))
-                last = told[stop - 1]
+                last = retold[stop - 1]
             if index < end:
                 message = messages[index]
                 if isinstance(last, ModelResponse) and isinstance(message, ModelResponse):
@@ -107,10 +107,10 @@ class Retold:
             start = index + 1
         if isinstance(last, ModelResponse):
             pieces.append(_prompt(GO_ON, at))
-        return Messages.spliced(told, pieces)
+        return Messages.spliced(retold, pieces)
 
     def _tell(self, messages: Messages) -> None:
-        """Put into words what is new in the conversation."""
+        """Retell the messages that are new in the conversation."""
         if len(self._ends) > len(messages):
             return
         # Race: two runs in two threads may begin with the same state
@@ -121,24 +121,24 @@ class Retold:
 
     def _tell_one(self, index: int, message: ModelMessage) -> None:
         author = author_of(message)
-        told = self._told
+        retold = self._retold
         if author is not None:
             self._by.setdefault(author, []).append(index)
             content = in_words(author, message)
             if content:
-                told = told.appending(_prompt(content, _time_of(message)))
+                retold = retold.appending(_prompt(content, _time_of(message)))
         else:
-            last = told[-1] if told else None
+            last = retold[-1] if retold else None
             if isinstance(last, ModelResponse) and isinstance(message, ModelResponse):
-                self._inserted.add(len(told))
-                told = told.appending(_prompt(GO_ON, last.timestamp))
-            told = told.appending(message)
-        self._told = told
-        self._ends.append(len(told))  # last: from here on others read it, without the lock
+                self._inserted.add(len(retold))
+                retold = retold.appending(_prompt(GO_ON, last.timestamp))
+            retold = retold.appending(message)
+        self._retold = retold
+        self._ends.append(len(retold))  # last: from here on others read it, without the lock
 
 
 def _time_of(message: ModelMessage) -> datetime:
-    """When it was said. What is put into words has a part with a time, if not one of its own."""
+    """The time of a message. A message that is put into words has it itself, or in a part."""
     if message.timestamp is not None:
         return message.timestamp
     return next(

@@ -57,11 +57,11 @@ _RARE_KEYS = (
     "reviews",
     "findings",
 )
-"""The keys of a stored state that are left out where the agent has no such values."""
+"""The keys of a stored state that are left out if the agent has no such values."""
 _KEYS = ("values", "children", *_STORED_KEYS)
 """The keys that are in every stored state, with its messages."""
 _OWN = "own_messages"
-"""The key of those that an agent of a workflow has added to what it was told when it began."""
+"""The key of the messages that an agent of a workflow has added to its view of the workflow."""
 
 
 @dataclass(slots=True)
@@ -335,7 +335,7 @@ class AgentState(StateTree):
         twin.messages = self.messages
         twin._values = deepcopy(self._values) if deeply else self._values
         twin.run = self.run.copied() if self.run is not None else None
-        # What is empty is shared: what adds to it makes a new one.
+        # Empty collections are shared: adding to one makes a new one.
         twin.decisions = self.decisions and list(self.decisions)
         twin.grants = self.grants and dict(self.grants)
         twin.doubts = self.doubts and dict(self.doubts)
@@ -365,7 +365,7 @@ class AgentState(StateTree):
         self.may_be_in_doubt = True
 
     def add_finding(self, tool_call_id: str, finding: Finding) -> None:
-        """Somebody has found out what a call did that was in doubt."""
+        """Add the finding about a call that was in doubt."""
         found = with_item(self.findings, tool_call_id, finding)
         if len(found) > MOST_FINDINGS:
             del found[next(iter(found))]
@@ -388,7 +388,7 @@ class AgentState(StateTree):
         for key, child in self.children.items():
             if child.look_for_doubts():
                 self.note_doubts_of(key)
-        for child in self.left.values():  # a retry makes them children again
+        for child in self.left.values():  # a retry makes these agents children again
             child.look_for_doubts()
         return self.may_be_in_doubt
 
@@ -452,11 +452,11 @@ class AgentState(StateTree):
         return data
 
     def _dumped_inside(self) -> dict[str, Any]:
-        """The `to_dict`, in that of the agent around it.
+        """The `to_dict` of this agent, as a part of the `to_dict` of the agent around it.
 
-        An agent of a workflow writes what it has said itself. What it was told before is made of
-        the workflow's conversation again: else the state of a hundred agents would have that a
-        hundred times.
+        An agent of a workflow stores only the messages that it added itself. Its view of the
+        workflow's conversation is made again when it is read. Otherwise the state of a hundred
+        agents would hold that conversation a hundred times.
         """
         shared = self.run.shared if self.run is not None else None
         if shared is None or shared.told is None:
@@ -563,20 +563,20 @@ class AgentState(StateTree):
         return state
 
     def let_follow(self) -> None:
-        """Let the conversations of inner agents follow after more of this conversation was read.
+        """Update the conversations of inner agents after more of this conversation was read.
 
-        They are made of it.
+        They are made from this conversation.
         """
         for child in (*self.children.values(), *self.left.values()):
             child.messages.follow(self.messages)
 
     @classmethod
     def _read(cls, data: object, path: str, above: Messages | None = None) -> AgentState:
-        """The state from its data, at this path of the whole.
+        """Read the state from its data, at this path of the whole.
 
         Args:
-            data: of the state.
-            path: from the outermost state to it.
+            data: the data of the state.
+            path: the path from the outermost state to this one.
             above: the conversation of the agent around it.
 
         """
@@ -605,7 +605,7 @@ class AgentState(StateTree):
             state.messages = Messages(messages_from_dicts(data[place]))
             if place == _OWN:
                 assert above is not None, "else its place is another"
-                state.messages = _told(stored.run, above).appending(*state.messages)
+                state.messages = _inherited_view(stored.run, above).appending(*state.messages)
             place = "values"
             state._values = checked_json(data["values"], what="'values'")
             place = "children"
@@ -656,11 +656,11 @@ def _copied(states: Mapping[str, AgentState]) -> dict[str, AgentState]:
     return twin
 
 
-def _told(run: RunState | None, above: Messages) -> Messages:
-    """What an agent of a workflow was told of the conversation of that, when it began."""
+def _inherited_view(run: RunState | None, above: Messages) -> Messages:
+    """The workflow's conversation as its agent saw it when the agent began."""
     told = run.shared.told if run is not None and run.shared is not None else None
     if run is None or run.shared is None or told is None:
-        raise ValueError("it does not say what the agent was told")
+        raise ValueError("it does not say what the agent was shown")
 
     def make(above: Messages) -> Messages:
         return view_for(

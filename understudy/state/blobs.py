@@ -1,9 +1,9 @@
-"""How the bytes of a file are kept: in pieces, each under its hash.
+"""The stored form of a file's bytes: pieces, each under its hash.
 
-A file of one piece is that piece. A larger one is the list of the hashes of its pieces, under the
-hash of the whole. Where a piece ends depends on the bytes right before: so a change in the middle
-of a file changes one piece or two, and the others are kept once for all versions. No version rests
-on another one.
+A file of one piece is stored as that piece. A larger file is stored as the list of the hashes of
+its pieces, under the hash of the whole. The end of a piece depends on the bytes right before it. So
+a change in the middle of a file changes one piece or two, and all versions share the other pieces.
+No version depends on another version.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from understudy.state.files import StoredFile
 
 SHORTEST = 2 * 1024
 LONGEST = 16 * 1024
-"""Bytes of a piece; most have about 6 KB. The last one of a file may be shorter."""
+"""The maximum bytes of a piece; most have about 6 KB. The last piece of a file may be shorter."""
 MAX_DUMPED = 8 * 1024 * 1024
-"""Bytes of files in the data of a state."""
+"""The maximum bytes of files in the data of a state."""
 _WHOLE, _LIST = b"\0", b"\1"
-"""The first byte of what is kept: the bytes of a piece follow, or the hashes of pieces."""
+"""The first byte of a stored value: the bytes of a piece follow, or the hashes of pieces."""
 _DIGEST = 32
 _HASH = re.compile("[0-9a-f]{64}")
 # A piece may end behind such a pair of bytes: every fiftieth place in text, every sixtieth in other
-# bytes. Of those, the checksum of what is right before takes one in 128. The search is in C: a MB
-# takes 5 ms.
+# bytes. The checksum of the bytes right before selects one in 128 of these places. The search is in
+# C: a MB takes 5 ms.
 _WINDOW = 32
 _TAKEN = 0x7F
 _PLACE = re.compile(
@@ -42,7 +42,7 @@ _PLACE = re.compile(
 
 
 def pack(data: bytes) -> tuple[StoredFile, dict[str, bytes]]:
-    """The file of these bytes, and what is to be kept of it, by hash."""
+    """The file of these bytes, and the values to store for it, by hash."""
     file = StoredFile(hash=sha256(data).hexdigest(), size=len(data))
     pieces = list(_pieces(data))
     if len(pieces) <= 1:
@@ -62,7 +62,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _end(data: bytes, begin: int) -> int:
-    """Where the piece that begins here ends."""
+    """The index at which the piece that begins here ends."""
     last = min(begin + LONGEST, len(data))
     for found in _PLACE.finditer(data, min(begin + SHORTEST, last), last):
         end = found.end()
@@ -72,14 +72,14 @@ def _end(data: bytes, begin: int) -> int:
 
 
 def chunks_of(kept: bytes) -> list[str]:
-    """The hashes of the pieces, where what is kept is a list of them."""
+    """The hashes of the pieces, if the stored value is a list of hashes; else none."""
     if kept[:1] != _LIST:
         return []
     return [kept[n : n + _DIGEST].hex() for n in range(1, len(kept), _DIGEST)]
 
 
 def unpack(file: StoredFile, kept: Mapping[str, bytes]) -> bytes:
-    """The bytes of a file, from what is kept of it.
+    """The bytes of a file, from the values stored for it.
 
     Raises:
         StoreDamaged: if they are not the bytes that were packed.
@@ -93,7 +93,7 @@ def unpack(file: StoredFile, kept: Mapping[str, bytes]) -> bytes:
 
 
 def check_kept(hashes: Iterable[str], kept: Mapping[str, bytes]) -> None:
-    """Raise `ValueError` where something of these files is missing, or has a wrong hash."""
+    """Raise `ValueError` if a part of these files is missing, or has a wrong hash."""
     for hash, payload in kept.items():
         whole = b"".join(kept[piece][1:] for piece in chunks_of(payload)) or payload[1:]
         if sha256(whole).hexdigest() != hash:
@@ -107,7 +107,7 @@ def checked_hashes(hashes: object) -> tuple[str, ...]:
     """Hashes under which a store may keep bytes.
 
     Raises:
-        UsageError: if one of them cannot be one.
+        UsageError: if one of them cannot be a hash.
 
     """
     if isinstance(hashes, str) or not isinstance(hashes, Iterable):
@@ -123,7 +123,7 @@ def checked_hashes(hashes: object) -> tuple[str, ...]:
 
 
 def in_use(hashes: Iterable[str], kept: Mapping[str, bytes]) -> set[str]:
-    """What of `kept` the files with these hashes consist of."""
+    """The hashes in `kept` of which the files with these hashes consist."""
     used: set[str] = set()
     for hash in hashes:
         if hash in kept:
@@ -133,10 +133,10 @@ def in_use(hashes: Iterable[str], kept: Mapping[str, bytes]) -> set[str]:
 
 
 def dumped_blobs(kept: Mapping[str, bytes], hashes: Iterable[str]) -> dict[str, str]:
-    """What the files with these hashes consist of, as JSON-able data.
+    """The stored values of the files with these hashes, as JSON-able data.
 
     Raises:
-        UsageError: if that is more than 8 MiB.
+        UsageError: if the values are more than 8 MiB.
 
     """
     used = sorted(in_use(hashes, kept) & kept.keys())

@@ -22,7 +22,8 @@ class Children(dict[str, S]):
     def __init__(self, items: Iterable[tuple[str, S]] = ()) -> None:
         super().__init__()
         self._numbered: dict[str, dict[str, None]] = {}
-        """By call key, the keys of the agents of a call that runs several, but for the first."""
+        """The keys of a call's agents after its first one, by call key, for calls that run
+        several."""
         self.in_doubt: dict[str, None] = {}
         """The keys of the agents whose calls, or those of agents inside, may be in doubt."""
         for key, child in items:

@@ -1,7 +1,7 @@
 """Whether a run continues at the boundary between two turns: its signals and overrides there.
 
 Boundary n is before turn n. A signal or an override given in turn n - 1, or between the turns,
-belongs to boundary n and to no other. So no signal has to be removed: where turn n began although
+belongs to boundary n and to no other. So no signal has to be removed: if turn n began although
 boundary n has a signal, the signal was overridden.
 """
 
@@ -58,5 +58,5 @@ def overridden_signals(run: RunState) -> StopSignals:
 
 
 def _guard(given: Signalled) -> str:
-    """What overrides are counted by: the source of the signal, or else its reason."""
+    """The name under which overrides are counted: the signal's source, or else its reason."""
     return str(given.signal.get("source") or given.signal["reason"])

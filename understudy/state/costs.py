@@ -1,4 +1,4 @@
-"""What replies of models cost: the sums that a state keeps, and `Cost`, as people read them.
+"""The costs of model replies: the sums that a state keeps, and `Cost`, which people read.
 
 The cost of a reply is recorded with it, in its `usage`: as `cost`, in USD, or as unknown, by
 `unpriced_requests`. A reply that nobody has priced has neither.
@@ -25,22 +25,22 @@ class CostLine:
     """What the requests of one agent to one model cost together."""
 
     agent: str
-    """The agent, below those that run it: `support`, `support/researcher`."""
+    """The agent's name, after the names of the agents that run it: `support/researcher`."""
     model: str
-    """The name that the model gives itself; empty where it gives none."""
+    """The name that the model gives itself; empty if it gives none."""
     requests: int
-    """All of them, those of unknown cost included."""
+    """The number of all requests, including requests of unknown cost."""
     unknown: int = 0
-    """The requests whose cost is unknown."""
+    """The number of requests whose cost is unknown."""
     cost: Usd = NOTHING
-    """Of the others, in USD."""
+    """The cost of the other requests, in USD."""
 
 
 Lines = tuple[CostLine, ...]
 
 
 def line_of(agent: str, model: str | None, usage: RequestUsage) -> CostLine:
-    """The line of one request, as its usage tells its cost."""
+    """The line of one request, with the cost in its usage."""
     cost = usage.cost
     return CostLine(
         agent=agent,
@@ -52,17 +52,17 @@ def line_of(agent: str, model: str | None, usage: RequestUsage) -> CostLine:
 
 
 def is_priced(usage: RequestUsage) -> bool:
-    """Whether its cost was asked for: it is known, or known to be unknown."""
+    """Whether the request was priced: its cost is known, or known to be unknown."""
     return usage.cost is not None or UNPRICED in usage.__dict__
 
 
 def unpriced(usage: RunUsage) -> int:
-    """The requests whose cost was asked for and is unknown."""
+    """The number of priced requests whose cost is unknown."""
     return int(getattr(usage, UNPRICED, 0))
 
 
 def adding(lines: Lines, more: Iterable[CostLine]) -> Lines:
-    """The lines with others in them, in the order in which an agent first asked a model."""
+    """The lines with more added, in the order in which an agent first asked a model."""
     found = {(line.agent, line.model): line for line in lines}
     for line in more:
         before = found.get((line.agent, line.model))
@@ -71,7 +71,7 @@ def adding(lines: Lines, more: Iterable[CostLine]) -> Lines:
 
 
 def below(agent: str, lines: Lines) -> Lines:
-    """The lines of an agent, as those of one that runs it."""
+    """The lines of an agent, as lines of the agent that runs it."""
     return tuple(replace(line, agent=f"{agent}/{line.agent}") for line in lines)
 
 

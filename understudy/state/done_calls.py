@@ -1,4 +1,4 @@
-"""Which calls with effects a run has finished: what a failed agent tells of what it did."""
+"""The calls with effects that a run has finished: a failed agent reports them as what it did."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from understudy.interrupts import DoubtfulCall
 
 MOST = 20
-"""The largest number of calls that are kept of a run: the newest. Others are counted."""
+"""The number of newest calls that are kept of a run. Older calls are only counted."""
 MOST_CHARACTERS = 200
 
 
@@ -30,12 +30,12 @@ class DoneCall:
     arguments: Annotated[Any, PlainSerializer(shortened, return_type=str)]
     """The arguments with which the call ran; stored, the first characters of their JSON."""
     agent: str = ""
-    """The agent that made it, of one whose run is inside this one; empty for the run's own."""
+    """The name of the inner agent that made the call; empty for a call of the run itself."""
     in_part: str = ""
     """What the call had done when it ended; empty for a finished call."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same: one that was read back has only the beginning of its JSON."""
+        """Whether both are equal. A call that was read back has only the beginning of its JSON."""
         return str(self) == str(other) if isinstance(other, DoneCall) else NotImplemented
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class DoneCalls:
 
 
 def whole_arguments(done: DoneCall) -> str | None:
-    """The arguments of a call as JSON; None where only their first characters are kept."""
+    """The arguments of a call as JSON; None if only their first characters are kept."""
     text = shortened(done.arguments)
     return None if text.endswith("...") else text
 
@@ -86,7 +86,7 @@ def doubtful(doubts: Iterable[DoubtfulCall], *, agent: str) -> DoneCalls:
 
     Args:
         doubts: the calls.
-        agent: whose run it is that tells of them.
+        agent: the agent whose run reports them.
 
     """
     calls = DoneCalls()

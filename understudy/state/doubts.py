@@ -1,4 +1,4 @@
-"""What is in doubt in an agent, for lists: calls of which nobody knows what they did."""
+"""The doubts of an agent, for lists: calls whose effect nobody knows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class Doubt:
 
     @property
     def state(self) -> DoubtState:
-        """Who is asked: a person, or the `check` of the tool. If nobody is, the model was told."""
+        """Who is asked: a person, or the tool's `check`. `told` means that only the model was
+        informed.
+        """
         if self.request_id is not None:
             return "asked"
         return "told" if self.checks_at is None else "checked"
@@ -102,27 +104,29 @@ MOST_FINDINGS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What somebody has found out about a call in doubt of which only the model was told."""
+    """What a person has found out about a call in doubt of which only the model was informed."""
 
     by: str
-    """The name under which they settled it."""
+    """The name under which the person settled it."""
     how: str
     happened: bool
     """Whether the call took effect, or may have."""
 
     @property
     def text(self) -> str:
-        """What was found, to be shown."""
+        """The finding, as text for people."""
         return self.how if self.happened else f"it took no effect: {self.how}"
 
 
 def has_doubtful_call(state: StateTree) -> bool:
-    """Whether a call of this agent, not of those inside it, is in doubt or may come to be so."""
+    """Whether a call of this agent itself is, or may come to be, in doubt. Inner agents do not
+    count.
+    """
     return bool(state.doubts) or any(map(_may_be_in_doubt, _calls_of(state.run)))
 
 
 def _calls_of(run: RunState | None) -> Iterable[Call]:
-    """The open calls of a run, and those that it left."""
+    """The open calls of a run, and the calls that it left."""
     if run is None:
         return ()
     left = run.left.turn if run.left is not None else None
@@ -135,7 +139,7 @@ def _may_be_in_doubt(call: Call) -> bool:
 
 
 def next_end(state: StateTree) -> datetime | None:
-    """The time when the next doubt ends by itself; None where none does."""
+    """The time at which the next doubt ends by itself; None if no doubt does."""
     if not state.may_be_in_doubt:
         return None
     ends = (doubt.ends_at for doubt in state.doubts_in_tree.values() if doubt.ends_at is not None)

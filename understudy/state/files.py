@@ -1,4 +1,4 @@
-"""The files of an agent, as its records and its state have them: without their bytes."""
+"""The files of an agent in its records and its state: without their bytes."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
-    """A file: its bytes are elsewhere, under their hash."""
+    """A file without its bytes, which are stored under their hash."""
 
     hash: str
     """SHA-256 of its bytes, in hexadecimal; empty for a folder."""
     size: int
-    """In bytes."""
+    """The size in bytes."""
 
 
 FOLDER = StoredFile(hash="", size=0)
-"""What is kept of a folder that was made by itself: its path ends with a slash."""
+"""The entry of a folder that was made without a file in it. Its path ends with a slash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """What a path is from now on."""
+    """The record that a path has a new content, or none."""
 
     path: str
     file: StoredFile | None = None
-    """None: it is gone."""
+    """The new file; None if the file is gone."""
 
 
 def listed(files: Mapping[str, StoredFile] | None) -> list[tuple[str, StoredFile]]:
-    """The files by path, without the folders that were made by themselves."""
+    """The files by path, without the folders that were made on their own."""
     return [(path, file) for path, file in sorted((files or {}).items()) if file != FOLDER]
 
 

@@ -25,12 +25,11 @@ from understudy.state.folds import (
 )
 from understudy.state.records import ChildRecord
 from understudy.state.run_state import RunState
-from understudy.state.workflow_sharing import new_child, note_told
+from understudy.state.workflow_sharing import new_child, note_view
 
 FOLD_VERSION = 2
 """The version of the states that records fold to. A checkpoint of another version is not used.
-
-Raise it where the same records fold to another state, or where a state has another field."""
+Raise it if the same records fold to another state, or if a state has another field."""
 
 _WITH_FILES = frozenset({r.Result, r.FilesChanged})
 
@@ -61,7 +60,7 @@ def replay(records: Iterable[r.Record], state: AgentState | None = None) -> Agen
 
 
 def _child_record(state: AgentState, record: ChildRecord) -> r.Record:
-    """Change the state of an agent inside. Returns the record without those around it."""
+    """Change the state of an inner agent. Returns the innermost record."""
     key = record.child
     inner: r.Record = record.record
     child = state.children.get(key)
@@ -81,7 +80,7 @@ def _child_record(state: AgentState, record: ChildRecord) -> r.Record:
     if run is None:
         return inner
     if is_new:
-        note_told(state, child)
+        note_view(state, child)
     if kind in _PROGRESS:
         _note_progress(run, inner)
     if run.halt is not None:  # a halt holds for all agents above, too
@@ -102,14 +101,16 @@ def _note_progress(run: RunState, record: r.Record) -> None:
 
 
 def _gets_further(record: r.Record) -> bool:
-    """Whether a run that continues a failed one has done more than that one had."""
+    """Whether the record shows that a run which continues a failed run got further than that
+    run.
+    """
     if isinstance(record, r.TurnClosed):
         return record.end is None or record.end.outcome != "failed"
     return isinstance(record, r.Result | r.SubRunEnded)
 
 
-# A run that records one of these has got further: an attempt records none of them again that an
-# earlier one has recorded. So a run that only repeats itself is quarantined in the end.
+# A run that records one of these has got further: no attempt records again what an earlier attempt
+# has recorded. So a run that only repeats itself is quarantined in the end.
 _PROGRESS = frozenset(
     {
         r.HooksRan,

@@ -1,4 +1,4 @@
-"""The keys of calls (`@tool(key=)`) that an agent holds: a call with an equal one is held up."""
+"""The keys of calls (`@tool(key=)`) that an agent holds: a call with an equal key is held up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class HeldKey:
     tool_name: str
     tool_call_id: str
     at: datetime | None = None
-    """When the call took it; of a call that is done, when that was known. None where the record
-    has no time."""
+    """The time at which the call took the key; for a call that is done, the time at which that was
+    known. None if the record has no time."""
     is_done: bool = False
     is_copied: bool = False
-    """Of a call that the agent was imported with: the store of now may not have it."""
+    """Whether the call was imported with the agent: this store may not have its key."""

@@ -8,24 +8,24 @@ from typing import Any
 from understudy.state.agent_state import AgentState
 
 Place = tuple[str, int, str]
-"""What a state is found by: as of `LoadedLater`."""
+"""The place of a stored state: see the arguments of `LoadedLater`."""
 
 
 class LoadedLater(AgentState):
-    """A state that is loaded when something of it is read first. That waits for who loads it.
+    """A state that is loaded when it is first read. The reader waits for the load.
 
     Args:
-        place: the id of its run, the number of its last record, and its status.
+        place: the id of the run, the number of the last record, and the status.
 
     """
 
     __slots__ = ("_load", "_place")
 
-    def __init__(self, place: Place) -> None:  # each other attribute is looked for in __getattr__
+    def __init__(self, place: Place) -> None:  # __getattr__ finds all other attributes
         self._place = place
 
     def load_by(self, load: Callable[[Place], AgentState]) -> None:
-        """Say how it is loaded."""
+        """Set the function that loads the state."""
         self._load = load
 
     def __getattr__(self, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""When an agent is due: the earliest time at which its state has something to record by itself.
+"""The due time of an agent: the earliest time at which its state has something to record.
 
-A clock tick is never a fact. It activates the agent, and the agent records what it makes of it;
-that is not due any more then. So the due time follows from the records, and is the same everywhere.
+A clock tick is never a fact. It activates the agent, and the agent records what was due; that is
+not due any more then. So the due time follows from the records, and is the same everywhere.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from understudy.state.waits import may_wait, open_calls
 
 
 def next_due(state: StateTree) -> datetime | None:
-    """The earliest time at which something is due: in the open run, or beside it.
+    """The earliest time at which something is due, in the open run or beside it.
 
-    None where nothing is. While the run is quarantined only the end of a doubt is due.
+    None if nothing is due. While the run is quarantined only the end of a doubt is due.
     """
     return _earlier(due_of_run(state), due_beside_run(state))
 
 
 def due_beside_run(state: StateTree) -> datetime | None:
-    """The earliest time of what is due whether a run is under way or not.
+    """The earliest due time that does not depend on a run under way.
 
-    That is a message, a schedule, or the end of a doubt.
+    It is the time of a message, a schedule, or the end of a doubt.
     """
     due = None if state.plans is None else due_of_plans(state)
     return _earlier(due, next_end(state))
@@ -52,8 +52,8 @@ def due_of_plans(state: StateTree) -> datetime | None:
 def due_of_run(state: StateTree) -> datetime | None:
     """The earliest time at which something is due in the open run and in runs inside it.
 
-    None where nothing is, and where the run does not continue by itself: it is over, cancelled,
-    halted or quarantined.
+    None if nothing is due, or if the run does not continue by itself: it is over, cancelled, halted
+    or quarantined.
     """
     run = state.run
     if run is None or run.end is not None:
@@ -69,7 +69,8 @@ def due_of_run(state: StateTree) -> datetime | None:
 def due_of(request: Request, notices: Notices, votes: Sequence[Vote] = ()) -> datetime | None:
     """The earliest time at which something is due about a pending request.
 
-    Where enough have agreed that is the time at which it is approved: nobody is reminded meanwhile.
+    If enough persons have agreed, it is the time at which the request is approved: nobody is
+    reminded meanwhile.
     """
     if votes and (due := approved_at(request, votes)) is not None:
         return due
@@ -99,9 +100,9 @@ def votes_of(state: StateTree) -> dict[str, tuple[Vote, ...]]:
 
 
 def open_votes(state: StateTree, ids: Iterable[str]) -> dict[str, str]:
-    """Of these requests, those that wait for votes, or for their time: by id, for what.
+    """What each of these requests waits for, by id, if it waits for votes or for its time.
 
-    As a clause: "1 more of finance is missing", or "enough have agreed, it starts at ...".
+    The text is a clause: "1 more of finance is missing", or "enough have agreed, it starts at ...".
     """
     wanted, found = set(ids), {}
     for call in open_calls(state):

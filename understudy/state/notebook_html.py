@@ -19,9 +19,9 @@ from understudy.interrupts import DoubtfulCall, Request
 from understudy.state.state_tree import StateTree
 
 MESSAGES = 20
-"""Of the end of a conversation, those that are shown."""
+"""The number of messages at the end of a conversation that are shown."""
 CHARACTERS = 2000
-"""Of each text of a conversation; what is longer is cut, which is said."""
+"""The characters of each text that are shown; a longer text is cut, and says so."""
 COLOURS = {"waiting": h.WAITS, "paused": h.WAITS, "failed": h.ENDED, "cancelled": h.ENDED}
 
 
@@ -53,7 +53,7 @@ def state_html(
         summary = "Conversation" if count <= MESSAGES else f"The last {MESSAGES} messages"
         parts.append(h.folded(summary, h.Html("".join(_said(last)))))
     if requests:
-        status = "waits for a person"  # also without an actor, which would have emitted it
+        status = "waits for a person"  # without an actor, no such status was emitted
     colour = h.WAITS if requests else COLOURS.get(status, h.QUIET)
     return h.card("AgentState", status, parts, colour=colour)
 

@@ -1,4 +1,4 @@
-"""How an agent stands, as plain data: for the command line, of a store and of a server alike."""
+"""What an agent is doing now, as plain data, for commands on a store and on a server."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from understudy.state.why import background_of, queue_of, why
 
 
 def now_of(state: AgentState, agent: str) -> dict[str, Any]:
-    """What an agent does, what it asks, and what it has.
+    """What an agent does, asks, and has.
 
     Args:
-        state: of the agent.
+        state: the state of the agent.
         agent: the name of its definition.
 
     """
@@ -56,7 +56,7 @@ def now_of(state: AgentState, agent: str) -> dict[str, Any]:
 
 
 def _voting(request: Request, votes: Sequence[Vote]) -> dict[str, Any]:
-    """What a request that asks several persons waits for."""
+    """The votes that a request to several persons waits for."""
     asked = request.approval
     return {
         "missing": "" if asked is None else tally(asked, votes).text,
@@ -65,7 +65,7 @@ def _voting(request: Request, votes: Sequence[Vote]) -> dict[str, Any]:
 
 
 def tree_rows(state: AgentState, name: str) -> Iterator[dict[str, Any]]:
-    """The agents that run inside an agent, and their open calls, as they are indented."""
+    """Rows for the agents inside an agent and for their open calls, with their depths."""
     run = state.run
     is_quarantined = run is not None and not run.over and run.quarantined is not None
     yield from _tree(state, name, 0, is_quarantined)
@@ -78,7 +78,7 @@ def _tree(
     is_open = "quarantined" if is_quarantined else "open"
     status = "idle" if run is None else "over" if run.over else is_open
     yield {"depth": depth, "what": "agent", "name": name, "state": status, "call_key": None}
-    told: set[str] = set()
+    shown: set[str] = set()
     for call in run.calls if run is not None and not run.over else ():
         found = _state_of(call)
         yield {
@@ -91,10 +91,10 @@ def _tree(
         for key in agents_of_call(state.children, call.key):
             child = state.children[key]
             if child.run is not None:
-                told.add(key)
+                shown.add(key)
                 yield from _tree(child, child.run.agent, depth + 2, is_quarantined)
     for key, child in state.children.items():
-        if key not in told and child.run is not None:
+        if key not in shown and child.run is not None:
             yield from _tree(child, child.run.agent, depth + 1, is_quarantined)
 
 

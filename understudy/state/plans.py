@@ -1,6 +1,7 @@
 """What comes to an agent later by itself: messages with a time, schedules, a pause, results.
 
-Part of its state. Which times a schedule has is never computed here: a record says the next one.
+Plans are a part of its state. The times of a schedule are never computed here: a record holds the
+next time.
 """
 
 from __future__ import annotations
@@ -87,43 +88,43 @@ class Schedule:
 
 
 class TakenMessage(NamedTuple):
-    """That a run has taken a message."""
+    """The fact that a run has taken a message."""
 
     run_id: str
-    """Of the run."""
+    """The id of the run."""
     at: datetime | None
-    """When the run took it; None in data from before records had times."""
+    """The time at which the run took it; None in data from before records had times."""
 
 
 RETRY_ID = "retry/"
-"""The ids of retries begin with it, and no other message id does."""
+"""The prefix of the ids of retries, and of no other message id."""
 
 
 def retry_id(run_id: str) -> str:
-    """The message id of the retry of a failed run: the run that takes it continues that one."""
+    """The message id of the retry of a failed run: the run that takes the message continues it."""
     return RETRY_ID + run_id
 
 
 RUN_ID = "run/"
-"""The ids that `run` makes for messages begin with it, and no id of a caller does."""
+"""The prefix of the message ids that `run` makes. No id of a caller has it."""
 
 
 def run_message_id(run_id: str) -> str:
-    """The id of a message that `run` was given without one: its run has this id."""
+    """The message id for a `run` without one, made of the id of its run."""
     return RUN_ID + run_id
 
 
 def run_named_by(message_id: str) -> str | None:
-    """The id of the run that a message begins whose id `run` has made; None for any other id."""
+    """The id of the run in a message id that `run` has made; None for any other id."""
     return message_id.removeprefix(RUN_ID) if message_id.startswith(RUN_ID) else None
 
 
 BACKGROUND_ID = "background/"
-"""The ids of messages that bring results of background calls begin with it, and no others do."""
+"""The prefix of the ids of messages that bring results of background calls, and of no others."""
 
 
 SENDER_OF_RESULTS = "understudy"
-"""Shown where others see who has sent a message. No person has this name."""
+"""The sender shown for results of background calls. No person has this name."""
 
 
 def result_id(code: str) -> str:
@@ -138,16 +139,16 @@ def is_result(message_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundCall:
-    """A call of a tool with `background=True`: an agent of its own makes it, in one run."""
+    """A call of a tool with `background=True`: a separate agent makes it, in one run."""
 
     code: str
-    """Names the call to the model. Nobody can guess it."""
+    """The name of the call for the model. Nobody can guess it."""
     agent_id: str
-    """The id of the agent that makes it: `Runtime.get(agent_id)` shows it, and cancels it."""
+    """The id of the agent that makes the call: `Runtime.get(agent_id)` shows and cancels it."""
     owner: str
     """The id of the agent that gets its result."""
     call_key: str
-    """Of the call that the model made, which was answered by "started"."""
+    """The key of the model's call, which was answered by "started"."""
     tool_call_id: str
     tool_name: str
     arguments: dict[str, Any]
@@ -155,25 +156,28 @@ class BackgroundCall:
     """The names of the agents from the root to the one whose model made it."""
     at: datetime
     authors: tuple[By | None, ...] = (None,)
-    """Who has asked for what the agent did by then. None for somebody unnamed."""
+    """The persons who had asked for what the agent did by then; None for a person without a
+    name."""
     was_asked: bool = False
-    """Whether persons have agreed to it."""
+    """Whether persons have agreed to the call."""
     approval: Approval | None = None
-    """Who had to agree to it; None where nobody had to."""
+    """The persons who had to agree to the call; None if nobody had to."""
     requesters: tuple[str, ...] | None = None
-    """The ids of the persons whom that excludes; None where one of them is not known."""
+    """The ids of the persons whom the approval excludes; None if one of them is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    """What the caller of `run` has chosen for its run. None leaves it to the agent."""
+    """The options that the caller of `run` has chosen for its run. None leaves an option to the
+    agent.
+    """
 
     until_tool: tuple[str, ...] | None = None
     """The names of the tools that end the run."""
     require_tool_success: bool = False
-    """Only a successful result of such a tool ends it."""
+    """Whether only a successful result of such a tool ends the run."""
     force: bool = False
-    """The model must call the until tool."""
+    """Whether the model must call the until tool."""
     max_runs: int | None = None
     deadline: float | None = None
     """The seconds that the run may take, without the waits for people."""
@@ -181,7 +185,7 @@ class RunChoices:
     ends_at: datetime | None = None
     """The time at which the run is stopped."""
     go_on: bool = False
-    """The run continues the one before it, if that has failed."""
+    """Whether the run continues the run before it, if that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,22 +195,22 @@ class QueuedMessage:
     message_id: str
     message: StoredRequest
     steer: bool
-    """The run in progress takes it, before its next model call."""
+    """Whether the run in progress takes it, before its next model call."""
     self_sent: bool
-    """A tool or hook of the agent itself sent it."""
+    """Whether a tool or hook of the agent itself sent it."""
     due: datetime | None = None
     """The time before which no run takes it; None = at once."""
     occurrence: Occurrence | None = None
-    """Set where it is the input of an occurrence, which gets a run of its own."""
+    """The occurrence whose input it is, which gets a run of its own; None for other messages."""
     context: StoredContext = field(default_factory=dict)
-    """That of who sent it."""
+    """The context of the sender, by the names of the codecs."""
     choices: RunChoices | None = None
-    """Of a `run` that waits for its turn, also where all of them are left to the agent. None of a
-    message that was sent."""
+    """The options of a `run` that waits for its turn, also if all of them are left to the agent.
+    None for a message that was sent."""
     by: By | None = None
-    """The person who sent it; None where nobody was named."""
+    """The person who sent it; None if nobody was named."""
     makes: BackgroundCall | None = None
-    """The background call that its run makes; None of any other message."""
+    """The background call that its run makes; None for any other message."""
 
 
 class _DueTime:
@@ -216,23 +220,25 @@ class _DueTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans(_DueTime):
-    """What is planned. Never changed: a record that changes something makes another one."""
+    """The plans of an agent. They are immutable: a record that changes something makes new
+    plans.
+    """
 
     timed: dict[str, QueuedMessage] = field(default_factory=dict)
     """Messages whose time has not come, by message id."""
     schedules: dict[str, Schedule] = field(default_factory=dict)
-    """By id."""
+    """The schedules, by id."""
     pause: str | None = None
     """The reason of a requested pause: the run is paused after its next model reply."""
     pause_by: By | None = None
-    """The person who asked for that pause; None where nobody was named."""
+    """The person who asked for this pause; None if nobody was named."""
     background: dict[str, BackgroundCall] = field(default_factory=dict)
     """The background calls whose results have not come, by their codes."""
 
     @property
     def next_due(self) -> datetime | None:
-        """When the next message or occurrence is due."""
-        # Asked for at each commit, while the plans seldom change.
+        """The time of the next message or occurrence; None if there is none."""
+        # It is read at each commit, while the plans seldom change.
         try:
             return self._next_due
         except AttributeError:
@@ -273,16 +279,16 @@ def requested_pause(plans: Plans | None) -> str | None:
 def next_turn(
     queue: dict[str, QueuedMessage], *, is_held: bool, with_occurrences: bool = True
 ) -> list[QueuedMessage]:
-    """The messages of the queue that the next run begins with; none where it is not to begin.
+    """The queued messages with which the next run begins; none if no run is to begin.
 
-    A `run` takes the messages that were sent before it, and is the last of its turn. An occurrence
-    of a schedule has a turn of its own, before what came behind it.
+    A `run` takes the messages that were sent before it, and is the last message of its turn. An
+    occurrence of a schedule has a turn of its own, before the messages that came after it.
 
     Args:
-        queue: of the agent.
+        queue: the queue of the agent.
         is_held: whether messages that were sent wait for the next `run`, as they do after a run
             that failed or was cancelled.
-        with_occurrences: whether the turn may be that of an occurrence.
+        with_occurrences: whether the turn may be the turn of an occurrence.
 
     """
     sent: list[QueuedMessage] = []
@@ -304,7 +310,7 @@ def next_turn(
 
 
 def next_occurrence(queue: dict[str, QueuedMessage]) -> QueuedMessage | None:
-    """The occurrence that has been waiting for its run for the longest time."""
+    """The occurrence that has waited longest for its run; None if none waits."""
     for queued in queue.values():
         if queued.occurrence is not None:
             return queued

@@ -21,9 +21,9 @@ from understudy.stopping import StopSignal
 FORMAT_VERSION = 1
 """The generation of all that is stored: records, tables, feeds and exports.
 
-Until the first release it stays 1: a change changes this generation, and the fingerprint tells a
-store of before. After a release it grows with each change of the record types or the tables, and of
-what hosts of a store post to each other.
+Until the first release it stays 1: a change changes this generation, and the fingerprint shows that
+a store is older. After a release it grows with each change of the record types or the tables, and
+of what hosts of a store post to each other.
 """
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -33,16 +33,16 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 def record_format() -> str:
     """The fingerprint of the record types, the state, and what is stored in them as JSON.
 
-    It is another one where a kind, a field, its type, its default or a word that it may hold is
-    another. It is made of the source of the annotations: so it is the same on each platform and
-    in each Python, and says nothing of Pydantic AI's own types.
+    It changes with a kind, a field, a field's type or default, or a word that the field may hold.
+    It is made from the source of the annotations. So it is the same on each platform and in each
+    Python, and does not cover Pydantic AI's own types.
     """
     kinds = [*get_args(Record), StoredState, StopSignal, Wait, *KINDS.values()]
     return format_of(kinds, also=AgentState.__slots__)
 
 
 def format_of(kinds: Iterable[type], *, also: Iterable[str] = ()) -> str:
-    """The fingerprint of dataclasses, and of those of this library in their fields.
+    """The fingerprint of dataclasses, and of this library's dataclasses in their fields.
 
     The name of a class, its module and the order of its fields do not count.
     """
@@ -51,7 +51,9 @@ def format_of(kinds: Iterable[type], *, also: Iterable[str] = ()) -> str:
 
 
 class _Types:
-    """Describes dataclasses by their fields. A class inside is told by its own fields, once."""
+    """Describes dataclasses by their fields. An inner class is described by its own fields,
+    once.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[type, int] = {}
@@ -72,7 +74,9 @@ class _Types:
         }
 
     def _type(self, annotation: Any, names: dict[str, Any]) -> list[Any]:
-        """The source of an annotation, without the names of our classes; then what those are."""
+        """The source of an annotation without the names of our classes, then these classes
+        described.
+        """
         inside: list[Any] = []
 
         def shown(found: re.Match[str]) -> str:

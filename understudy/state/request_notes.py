@@ -1,7 +1,7 @@
-"""`RequestNote`: what a person writes beside a request; `RequestNotes`: what that adds up to.
+"""`RequestNote`: what a person writes beside a request; `RequestNotes`: the sum of such notes.
 
-People who share a queue tell each other who looks at what. No agent learns of it, and no record of
-an agent has it.
+People who share a queue tell each other who looks at which request. No agent sees the notes, and
+they are in no record of an agent.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from understudy.errors import UsageError
 NoteKind = Literal["take", "comment", "snooze", "assign"]
 NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
 KEPT_NOTES = timedelta(days=30)
-"""How long notes are kept after their request has ended, or after they were written if that was
-later."""
+"""The time for which notes are kept, from the end of their request or from their writing, whichever
+is later."""
 MOST_NOTES = 500
-"""The number of notes beside one request."""
+"""The maximum number of notes beside one request."""
 LONGEST_COMMENT = 4000
-"""The characters of a comment."""
+"""The maximum characters of a comment."""
 RESTS = timedelta(hours=1)
-"""What was written so lately is not counted as of a request that has ended: one is not asked for a
-moment while another call of its reply runs."""
+"""A note younger than this is never taken for a note on an ended request: a request is not open for
+a moment while another call of its reply runs."""
 SNOOZE_BREAKS = timedelta(hours=1)
-"""A request that expires so soon is shown, whoever has snoozed it."""
+"""A request that expires within this time is shown, although somebody has snoozed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,41 +41,41 @@ class RequestNote:
     """One thing that a person has said beside a request. It is never changed."""
 
     id: str
-    """Unlike that of any other: one that is written twice is kept once."""
+    """The unique id of the note: a note that is written twice is kept once."""
     kind: NoteKind
     at: datetime
     by: By
     until: datetime | None = None
-    """Of `take` and `snooze`: their end; None ends what was said before."""
+    """The end of a `take` or `snooze`; None ends an earlier one at once."""
     to: By | None = None
-    """Of `assign`: to whom; None: to nobody."""
+    """The person of an `assign`; None = nobody."""
     text: str = ""
-    """Of `comment`."""
+    """The text of a `comment`."""
 
     @property
     def slot(self) -> str:
-        """What it replaces: the newest note of a slot holds. Empty: it stands beside the others."""
+        """The slot of the note, whose newest note holds; empty if the note replaces none."""
         if self.kind == "comment":
             return ""
         return f"snooze {person_key(self.by)}" if self.kind == "snooze" else self.kind
 
     @property
     def person(self) -> str:
-        """Whom the request belongs to by this note, or from whom it is hidden; empty for nobody."""
+        """The key of the person who gets the request, or does not see it; empty for nobody."""
         if self.kind == "assign":
             return "" if self.to is None else person_key(self.to)
         return "" if self.until is None else person_key(self.by)
 
     def to_json(self) -> bytes:
-        """As a store keeps it."""
+        """The note as JSON bytes, as a store keeps it."""
         return _adapter().dump_json(self)
 
 
 def note_of(payload: bytes) -> RequestNote:
-    """The note of what a store keeps.
+    """The note from its stored bytes.
 
     Raises:
-        ValueError: if it cannot be read.
+        ValueError: if the bytes cannot be read.
 
     """
     return _adapter().validate_json(payload)
@@ -90,7 +90,7 @@ def checked_request_id(given: object, *, what: str) -> str:
     """`given`, if a request may have it as its id.
 
     Raises:
-        UsageError: if it is no text, or one that no store can have.
+        UsageError: if it is no text, or a text that no store can hold.
 
     """
     id = checked_text(given, what=what)
@@ -100,9 +100,9 @@ def checked_request_id(given: object, *, what: str) -> str:
 
 
 def person_key(by: By) -> str:
-    """What tells a person apart: the name, or issuer and subject of an identity provider.
+    """The key of a person: the name, or issuer and subject of an identity provider.
 
-    No name has the end of a line in it.
+    The two have a line end between them, which no name has.
     """
     if isinstance(by, Login):
         return f"{by.issuer}\n{by.subject}" if by.issuer else by.name
@@ -110,7 +110,9 @@ def person_key(by: By) -> str:
 
 
 def viewer_keys(caller: Caller) -> tuple[str, ...]:
-    """The keys of a person who looks. Whoever assigns a request may know the name alone."""
+    """The keys of a viewer, also the name alone: a person who assigns a request may know only
+    that.
+    """
     return tuple(dict.fromkeys((person_key(caller.login or caller.name), caller.name)))
 
 
@@ -122,16 +124,18 @@ def _person(by: By) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Somebody looks after the request until a time. It is a courtesy, and refuses nobody."""
+    """The note that a person looks after the request until a time. It is a courtesy and refuses
+    nobody.
+    """
 
     by: By
     at: datetime
     until: datetime
     over: By | None = None
-    """Who had it then, and has it no more."""
+    """The person whose claim is over; None if there is none."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON-able data."""
         return {
             **_person(self.by),
             "at": time_text(self.at),
@@ -142,51 +146,53 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """To whom the request was given, and by whom."""
+    """The person to whom the request was given, and the person who gave it."""
 
     to: By
     by: By
     at: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON-able data."""
         return {**_person(self.to), "by": _person(self.by), "at": time_text(self.at)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
-    """What somebody says of the request to the others who look at it."""
+    """A person's remark about the request, for the others who look at it."""
 
     by: By
     at: datetime
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON-able data."""
         return {**_person(self.by), "at": time_text(self.at), "text": self.text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestNotes:
-    """What the notes beside a request add up to at one moment."""
+    """The sum of the notes beside a request at one moment."""
 
     claim: Claim | None = None
-    """Who looks after it now."""
+    """The claim of the person who looks after the request now; None if nobody does."""
     assignment: Assignment | None = None
     comments: tuple[Comment, ...] = ()
-    """The oldest first. Empty in a list of requests, which says how many there are."""
+    """The comments, oldest first. Empty in a list of requests, which has only their number."""
     comment_count: int = 0
     count: int = 0
-    """How many notes there are, also of what holds no more."""
+    """The number of notes, including notes that hold no more."""
     snoozes: Mapping[str, datetime] = field(default_factory=dict, repr=False)
-    """Until when somebody has snoozed it, by `person_key`."""
+    """The end of each person's snooze, by `person_key`."""
 
     def snoozed_until(self, keys: Iterable[str]) -> datetime | None:
-        """Until when a person with one of these keys has snoozed it; None if they have not."""
+        """The end of the snooze of a person with one of these keys; None without a snooze."""
         return max((self.snoozes[key] for key in keys if key in self.snoozes), default=None)
 
     def to_dict(self, viewer: Iterable[str] = ()) -> dict[str, Any]:
-        """As JSON, for somebody with these keys: nobody sees the snoozes of others."""
+        """Return it as JSON-able data for a viewer with these keys, without the snoozes of
+        others.
+        """
         keys = set(viewer)
         claim, assignment = self.claim, self.assignment
         return {
@@ -206,11 +212,11 @@ NO_NOTES = RequestNotes()
 
 
 def notes_of(notes: Iterable[RequestNote | None], now: datetime) -> RequestNotes:
-    """What notes add up to.
+    """Add up notes.
 
     Args:
-        notes: the oldest first; None for a comment of which only the number is known.
-        now: what has ended by then holds no more.
+        notes: the notes, oldest first; None for a comment of which only the number is known.
+        now: the time; a note that has ended by then holds no more.
 
     """
     claim: Claim | None = None
@@ -226,7 +232,7 @@ def notes_of(notes: Iterable[RequestNote | None], now: datetime) -> RequestNotes
         elif note.kind == "take":
             claim = None if note.until is None else _claimed(claim, note, note.until)
         elif note.kind == "snooze":
-            # Of a snooze that is ended, the end is over.
+            # The end of an ended snooze is over.
             snoozes[person_key(note.by)] = note.until or note.at
         else:
             assignment = None

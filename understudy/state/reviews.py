@@ -1,4 +1,4 @@
-"""`Review`: what stays open after a person alone has let a call run, until another looks at it."""
+"""`Review`: the open review of a call that one person alone has let run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from understudy.interrupts import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """A person has broken the glass: somebody else is to look at it. It does not hold the run."""
+    """A review by another person, after one person has broken the glass. It does not hold the
+    run.
+    """
 
     id: str
-    """That of the request that was approved so."""
+    """The id of the request that was approved so."""
     agent_id: str
     agent: str
     """The name of the agent's definition."""
@@ -24,23 +26,23 @@ class Review:
     call_key: str
     tool_name: str
     arguments: dict[str, Any]
-    """Those that were shown, with which the call was approved."""
+    """The arguments that were shown, with which the call was approved."""
     must_agree: str
-    """Who would have had to agree, in words."""
+    """The persons who would have had to agree, in words."""
     roles: tuple[str, ...]
-    """The roles of those who would have been asked."""
+    """The roles of the persons who would have been asked."""
     person: str
     """The id of the person who broke the glass."""
     by: str
     """The name of that person."""
     login: str
-    """The name under which they did it."""
+    """The login under which the person did it."""
     note: str
-    """Why."""
+    """The person's reason."""
     assurance: Assurance = "host"
     at: datetime
     requesters: tuple[str, ...] = ()
-    """The ids of those who have asked for the call, where they must not vote on it."""
+    """The ids of the persons who asked for the call and must not vote on it."""
 
     @classmethod
     def of(cls, request: Request, vote: Vote) -> Review:
@@ -68,14 +70,14 @@ class Review:
 
     @property
     def text(self) -> str:
-        """What has happened, in words."""
+        """What happened, in words."""
         return (
             f"{self.by} has broken the glass: {self.tool_name} was approved without "
             f"{self.must_agree}. The reason: {self.note}"
         )
 
     def why_not_by(self, person: str) -> str | None:
-        """Why this person may not close it, in words; None where they may."""
+        """Why this person may not close it, in words; None if the person may."""
         if person == self.person:
             return "the person who broke the glass does not review it; somebody else must"
         if person in self.requesters:
@@ -83,7 +85,7 @@ class Review:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the review as plain data."""
         return {
             "id": self.id,
             "agent_id": self.agent_id,

@@ -29,20 +29,22 @@ from understudy.state.workflow_progress import Progress, Shared
 T = TypeVar("T", "Call", "Turn", "RunState", "Left", "Continued")
 
 BACKGROUND = "run/background"
-"""The key under which a run keeps of which background call it is: its code and owner, who agreed.
+"""The key under which the run of a background call keeps the call's code, owner and approval.
 
-The agent whose model made the call has asked all who must agree to it, before it was started.
+The agent whose model made the call has asked all persons who must agree, before it was started.
 """
 END_HOOKS = "on_run_end/"
-"""The keys in `RunState.once` of `on_run_end` hooks that were called begin with it."""
+"""The prefix of the keys in `RunState.once` of `on_run_end` hooks that were called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """What is recorded about a request that waits: how many were told of it already."""
+    """The recorded notices about a waiting request: how many reminders and escalations there
+    were.
+    """
 
     reminders: int = 0
-    """Its reminders up to this one are given, or were left out for a later one."""
+    """The number of the last reminder. Earlier ones were given, or left out for a later one."""
     escalations: int = 0
 
 
@@ -51,7 +53,7 @@ NO_NOTICES = Notices()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAnswer:
-    """How a point ended."""
+    """The end of a point: its type, value, reason and time."""
 
     how: PointEnd
     value: Any = None
@@ -63,21 +65,21 @@ class PointAnswer:
 class Point:
     """A named point of a tool's body: a sleep, a wait for the outside, or what is done once.
 
-    Or the wait of a call in doubt for its check.
+    It is also the wait of a call in doubt for its check.
     """
 
     name: str
     kind: PointKind
     since: datetime | None
-    """When the call first came to it to sleep or wait; None if it has not. Of a check: since when
-    the call is in doubt."""
+    """The time at which the call first slept or waited at it; None if it has not. For a check: the
+    time at which the call came into doubt."""
     due: datetime | None = None
-    """When a sleep is over, a wait has timed out, or a check is asked."""
+    """The time at which a sleep is over, a wait has timed out, or a check is asked."""
     reached_in: int = 0
     """The attempt at the call that came to it last and had to wait for its answer; 0 if none did,
-    or if the answer came while that attempt went on."""
+    or if the answer came during that attempt."""
     token_hashes: tuple[str, ...] = ()
-    """Of the tokens that may answer it."""
+    """The hashes of the tokens that may answer it."""
     answer: PointAnswer | None = None
 
 
@@ -86,49 +88,53 @@ class Call:
     """One tool call of the open turn: how far it is, and the requests about it."""
 
     key: str
-    """`run.turn.index`. Unlike the provider's `tool_call_id` it is unique."""
+    """The key of the call, `run.turn.index`. Unlike the provider's `tool_call_id` it is unique."""
     part: ToolCallPart
     attempts: int = 0
     """The number of times that it was started."""
     not_entered: int = 0
-    """How many of these ended before its body was entered: a middleware asked, say."""
+    """The number of attempts that ended before the body was entered, because a middleware asked,
+    for instance."""
     effect: Effect = "effects"
     arguments: dict[str, Any] | None = None
-    """Those that were made for it; None where they are as the model wrote them."""
+    """The arguments that were made for the call; None if they are as the model wrote them."""
     failed_in: int = 0
-    """The last attempt at it whose failure is recorded because it is retried; 0 if none is."""
+    """The last attempt whose failure is recorded because the call is retried; 0 if there is
+    none."""
     unknown: bool = False
-    """Whether an attempt at it was cut off, or failed so that nobody knows what it did."""
+    """Whether an attempt was cut off, or failed in a way that leaves its effect unknown."""
     copied_from: bool = False
-    """Started before the agent was imported: it may have finished where it was exported."""
+    """Whether it was started before the agent was imported: the original agent may have finished
+    it."""
     running: bool = False
-    """Started and without a result, as recorded; it need not run in this process."""
+    """Whether it is recorded as started and without a result. It need not run in this process."""
     requests: dict[str, Request] = field(default_factory=no_items)
-    """The requests about it that are valid, by request id."""
+    """The valid requests about it, by request id."""
     decisions: dict[str, Decision] = field(default_factory=no_items)
     """The decisions so far, by request id."""
     withdrawn: bool = False
-    """A new message of the user withdrew its requests."""
+    """Whether a new message of the user withdrew its requests."""
     result: Result | None = None
     votes: dict[str, tuple[Vote, ...]] = field(default_factory=no_items)
-    """The votes on those that ask several persons, in the order in which they were cast."""
+    """The votes on requests to several persons, by request id, in the order in which they were
+    cast."""
     notices: dict[str, Notices] = field(default_factory=no_items)
     """The reminders and escalations so far, by request id."""
     points: dict[str, Point] = field(default_factory=no_items)
-    """The points that its tool has come to, by their names."""
+    """The points that its tool has come to, by name."""
     checks: int = 0
-    """How often it has waited for its check."""
+    """The number of times that it has waited for its check."""
 
     @property
     def entered(self) -> bool:
-        """Whether its body was entered, or may have been."""
+        """Whether its body was, or may have been, entered."""
         return self.attempts > self.not_entered
 
     @property
     def was_unknown(self) -> bool:
-        """Whether an attempt before left open what it did, and the call was to run again.
+        """Whether an earlier attempt left its effect open, and the call was to run again.
 
-        So the call is in doubt where no later attempt brings a result.
+        So the call is in doubt if no later attempt brings a result.
         """
         return self.unknown and self.effect == "idempotent"
 
@@ -147,14 +153,14 @@ class Call:
 
     @property
     def is_woken(self) -> bool:
-        """Whether a point at which it is suspended is answered: it can go on."""
+        """Whether a point at which it is suspended is answered, so that it can continue."""
         if not self.points or self.running or self.result is not None or self.pending_requests:
             return False
         return any(point.answer is not None for point in self._suspended_at())
 
     @property
     def check(self) -> Point | None:
-        """Where it waits, as it is in doubt, for its check; None where it is not, or does not."""
+        """The point at which the call in doubt waits for its check; None if it does not wait so."""
         if not self.points or self.running or self.result is not None:
             return None
         return next((point for point in self._suspended_at() if point.kind == "check"), None)
@@ -171,9 +177,11 @@ class Call:
 
     @property
     def approval(self) -> tuple[Approval | None, tuple[str, ...] | None]:
-        """Who had to agree to it, and the ids of the persons whom that excludes.
+        """The persons who had to agree to it, and the ids of the persons whom the approval
+        excludes.
 
-        None where nobody had to; and where one of these persons is not known.
+        The first is None if nobody had to agree, the second if one of the excluded persons is not
+        known.
         """
         asked: Approval | None = None
         requesters: set[str] | None = set()
@@ -191,7 +199,7 @@ class Call:
 
     @property
     def times_let_again(self) -> int:
-        """How often a person has let the call, which was in doubt, run again."""
+        """The number of times that a person has let the call run again when it was in doubt."""
         return sum(
             request.kind == "doubt" and self.decisions[request.id].type == "approve"
             for request in self.requests.values()
@@ -200,17 +208,17 @@ class Call:
 
     @property
     def begins_anew(self) -> bool:
-        """Whether its body is to be entered anew where it runs now, and not only continued."""
+        """Whether its body is to be entered anew now, and not only continued."""
         return not self.entered or self.times_let_again > 0
 
     @property
     def unused_requests(self) -> list[Request]:
-        """The requests about it but those by whose answers it has run already."""
+        """The requests about it, without the requests by whose answers it has run already."""
         if self.result is not None or not self.requests:
             return []
         requests = list(self.requests.values())
         doubts = [number for number, request in enumerate(requests) if request.kind == "doubt"]
-        since = requests[doubts[-1] if doubts else 0 :]  # it has run by all before
+        since = requests[doubts[-1] if doubts else 0 :]  # it has run by all earlier ones
         if not self.entered:
             return since
         return [each for each in since if each.kind != "approval" or each.id not in self.decisions]
@@ -227,15 +235,15 @@ class Call:
         }
 
     def drop_request(self, request_id: str) -> Request:
-        """Remove a request about it, which is valid no longer; the request."""
+        """Remove and return a request about it that is valid no longer."""
         self.notices.pop(request_id, None)
         self.votes.pop(request_id, None)
         return self.requests.pop(request_id)
 
     def reopen(self) -> None:
-        """A run continues it that has not made its pending requests: they are made anew.
+        """Drop its pending requests, because another run continues it and makes them anew.
 
-        So are the times of its check, if it waits for that.
+        The times of its check are made anew too, if it waits for the check.
         """
         self.running = self.running or self.check is not None
         for request in self.pending_requests:
@@ -260,7 +268,7 @@ class NotKept:
     tool_name: str
     arguments: dict[str, Any]
     text: str
-    """What the model was told."""
+    """The text that the model got."""
 
 
 @dataclass(slots=True)
@@ -271,15 +279,15 @@ class Turn:
     """The number of the turn in the run, from 0."""
     response: StoredResponse
     calls: dict[str, Call] = field(default_factory=dict)
-    """By call key, in call order."""
+    """The calls by call key, in call order."""
     cut: bool = False
-    """The reply is incomplete: its tool calls do not run."""
+    """Whether the reply is incomplete: then its tool calls do not run."""
     broken: dict[str, Any] | None = None
     """The error that broke the stream of the reply."""
     pause_checked: bool = False
     interrupts_checked: bool = False
     asked_by: str = ""
-    """Where `interrupts_checked`: the process and the definition that have asked the gates."""
+    """The process and the definition that asked the gates, once `interrupts_checked` is set."""
     propagated: bool = False
 
     @property
@@ -293,7 +301,7 @@ class Turn:
 
     @property
     def last_result_at(self) -> datetime:
-        """When the last of its calls got its result, once all have it."""
+        """The time at which its last call got its result, once all calls have one."""
         return max(call.result.part.timestamp for call in self.calls.values() if call.result)
 
     @property
@@ -306,7 +314,7 @@ class Turn:
 
     @property
     def pending_requests(self) -> list[Request]:
-        """The requests of all calls without a decision, in call order."""
+        """The requests without a decision of all calls, in call order."""
         if not self.has_requests:
             return []
         return [request for call in self.calls.values() for request in call.pending_requests]
@@ -319,15 +327,16 @@ class Turn:
 
 @dataclass(slots=True)
 class ModelCall:
-    """The model call of the next turn, where middleware asks about it, or puts it off.
+    """The model call of the next turn, if middleware asks about it or puts it off.
 
-    It ends with the reply that opens the turn. Where nothing waits there is none.
+    It ends with the reply that opens the turn. If nothing waits, there is no such call.
     """
 
     call: Call
     """The requests about it, and the points until which it is put off."""
     held: StoredResponse | None = None
-    """The model's reply, as it came: `after_model` asks about it. The conversation has it not."""
+    """The model's reply as it came, while `after_model` asks about it. It is not in the
+    conversation."""
 
     def copied(self) -> ModelCall:
         return ModelCall(self.call.copied(), self.held)
@@ -335,18 +344,18 @@ class ModelCall:
 
 @dataclass(slots=True)
 class Left:
-    """Where a run stood when it failed, or was cut off: a run that continues it begins there."""
+    """The place at which a run failed or was cut off. A run that continues it begins there."""
 
     messages: int
-    """The number of messages in its conversation. What its end added comes after them."""
+    """The number of messages in its conversation, without the messages that its end added."""
     turn: Turn | None
     """The turn that was open."""
     unread: tuple[StoredRequest, ...] = ()
-    """Messages of the user that come after the results of that turn, or where it continues."""
+    """The user's messages that come after the results of that turn, or where the run continues."""
     taken_over: bool = False
-    """The run around it continues, and this one is to be continued with it."""
+    """Whether the run around it continues, and this run is to be continued with it."""
     done: DoneCalls | None = None
-    """What it had done by then, but for what the agents had done that were open."""
+    """The calls that it had done by then, without the calls of agents that were open."""
 
     def copied(self) -> Left:
         twin = _twin(self)
@@ -360,11 +369,11 @@ class Continued:
 
     run_id: str
     since: datetime | None = None
-    """When the first of the failed runs started of which this one is the continuation."""
+    """The start of the first failed run in the row of runs that this run continues."""
     retries: int = 1
-    """The number of runs in a row, up to this one, that continued and got no further."""
+    """The number of runs in a row, including this run, that continued and got no further."""
     unread: tuple[StoredRequest, ...] = ()
-    """Messages of the user that come after the results of the open turn."""
+    """The user's messages that come after the results of the open turn."""
 
     def copied(self) -> Continued:
         return _twin(self)
@@ -391,42 +400,42 @@ class RunState:
     fruitless: int = 0
     """The number of attempts since the last reply, result, decision or closed turn.
 
-    Without those that ended because the agent was to be passivated.
+    Attempts that ended because the agent was to be passivated do not count.
     """
     quarantined: str | None = None
     """The cause of too many attempts without progress in a row: the run is not continued."""
     hooks_ran: bool = False
-    """The `on_run_start` hooks are done."""
+    """Whether the `on_run_start` hooks are done."""
     turns: int = 0
-    """The number of turns so far; also the index of the next one."""
+    """The number of turns so far, which is also the index of the next turn."""
     turn: Turn | None = None
-    """The open turn. The model is not called while there is one."""
+    """The open turn. The model is not called while a turn is open."""
     paused: str | None = None
-    """The reason, while the run is paused."""
+    """The reason of the pause; None if the run is not paused."""
     paused_by: By | None = None
-    """The person who asked for that pause; None where nobody was named."""
+    """The person who asked for the pause; None if nobody was named."""
     cancelled: dict[str, Any] | None = None
     """The signal of a requested cancellation."""
     closing: End | None = None
-    """How the run ends, as decided at the end of the last turn."""
+    """The end of the run, as decided at the end of the last turn."""
     end: End | None = None
-    """How the run ended."""
+    """The end of the run; None while it is open."""
     ended_by: dict[str, Result] = field(default_factory=no_items)
-    """By call key, the until tool's result that ended the run."""
+    """The until tool's result that ended the run, by call key."""
     ended_call: ToolCallPart | None = None
     """The call of that result."""
     usage: RunUsage = field(default_factory=RunUsage)
     once: dict[str, Any] = field(default_factory=no_items)
-    """By key, the results of `run.once`; by `asked_key`, those of `run.ask_model`."""
+    """The results of `run.once` by key, and of `run.ask_model` by `asked_key`."""
     agent_id: str = ""
-    """Of the actor that runs it; the agent's name where there is none."""
+    """The id of the actor that runs it; the agent's name if there is no actor."""
     signals: list[Signalled] = field(default_factory=no_list)
-    """All stop signals with the boundary that each belongs to, oldest first."""
+    """All stop signals, each with its boundary, oldest first."""
     overrides: list[Override] = field(default_factory=no_list)
     """All requests to continue in spite of signals, used or not."""
     max_overrides: int = 3
     forced: bool = False
-    """The model must call the until tool."""
+    """Whether the model must call the until tool."""
     early_stop: int | None = None
     """The turn in which the model answers without calling a tool, and with which the run ends."""
     tool_errors: int = 0
@@ -434,73 +443,74 @@ class RunState:
     deadline: float | None = None
     """The seconds that the run may take, without the waits for people."""
     seconds: float = 0.0
-    """The seconds that the run took so far, as recorded; only of runs with a time limit."""
+    """The recorded seconds that the run took so far; only for runs with a time limit."""
     first_message: int = 0
-    """The index of its first message; `include_contents="none"` hides the ones before."""
+    """The index of its first message; `include_contents="none"` hides earlier messages."""
     contents: Literal["default", "none"] = "default"
     shared: Shared | None = None
-    """Set where it is the run of an agent of a workflow."""
+    """What it shares with its workflow; None for a run outside of a workflow."""
     workflow: str | None = None
-    """Of a workflow: the agents of its mode when the run started."""
+    """The agents of a workflow's mode when the run started, as text; None for other runs."""
     progress: Progress | None = None
-    """Of a workflow: how far it is."""
+    """The progress of a workflow; None for other runs."""
     escalated: bool = False
-    """A tool asked to end the nearest loop around this agent."""
+    """Whether a tool asked to end the nearest loop around this agent."""
     halt: Request | None = None
-    """The request of a `Halt` that a tool of this agent, or of one below it, raised."""
+    """The request of a `Halt` that a tool of this agent, or of an agent below it, raised."""
     dismissed: bool = False
-    """A person dismissed the halt."""
+    """Whether a person dismissed the halt."""
     ends_at: datetime | None = None
     """The time at which the run is stopped, also while it waits."""
     occurrence: Occurrence | None = None
-    """The time of a schedule that it is the run of."""
+    """The occurrence of a schedule for which it runs; None for any other run."""
     model_call: ModelCall | None = None
-    """The model call of the next turn, where it waits."""
+    """The model call of the next turn, if it waits; None otherwise."""
     answers: dict[str, Decision] | None = None
-    """The answers to questions of middleware, by `own_key`; None without one. Never changed."""
+    """The answers to questions of middleware, by `own_key`; None without an answer. The dict is
+    never changed."""
     context: StoredContext = field(default_factory=no_items)
-    """That of who sent its message. That of an agent inside is the outermost run's."""
+    """The context of the sender of its message. An inner agent has the context of the outermost
+    run."""
     costs: Lines = ()
-    """What its requests to models cost that were priced, with those of the agents whose calls are
-    over."""
+    """The costs of its priced requests to models, with the costs of agents whose calls are over."""
     told: str = ""
-    """What the agent is told besides its own instructions: only of one that a call runs."""
+    """The instructions in addition to the agent's own; only for an agent that a call runs."""
     began: datetime | None = None
-    """When it started."""
+    """The time at which it started."""
     host: str | None = None
-    """Who made its last attempt, of a store that hosts share."""
+    """The host of its last attempt, if hosts share the store."""
     trace: str | None = None
-    """The W3C traceparent of its last attempt that had a span, or of that of the failed run."""
+    """The W3C traceparent of the last attempt with a span, of this run or of the failed run."""
     done: DoneCalls | None = None
-    """Its finished calls with effects, and those of the agents inside it that have ended."""
+    """The finished calls with effects, of the run and of the inner agents that have ended."""
     not_kept: dict[str, NotKept] = field(default_factory=no_items)
-    """By call key, the calls that ran and whose results could not be kept."""
+    """The calls that ran and whose results could not be kept, by call key."""
     suspended_since: datetime | None = None
-    """While it waits for a person, or is paused: since when its agent's status says so."""
+    """The time since which its agent's status says that it waits for a person or is paused."""
     left: Left | None = None
-    """Where it stood when it failed."""
+    """The place at which it failed; None if it did not fail."""
     continues: Continued | None = None
     """The failed run that it continues."""
     doubt_ends: float | None = DOUBT_ENDS
-    """Seconds after which a doubt ends of which only the model was told; None: never."""
+    """Seconds after which a doubt ends of which only the model was informed; None = never."""
 
     @property
     def calls(self) -> Collection[Call]:
-        """The calls that are open: of the turn, or else the model call of the next one."""
+        """The open calls: the calls of the turn, or else the model call of the next turn."""
         if self.turn is not None:
             return self.turn.calls.values()
         return () if self.model_call is None else (self.model_call.call,)
 
     @property
     def open_calls(self) -> Collection[Call]:
-        """`calls`; those that it left, where it failed and is to be continued, but is not yet."""
+        """The `calls`; for a failed run that is not continued yet, the calls that it left."""
         if self.left is None or not self.left.taken_over or self.left.turn is None:
             return self.calls
         return self.left.turn.calls.values()
 
     @property
     def pending_requests(self) -> list[Request]:
-        """The requests of the open calls without a decision, in call order."""
+        """The requests without a decision of the open calls, in call order."""
         return [request for call in self.calls for request in call.pending_requests]
 
     @property
@@ -510,7 +520,9 @@ class RunState:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is quarantined and waits to be released: one that is cancelled is stopped."""
+        """Whether it is quarantined and waits to be released. A cancelled run is stopped
+        instead.
+        """
         return self.quarantined is not None and self.cancelled is None
 
     @property
@@ -525,25 +537,25 @@ class RunState:
 
     @property
     def is_taken_over(self) -> bool:
-        """Whether it has failed, or was cut off, and is to be continued under the run around it."""
+        """Whether it failed or was cut off, and is to be continued under the run around it."""
         return self.left is not None and self.left.taken_over
 
     def add_done(self, call: DoneCall) -> None:
-        """A call with effects is finished."""
+        """Add a finished call with effects."""
         done = self.done
         if done is None:
             done = self.done = DoneCalls()
         done.add(call)
 
     def add_done_of(self, inside: RunState) -> None:
-        """The run of an agent inside has ended: what it did is done by this one."""
+        """Add what the ended run of an inner agent did, as done by this run."""
         if inside.done is not None:
             if self.done is None:
                 self.done = DoneCalls()
             self.done.add_agent(inside.agent, inside.done)
 
     def share_empties(self) -> None:
-        """Drop what is empty for what all states share: this one was made of JSON."""
+        """Replace empty collections, as made from JSON, by the shared ones."""
         self.once, self.ended_by = self.once or no_items(), self.ended_by or no_items()
         self.not_kept = self.not_kept or no_items()
         self.signals, self.overrides = self.signals or no_list(), self.overrides or no_list()
@@ -577,7 +589,7 @@ def asked_key(key: str) -> str:
 
 
 def own_key(name: str, key: str) -> str:
-    """The key, as one of the middleware with this name: no other name and key are the same text."""
+    """The key of a middleware by this name. Other pairs of name and key give other texts."""
     return f"{name.replace('%', '%25').replace('/', '%2F')}/{key}"
 
 

@@ -1,4 +1,4 @@
-"""The empty collections of states: one for all, as most of them stay empty.
+"""The empty collections of states: all states share them, as most collections stay empty.
 
 An empty dict of its own takes 64 bytes, an empty list 56, and a state has a dozen of both.
 """
@@ -32,17 +32,17 @@ _NO_LIST = _NoList()
 
 
 def no_items() -> dict[str, Any]:
-    """The shared empty dict. It raises where something is put into it."""
+    """The shared empty dict. It raises if something is put into it."""
     return _NO_ITEMS
 
 
 def no_list() -> list[Any]:
-    """The shared empty list. It raises where something is added to it."""
+    """The shared empty list. It raises if something is added to it."""
     return _NO_LIST
 
 
 def with_item(items: dict[str, T], key: str, value: T) -> dict[str, T]:
-    """The dict with this item: the same one, or a new one if it was empty."""
+    """The dict with this item: the same dict, or a new dict if it was empty."""
     if not items:
         return {key: value}
     items[key] = value
@@ -50,7 +50,7 @@ def with_item(items: dict[str, T], key: str, value: T) -> dict[str, T]:
 
 
 def with_added(added_to: list[T], *added: T) -> list[T]:
-    """The list with these at its end: the same one, or a new one if it was empty."""
+    """The list with these items at its end: the same list, or a new list if it was empty."""
     if not added_to:
         return list(added) if added else added_to
     added_to.extend(added)

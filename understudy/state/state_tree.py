@@ -1,7 +1,7 @@
 """The part of a state that is read across a whole tree of agents: runs, doubts, plans.
 
-What is asked of a tree (when it is due, what it waits for) is in modules below `AgentState`, which
-answers with it: they read this.
+Questions about a tree (when it is due, what it waits for) are answered by modules below
+`AgentState`, which read this class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from understudy.state.run_state import RunState
 
 
 class StateTree:
-    """An agent's state, and by it the states of the agents that it runs. It is an `AgentState`."""
+    """An agent's state, with the states of the agents that it runs. It is always an
+    `AgentState`.
+    """
 
     __slots__ = ()
 
@@ -54,7 +56,7 @@ class StateTree:
 
     @property
     def tree_in_doubt(self) -> Iterator[Self]:
-        """The states of `tree` whose calls may be in doubt. None of the others is looked at."""
+        """The states of `tree` whose calls may be in doubt. Other states are not looked at."""
         if self.may_be_in_doubt:
             yield self
             if isinstance(self.children, Children):

@@ -1,6 +1,7 @@
-"""What a stored state must have: all fields of ours, and of Pydantic AI's those of the list here.
+"""The names that a stored state must have: all our own fields, and the listed fields of Pydantic
+AI.
 
-A field that Pydantic AI adds is no name of this list: states that were stored without it have its
+A field that Pydantic AI adds later is not in the list: a state that was stored without it gets its
 default.
 """
 
@@ -28,6 +29,6 @@ PYDANTIC_NAMES: frozenset[str] = frozenset(_NAMES.split())
 
 
 def is_pydantics(stored: Mapping[str, Any]) -> bool:
-    """Whether it is a message, a part of one, or the usage of a run."""
+    """Whether the data is a message, a part of a message, or the usage of a run."""
     is_message = "parts" in stored and stored.get("kind") in ("request", "response")
     return is_message or "part_kind" in stored or "input_tokens" in stored

@@ -1,6 +1,6 @@
 """The kinds of facts in the log of trust, as they are stored.
 
-A kind more is a dataclass here, its name in `KINDS`, and a branch of `trust.fold.apply_fact`.
+A new kind needs a dataclass here, a name in `KINDS`, and a branch in `trust.fold.apply_fact`.
 """
 
 from __future__ import annotations
@@ -22,50 +22,51 @@ from understudy.state.trust_log import TrustFact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSummary:
-    """What a rule says, to be read by people."""
+    """A summary of a rule, for people."""
 
     name: str
     kind: Literal["deny", "ask", "allow"]
     tool: str
-    """The pattern of the names of tools."""
+    """The pattern of tool names."""
     agent: str = "*"
-    """The pattern of the names of agents."""
+    """The pattern of agent names."""
     approval: str = ""
-    """Who must agree, in words; empty where anybody may, or nobody is asked."""
+    """The persons who must agree, in words; empty if anybody may, or nobody is asked."""
     has_when: bool = False
-    """Whether it looks at the call."""
+    """Whether the rule looks at the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesRegistered:
-    """A host has rules of a version that nobody has registered before."""
+    """The fact that a host has rules of a version that nobody has registered before."""
 
     KIND: ClassVar[str] = "rules_registered"
 
     version: int
     fingerprint: str
-    """Of all that decides what the rules say: the same version never has two."""
+    """The fingerprint of all that decides what the rules say. A version has only one."""
     rules: tuple[RuleSummary, ...] = ()
     default: str = "gates"
     host: str = ""
     """The name of the host that has registered them."""
     python: str = ""
-    """The version of its Python: the code of a `when` is compiled otherwise by another one."""
+    """The version of its Python, because another version compiles the code of a `when`
+    differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulesRetired:
-    """No rules have to hold for the store any more, until a higher version is registered."""
+    """The fact that no rules must hold for the store until a higher version is registered."""
 
     KIND: ClassVar[str] = "rules_retired"
 
     version: int
-    """The newest version then."""
+    """The newest version at that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegated:
-    """A person has given roles of theirs to another one, until a time."""
+    """The fact that a person has given roles to another person, until a time."""
 
     KIND: ClassVar[str] = "delegated"
 
@@ -74,7 +75,7 @@ class Delegated:
     """The id of the person."""
     from_name: str
     from_login: By
-    """By which the application is asked again whether the person still has the roles."""
+    """The login by which the application is asked again whether the person still has the roles."""
     to_person: str
     to_name: str
     roles: tuple[str, ...]
@@ -84,7 +85,7 @@ class Delegated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationEnded:
-    """A delegation holds no longer, before its time."""
+    """The fact that a delegation ended before its time."""
 
     KIND: ClassVar[str] = "delegation_ended"
 
@@ -93,27 +94,27 @@ class DelegationEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminRequested:
-    """A person wants something to be done to which others must agree."""
+    """The fact that a person asked for an act to which others must agree."""
 
     KIND: ClassVar[str] = "admin_requested"
 
     id: str
     verb: str
     about: str
-    """What it is, in words."""
+    """The act, in words."""
     digest: str
-    """Of the verb and its arguments: votes are for these alone."""
+    """The digest of the verb and its arguments: votes are for these alone."""
     approval: Approval
     person: str
     """The id of the person."""
     name: str
     until: datetime
-    """The time at which it is void."""
+    """The time at which the request becomes void."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminVoted:
-    """A person has said what they think of a request of administration."""
+    """The fact that a person has voted on a request of administration."""
 
     KIND: ClassVar[str] = "admin_voted"
 
@@ -123,7 +124,7 @@ class AdminVoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminUsed:
-    """What was asked for is done now: the votes count for nothing else."""
+    """The fact that the requested act is done: its votes count for nothing else."""
 
     KIND: ClassVar[str] = "admin_used"
 
@@ -132,20 +133,20 @@ class AdminUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """Nothing of the store, of a definition, or of a tool, begins any more."""
+    """The fact of a freeze: nothing of the store, of a definition, or of a tool begins any more."""
 
     KIND: ClassVar[str] = "frozen"
 
     id: str
     what: Literal["store", "definition", "tool"]
     name: str = ""
-    """Of the definition, or of the tool."""
+    """The name of the definition or of the tool; empty for the store."""
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thawed:
-    """A freeze is over: what waited because of it begins."""
+    """The fact that a freeze is over: what waited because of it begins."""
 
     KIND: ClassVar[str] = "thawed"
 
@@ -154,7 +155,7 @@ class Thawed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRaised:
-    """A person has added something to a budget, for the window of now."""
+    """The fact that a person has raised a budget for its current window."""
 
     KIND: ClassVar[str] = "budget_raised"
 
@@ -163,27 +164,27 @@ class BudgetRaised:
     counter: str
     """The budget as counters have it: see `CounterId.budget`."""
     key: str
-    """For whom it is counted; empty where it is for the whole store."""
+    """The key for which the budget is counted; empty for the whole store."""
     amount: str
-    """What is added, as a decimal number."""
+    """The added amount, as a decimal number."""
     until: datetime | None
-    """When the window ends; None where the budget has none."""
+    """The end of the window; None if the budget has no window."""
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Required:
-    """Each host of the store must have this."""
+    """The fact that each host of the store must have something."""
 
     KIND: ClassVar[str] = "required"
 
     name: str
-    """`rules`, `budgets`, `freeze` or `protect`."""
+    """The name of what is required: `rules`, `budgets`, `freeze` or `protect`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRequired:
-    """Hosts need not have this any more."""
+    """The fact that hosts need not have something any more."""
 
     KIND: ClassVar[str] = "not_required"
 
@@ -232,10 +233,10 @@ def _adapter(kind: str) -> TypeAdapter[FactContent]:
 
 
 def content_of(fact: TrustFact) -> FactContent | None:
-    """What a fact says; None for a kind of a later version of this library.
+    """The content of a fact; None for a kind of a later version of this library.
 
     Raises:
-        StoreDamaged: if it cannot be read.
+        StoreDamaged: if the content cannot be read.
 
     """
     if fact.kind not in KINDS:
@@ -249,6 +250,6 @@ def content_of(fact: TrustFact) -> FactContent | None:
 
 
 def data_of(content: FactContent) -> dict[str, Any]:
-    """What a fact says, as JSON."""
+    """The content of a fact, as JSON."""
     data: dict[str, Any] = _adapter(content.KIND).dump_python(content, mode="json")
     return data

@@ -1,8 +1,8 @@
 """`TrustFact`, `TrustLog`: facts that hold for a whole store, in one order for all of its hosts.
 
-Which rules hold is such a fact. No agent has it: it holds for all agents, and each host must know
-it. So it is in none of their records, but in a log of the store, which is only ever added to. The
-number of its last fact is the *epoch of trust*.
+Such a fact is, for example, which rules hold. It holds for all agents, and each host must know it.
+So it is in no agent's records, but in a log of the store that only grows. The number of its last
+fact is the *epoch of trust*.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class TrustFact:
     """A fact of the log of trust, as a store keeps it."""
 
     number: int
-    """The first fact has the number 1, each other one that of the fact before and 1 more."""
+    """The number of the fact: 1 for the first, and 1 more for each next fact."""
     at: datetime
     by: str | None
-    """The person who decided it; None where no person did, or nobody was named."""
+    """The person who decided it; None if no person did, or nobody was named."""
     kind: str
-    """What the fact is. `understudy.trust.facts` has the kinds."""
+    """The kind of the fact: see `understudy.trust.facts`."""
     data: Mapping[str, Any]
-    """The rest of it, as JSON."""
+    """The content of the fact, as JSON."""
 
 
 class HostBehind(NamedTuple):
-    """A host that has not said yet that it judges by a fact."""
+    """A host that has not confirmed yet that it judges by a fact."""
 
     id: int
     name: str
@@ -42,18 +42,18 @@ class TrustLog(ABC):
     """The log of trust of a store. Used on the runtime's loop."""
 
     on_trust: Callable[[], None] | None = None
-    """Called on the loop where the log may have new facts of other hosts."""
+    """Called on the loop when the log may have new facts of other hosts."""
     on_trust_at_once: Callable[[], None] | None = None
-    """Called in any thread where the log may have new facts, before this host counts as the owner
-    of its agents again, whose lease may have run out."""
+    """Called in any thread when the log may have new facts, before this host counts as the owner of
+    its agents again after its lease may have run out."""
 
     @property
     @abstractmethod
     def trust_seen(self) -> int:
-        """The highest number of the log that this host has seen: the log is read up to there.
+        """The highest number of the log that this host has seen: the log is read up to this number.
 
-        It is that of the log when the store was opened; of each fact that was added here; of each
-        renewal of the lease; and, after `follow_trust`, of each commit of records.
+        It comes from the log when the store is opened, from each fact added here, from each renewal
+        of the lease and, after `follow_trust`, from each commit of records.
         """
 
     @abstractmethod
@@ -62,32 +62,32 @@ class TrustLog(ABC):
 
     @abstractmethod
     async def trust_after(self, number: int) -> Sequence[TrustFact]:
-        """The facts above a number, in order. None are there where no log is kept."""
+        """The facts above a number, in order. A store without a log has none."""
 
     async def acknowledge_trust(self, number: int) -> None:
-        """Say to the other hosts that this one judges by all facts up to a number."""
+        """Confirm to the other hosts that this host judges by all facts up to a number."""
         return
 
     async def hosts_behind(self, number: int) -> Sequence[HostBehind]:
-        """The other hosts that have not said that they judge by all facts up to a number."""
+        """The other hosts that have not confirmed that they judge by all facts up to a number."""
         return ()
 
     def provide(self, names: Collection[str]) -> None:
-        """Before it opens, and whenever that changes: say what this host has, for the others."""
+        """State what this host has, for the others: before it opens, and whenever that changes."""
         return
 
     async def hosts_without(self, name: str) -> Sequence[HostBehind]:
-        """The other hosts that have not said that they have something."""
+        """The other hosts that have not stated that they have something."""
         return ()
 
     async def require_trust(self, fact: TrustFact, name: str) -> bool:
-        """As `add_trust`, where no other living host lacks what the fact requires.
+        """Add a fact as by `add_trust`, unless another living host lacks what the fact requires.
 
-        In the same transaction the leases of the others that lack it are ended for good, and their
-        agents get a higher epoch: they write nothing more.
+        In the same transaction the leases of other hosts that lack it are ended for good, and their
+        agents get a higher epoch: these hosts write nothing more.
 
         Returns:
-            False also where a living host lacks it.
+            As `add_trust`; also False if a living host lacks it.
 
         """
         return await self.add_trust(fact)
@@ -96,12 +96,12 @@ class TrustLog(ABC):
     async def add_trust(self, fact: TrustFact) -> bool:
         """Add a fact, if its number is the next one.
 
-        Whoever decides by what they have read decides so by the newest: between the read and this,
-        nobody has added anything.
+        So a caller that decides by what it read decides by the newest facts: nobody has added a
+        fact since.
 
         Returns:
-            False where another fact has the number, or there is none before it. It is True also
-            where an attempt whose answer was lost has added this very fact.
+            False if another fact has the number, or the fact before it is missing. True also if an
+            attempt whose answer was lost has added this very fact.
 
         Raises:
             UsageError: if the store keeps no log of trust.

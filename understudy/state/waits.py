@@ -1,4 +1,4 @@
-"""What the calls of an agent wait for: points of their tools that are not answered yet."""
+"""The waits of an agent's calls: points of their tools that are not answered yet."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def open_calls(state: StateTree) -> Iterator[Call]:
 
 
 def may_wait(state: StateTree) -> bool:
-    """Whether a call may wait for something, in this agent or in one that it runs.
+    """Whether a call may wait for something, in this agent or in an agent that it runs.
 
-    It does not in the common case, which this tells at no cost.
+    The common case, that no call waits, is found at no cost.
     """
     if state.children:
         return True
@@ -67,7 +67,7 @@ def may_wait(state: StateTree) -> bool:
 
 
 def has_waits(state: StateTree) -> bool:
-    """Whether a call waits at a point, in this agent or in one that it runs."""
+    """Whether a call waits at a point, in this agent or in an agent that it runs."""
     return may_wait(state) and any(call.waits_at for call in open_calls(state))
 
 
@@ -79,9 +79,9 @@ def is_woken(state: StateTree) -> bool:
 def woken_calls(state: StateTree) -> Iterator[Call]:
     """The calls that can continue because a point is answered, in this agent and inside it.
 
-    What is inside a call about which a person is asked goes on with the answer
-    (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`). So does what is inside a
-    call in doubt that waits for its check.
+    Calls inside a call about which a person is asked continue with the answer
+    (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`). So do calls inside a call
+    in doubt that waits for its check.
     """
     run = state.run
     if run is None or run.end is not None:
@@ -98,11 +98,11 @@ def woken_calls(state: StateTree) -> Iterator[Call]:
 
 
 def waits_of(state: StateTree, agent_id: str | None = None) -> tuple[Wait, ...]:
-    """All that the agent's open run waits for, oldest first.
+    """Everything that the agent's open run waits for, oldest first.
 
     Args:
-        state: of the agent.
-        agent_id: its id, if it is not the one that its run has recorded.
+        state: the state of the agent.
+        agent_id: the agent's id, if it differs from the id that its run has recorded.
 
     """
     run = state.run

@@ -1,4 +1,4 @@
-"""What the last run of an agent has done, and may have done, with the agents that it runs."""
+"""What the last run of an agent, with the agents that it runs, has done and may have done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent does, in a sentence, and what waits for a run: for pages and terminals."""
+"""What an agent is doing, in a sentence, and what waits for a run: for pages and terminals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from understudy.stopping import StopSignals
 
 
 def why(state: AgentState) -> str:
-    """What the agent does, in a sentence."""
+    """What the agent is doing, in a sentence."""
     run = state.run
     if run is None:
         return "It has not run yet."
@@ -58,7 +58,7 @@ def queue_of(state: AgentState) -> list[dict[str, Any]]:
 
 
 def background_of(state: AgentState) -> list[dict[str, Any]]:
-    """The calls of an agent that go on in the background, oldest first."""
+    """The calls of an agent that continue in the background, oldest first."""
     return [
         {
             "agent_id": made.agent_id,
@@ -77,7 +77,7 @@ def what_stopped(end: End) -> str:
 
 
 def model_calls(state: AgentState, run: RunState) -> str:
-    """How many model calls the run made; a workflow's are those of its agents."""
+    """The number of model calls that the run made; for a workflow, the calls of its agents."""
     n = run.model_calls if run.workflow is None else state.usage.requests
     return "1 model call" if n == 1 else f"{n} model calls"
 

@@ -19,22 +19,24 @@ class AgentResult:
     text: str = ""
     """The final text."""
     output: Any = None
-    """The value of its `output_type`, as JSON; None without one."""
+    """The value of its `output_type`, as JSON; None without a value."""
     error: dict[str, Any] | None = None
     """The `to_dict()` of the error by which it failed."""
     signals: dict[str, Any] | None = None
     """The `to_dict()` of the signals that stopped it."""
     escalated: bool = False
-    """One of its tools asked to end the nearest loop."""
+    """Whether one of its tools asked to end the nearest loop."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Which agents of a workflow have ended in this round: a resumed run continues after them."""
+    """The progress of a workflow: the agents that have ended in this round. A resumed run continues
+    after them.
+    """
 
     round: int = 0
     results: dict[int, AgentResult] = field(default_factory=dict)
-    """Of this round, by the agent's index."""
+    """The results of this round, by the agent's index."""
     text: str = ""
     """The latest final text that was not empty."""
 
@@ -43,15 +45,15 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Of which part of the workflow's conversation an agent's own one begins with a view."""
+class View:
+    """The part of the workflow's conversation with which an agent's own conversation begins."""
 
     start: int
     """The index of the first message that it may see."""
     end: int
-    """The number of messages that there were."""
+    """The number of the workflow's messages at that time."""
     at: datetime
-    """When it began."""
+    """The time at which the agent began."""
 
 
 @dataclass(slots=True)
@@ -64,9 +66,9 @@ class Shared:
     """The messages that it added before a middleware of its own replaced its conversation."""
     changes: list[tuple[Literal["merge", "set"], dict[str, Any]]] = field(default_factory=list)
     """Its changes to the values, oldest first."""
-    told: Told | None = None
-    """How what it inherits can be made again. None where it, or the workflow, has another
-    conversation since: then a stored state has all of it."""
+    told: View | None = None
+    """The view from which its inherited messages are made again. None if the conversation of the
+    agent or of the workflow was replaced since: then a stored state has all messages."""
 
     def copied(self) -> Shared:
         return Shared(self.inherited, list(self.said), list(self.changes), self.told)

@@ -1,6 +1,7 @@
-"""How the state of a workflow becomes that of its agents, and theirs becomes part of it again.
+"""Sharing between a workflow and its agents: an agent starts with a view of the workflow's state,
+and its own changes become a part of that state again.
 
-None of it is recorded, as the workflow's own records hold it. A copy of the conversation in the
+None of this is recorded, as the workflow's own records hold it. A copy of the conversation in the
 records of each agent would make the journal grow with the square of the turns.
 """
 
@@ -15,7 +16,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.run_state import RunState
 from understudy.state.shared_empties import with_added, with_item
-from understudy.state.workflow_progress import AgentResult, Told
+from understudy.state.workflow_progress import AgentResult, View
 
 
 def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
@@ -23,32 +24,34 @@ def new_child(state: AgentState, record: r.ChildRecord) -> AgentState:
     start = record.record
     if not isinstance(start, r.RunStarted) or not start.shares:
         return AgentState()
-    told = _told(state, start.at)
+    view = _view_of(state, start.at)
     messages = view_for(
         start.agent,
         state.messages,
-        start=told.start,
-        at=told.at,
+        start=view.start,
+        at=view.at,
         latest=start.contents == "none",
         raw=start.workflow is not None,
     )
     return AgentState.sharing(state, messages)
 
 
-def note_told(state: AgentState, child: AgentState) -> None:
-    """Note in the run of an agent of a workflow, which has just begun, what it is told of it."""
+def note_view(state: AgentState, child: AgentState) -> None:
+    """Note in the run of a workflow's agent that has just begun which view of the workflow it
+    has.
+    """
     run = child.run
     assert run is not None, "it has begun"
     assert run.began is not None, "as above"
     if run.shared is not None:
-        run.shared.told = _told(state, run.began)
+        run.shared.told = _view_of(state, run.began)
 
 
-def _told(state: AgentState, at: datetime) -> Told:
+def _view_of(state: AgentState, at: datetime) -> View:
     run = state.run
     assert run is not None, "a workflow is a run"
     hidden = run.first_message if run.contents == "none" and run.shared is None else 0
-    return Told(start=hidden, end=len(state.messages), at=at)
+    return View(start=hidden, end=len(state.messages), at=at)
 
 
 def add_result(run: RunState, child: AgentState, record: r.SubRunEnded) -> None:
@@ -95,7 +98,7 @@ def merge_child(state: AgentState, child: AgentState) -> None:
 
 
 def add_decisions_and_doubts(state: AgentState, child: AgentState) -> None:
-    """Keep what an agent that has ended leaves: what was decided, what is in doubt, and keys."""
+    """Keep what an ended agent leaves: its decisions, its doubts, and its keys."""
     state.decisions = with_added(state.decisions, *child.decisions)
     for doubt in child.doubts.values():
         state.add_doubt(doubt)

@@ -108,7 +108,7 @@ from understudy.state.trust_facts import (
     RuleSummary,
     Thawed,
 )
-from understudy.state.workflow_progress import AgentResult, Progress, Shared, Told
+from understudy.state.workflow_progress import AgentResult, Progress, Shared, View
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
 __all__ = [
@@ -1465,7 +1465,7 @@ def _run(**fields: Any) -> RunState:
             2,
             [asked("hello")],
             [("merge", {"a": {"b": 1}}), ("set", {"c": 2})],
-            Told(start=1, end=3, at=at(20)),
+            View(start=1, end=3, at=at(20)),
         ),
         "workflow": "loop(member0, member1, member2)",
         "progress": Progress(2, {0: part, 1: completed, 2: failed}, "the latest"),

@@ -1,4 +1,4 @@
-"""Folds what is of the agent as a whole: its beginning, values, files, history."""
+"""Folds of records of the agent as a whole: its beginning, values, files, history."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def agent_created(state: AgentState, record: r.AgentCreated) -> None:
 
 
 def imported(state: AgentState, record: r.Imported) -> None:
-    if state.plans is not None:  # the original goes on with them
+    if state.plans is not None:  # the original agent continues with its plans
         schedules = state.plans.schedules
         paused = {
             id: replace(schedule, paused=True, authors=(None,))
             for id, schedule in schedules.items()
         }
         change_plans(state, schedules=paused, background={})
-    # Whoever wrote the file says who they are, also where only its queue has messages.
+    # The author of the file names the authors, also if only its queue has messages.
     if None not in state.authors and (state.authors or not state.messages):
         state.authors = (*state.authors, None)
-    state.grants = no_items()  # whoever wrote the file says who gave them
+    state.grants = no_items()  # the author of the file names who gave them
     for each in state.whole_tree:
         for key, doubt in each.doubts.items():
-            # The ids of persons hold only where the agent was exported, too.
+            # The ids of persons, too, hold only where the agent was exported.
             each.doubts[key] = replace(doubt, token_hashes=(), requesters=None)
         for key, held in each.held_keys.items():
             each.held_keys[key] = replace(held, is_copied=True)
@@ -70,7 +70,7 @@ def _reset_imported(state: AgentState, run: RunState, call: Call) -> None:
     if asked or call.check is not None:
         call.running = True
     call.requests = call.decisions = call.votes = call.notices = no_items()
-    if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
+    if run.model_call is None or run.model_call.call is not call:  # a model call is put off instead
         for name, point in call.points.items():  # the tool runs again; its tokens hold here
             point = replace(point, token_hashes=(), reached_in=0)
             call.points = with_item(call.points, name, point)
@@ -101,12 +101,12 @@ def history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
 
 
 def files_changed(state: AgentState, record: r.FilesChanged) -> None:
-    if record.own:  # also where there are none
+    if record.own:  # also if it has no files
         state.files = {}
 
 
 def change_files(state: AgentState, record: r.Record, inner: WithFiles) -> None:
-    """Change the files of the agent, or of the one above it with which it shares them."""
+    """Change the files of the agent, or of the agent above whose files it shares."""
     owner = state
     while isinstance(record, r.ChildRecord):
         state, record = state.children[record.child], record.record

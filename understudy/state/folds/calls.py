@@ -1,4 +1,4 @@
-"""Folds calls of tools: starts, results, and the points at which they wait."""
+"""Folds of records of tool calls: starts, results, and the points at which calls wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from understudy.state.folds.ends import (
     last_arguments,
     note_done,
     ran_in_part,
-    told_doubt,
+    unasked_doubt,
 )
 from understudy.state.folds.places import UNREAD, find_call, open_run, open_turn
 from understudy.state.folds.queue import note_authors
@@ -68,7 +68,7 @@ def result(state: AgentState, record: r.Result) -> None:
     if state.doubts and record.doubt is None:
         state.doubts.pop(call.key, None)  # its check was waited for
     if record.doubt is not None:
-        doubt = told_doubt(run, call, record.doubt, record.part.timestamp)
+        doubt = unasked_doubt(run, call, record.doubt, record.part.timestamp)
         state.add_doubt(doubt)
     elif record.ran:
         kept = NotKept(
@@ -94,12 +94,12 @@ def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:
     if record.part.outcome == "denied" and was_found_undone(call):
         return False
     if record.part.outcome == "success" or record.ran or record.signal or record.halt:
-        return True  # what raises `StopAgent` or `Halt` has run
+        return True  # a tool that raises `StopAgent` or `Halt` has run
     return ran_in_part(state, call)
 
 
 def was_found_undone(call: Call) -> bool:
-    """Whether a person has found that the call, which was in doubt, took no effect."""
+    """Whether a person has found that a call in doubt took no effect."""
     return any(
         request.kind == "doubt" and decision.type == "reject"
         for id, request in call.requests.items()
@@ -121,7 +121,7 @@ def point_reached(state: AgentState, record: r.PointReached) -> None:
         return
     point = call.points.get(record.name)
     run = open_run(state)
-    if run.turn is None:  # the model call is put off, once more if it was before
+    if run.turn is None:  # the model call is put off, perhaps once more
         call.attempts += 1
         point = None
         if record.used is not None:
@@ -140,7 +140,7 @@ def point_reached(state: AgentState, record: r.PointReached) -> None:
 
 
 def _check_waited_for(state: AgentState, call: Call, record: r.PointReached) -> None:
-    """The call is in doubt, and waits for its check: for nothing else that its body came to."""
+    """Let a call in doubt wait for its check, and for no other point of its body."""
     before = call.check  # in the same doubt, whose time counts
     point = Point(
         name=record.name,
@@ -174,7 +174,7 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
     call = find_call(state, record.call_key)
     answer = PointAnswer(how=record.how, value=record.value, reason=record.reason, at=record.at)
     point = call.points.get(record.name) or Point(name=record.name, kind=record.what, since=None)
-    reached_in = 0 if call.running else point.reached_in  # the attempt that came to it may go on
+    reached_in = 0 if call.running else point.reached_in  # the attempt that came to it may continue
     call.points = with_item(
         call.points, record.name, replace(point, answer=answer, reached_in=reached_in)
     )
@@ -182,29 +182,29 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
 
 
 def note_answer(state: AgentState, record: r.PointAnswered | r.Settled) -> None:
-    """Keep who has answered from outside, where a tool gets the answer, and so the conversation.
+    """Note who answered from outside, if a tool gets the answer, which enters the conversation.
 
     Args:
-        state: of the agent that made the call, or of one above it.
-        record: it is folded already.
+        state: the state of the agent that made the call, or of an agent above it.
+        record: the record, which is folded already.
 
     """
     if isinstance(record, r.PointAnswered):
-        is_told = record.what == "wait" and record.how in ("value", "rejected")
+        is_passed_on = record.what == "wait" and record.how in ("value", "rejected")
     else:
-        is_told = not record.ended and any(
+        is_passed_on = not record.ended and any(
             call.key == record.call_key and (call.check is not None or record.answer is not None)
             for call in open_calls(state)
         )
-    if is_told:
+    if is_passed_on:
         note_authors(state, (record.by,))
 
 
 def _note_found_done(state: AgentState, doubt: DoubtfulCall) -> None:
-    """Add a call that was in doubt, and is known to have taken effect, to what its run has done."""
+    """Add a call that was in doubt and took effect to the done calls of its run."""
     run = state.run
     if run is None or not doubt.call_key.startswith(f"{run.run_id}."):
-        return  # a run before this one has made it
+        return  # an earlier run made the call
     for call in doubtful((doubt,), agent=run.agent).newest:
         run.add_done(call)
 
@@ -220,11 +220,11 @@ def settled(state: AgentState, record: r.Settled) -> None:
             each.add_finding(doubt.tool_call_id, found)
         if record.call_key in each.held_keys:
             end_key(each, record.call_key, is_done=record.happened, at=record.at)
-    for call in open_calls(state):  # where its turn is over, only the records tell of it
+    for call in open_calls(state):  # of a turn that is over, only the records know
         if call.key != record.call_key:
             continue
         at, check = record.at or UNREAD, call.check
-        if check is not None:  # the run goes on with what is known, and asks no check
+        if check is not None:  # the run continues with what is known, and asks no check
             how = record.how if record.reason is None else f"{record.how}: {record.reason}"
             known = PointAnswer(how="value", value=record.value, reason=how, at=at)
             call.points = with_item(call.points, check.name, replace(check, answer=known))

@@ -1,4 +1,4 @@
-"""Folds the ends of runs, with what they leave open: calls, doubts, agents inside."""
+"""Folds of the ends of runs, with what they leave open: calls, doubts, inner agents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_ended(state: AgentState, record: r.RunEnded) -> None:
 
 
 def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:
-    """End the run. Where it may continue, keep what it left: another run may continue it."""
+    """End the run. If another run may continue it, keep what it left."""
     run = open_run(state)
     turn = run.turn
     run.model_call = None
@@ -65,7 +65,7 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
             parts: list[ModelRequestPart] = []
             parts += [_closing_part(state, call, at) for call in turn.calls.values()]
             parts += _prompts(turn)
-            if state.held_keys:  # before the agents that its calls run are gone
+            if state.held_keys:  # before the agents of its calls are gone
                 _end_keys(state, turn, at)
             for call in turn.calls.values():
                 end_children(state, call.key, at, may_go_on=may_go_on)
@@ -117,7 +117,7 @@ def end_children(
 def _end_open_children(state: AgentState, call: Call, at: datetime, *, may_go_on: bool) -> None:
     """End the agents that the call runs. They stay in the state: the end of the call names them.
 
-    Not those of a call that has its result: that has told of them.
+    If the call has its result, nothing is done: the result reports its agents.
     """
     for key in [] if call.result is not None else agents_of_call(state.children, call.key):
         child = state.children[key]
@@ -126,11 +126,11 @@ def _end_open_children(state: AgentState, call: Call, at: datetime, *, may_go_on
 
 
 def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
-    """The result of a call that was started, and that the end of its run finds without one."""
+    """The result of a started call that has none when its run ends."""
     inside = bool(agents_of_call(state.children, call.key))
     doubt, outcome, check = None, "interrupted", call.check
     asked = [each for each in call.pending_requests if each.kind == "doubt" and not each.source]
-    if asked:  # nobody has said what it did, and nobody is asked any more
+    if asked:  # nobody has said what the call did, and nobody is asked any more
         doubt = str(asked[-1].payload["reason"])
         content = IN_DOUBT.format(reason=doubt)
     elif check is not None:
@@ -157,12 +157,12 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
 
 
 def in_part(state: AgentState, call: Call, why: str) -> str:
-    """The text for a model about a call whose body was entered, and that is not finished."""
-    return told_done(state, call, f"{IN_PART.format(why=why)}.")
+    """The text for a model about a call whose body was entered and did not finish."""
+    return text_with_done(state, call, f"{IN_PART.format(why=why)}.")
 
 
-def told_done(state: AgentState, call: Call, text: str) -> str:
-    """The text, and what the call has done, and may have done."""
+def text_with_done(state: AgentState, call: Call, text: str) -> str:
+    """The text, followed by what the call has done and may have done."""
     done = done_by_call(state, call)
     inside = [child for _, child in _agents_of(state, call)]
     doubts = [doubt for child in inside for doubt in doubts_in(child)]
@@ -221,13 +221,13 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
     result = closing_result(state, call, at)
     note_done(open_run(state), call, result)
     if result.doubt is not None:
-        doubt = told_doubt(open_run(state), call, result.doubt, at)
+        doubt = unasked_doubt(open_run(state), call, result.doubt, at)
         state.add_doubt(doubt)
     return result.part
 
 
 def known(check: Point) -> str:
-    """What the model learns of a call whose doubt was settled while it waited for its check."""
+    """The text for the model about a call whose doubt was settled while it waited for its check."""
     assert check.answer is not None, "else it is in doubt"
     text = KNOWN.format(how=check.answer.reason or "that was not said")
     value = check.answer.value
@@ -235,14 +235,14 @@ def known(check: Point) -> str:
 
 
 def _end_keys(state: AgentState, turn: Turn, at: datetime) -> None:
-    """What becomes of the keys of the calls that the end of the run finds open."""
+    """End the keys of the calls that are open when the run ends."""
     for call in turn.calls.values():
         if call.result is None and call.key in state.held_keys and call.key not in state.doubts:
             end_key(state, call.key, is_done=ran_in_part(state, call), at=at)
 
 
 def end_key(state: AgentState, call_key: str, *, is_done: bool, at: datetime | None) -> None:
-    """A call that has a key is over: it is done, or gives the key back."""
+    """End the key of a call that is over: the call is done, or gives the key back."""
     held = state.held_keys[call_key]
     if is_done:
         state.held_keys[call_key] = replace(held, is_done=True, at=at)
@@ -251,9 +251,9 @@ def end_key(state: AgentState, call_key: str, *, is_done: bool, at: datetime | N
 
 
 def ran_in_part(state: AgentState, call: Call) -> bool:
-    """Whether a call that has no result has done something before it ended: it came to a point.
+    """Whether a call without a result has done something: it came to a point, or ran an agent.
 
-    Or it ran an agent. A call that only asks a question does its effects after the answer.
+    A call that only asks a question does its effects after the answer.
     """
     if not call.entered:
         return False
@@ -261,23 +261,23 @@ def ran_in_part(state: AgentState, call: Call) -> bool:
 
 
 def _why_child_stopped(state: AgentState, call: Call) -> str:
-    """What the model learns of a call whose agent did not finish; with a halt that it raised."""
+    """The text for the model about a call whose agent did not finish, with a halt it raised."""
     halt = open_run(state).halt
     for key, _ in _agents_of(state, call):
         if halt is None:
             break
         if halt.run_id == key or halt.run_id.startswith(f"{key}."):
-            return told_done(state, call, CHILD_HALTED.format(reason=halt.payload))
+            return text_with_done(state, call, CHILD_HALTED.format(reason=halt.payload))
     return in_part(state, call, CHILD_STOPPED)
 
 
 def note_done(run: RunState, call: Call, result: r.Result) -> None:
-    """Add what a call with this result has done to what its run has done."""
+    """Add what a call with this result has done to the done calls of its run."""
     is_entered = call.attempts > call.not_entered
     if call.effect == "read_only" or not is_entered or result.doubt is not None:
         return
     if result.value_is == "given":
-        is_finished = _was_in_doubt(call)  # a person has found that it took effect
+        is_finished = _was_in_doubt(call)  # a person has found that the call took effect
     else:
         is_ended = result.ran or result.signal is not None or result.halt is not None
         is_finished = result.part.outcome == "success" or is_ended
@@ -299,7 +299,7 @@ def _was_in_doubt(call: Call) -> bool:
 
 
 def _prompts(turn: Turn) -> list[UserPromptPart]:
-    """What the tools of the turn give the model beside their results."""
+    """The prompts that the tools of the turn give the model in addition to their results."""
     return [
         call.result.user_prompt
         for call in turn.calls.values()
@@ -312,7 +312,7 @@ def put_output(state: AgentState, end: r.End) -> None:
         state.put({end.output_key: end.output if end.has_output else end.text})
 
 
-def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
+def unasked_doubt(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
     """A call in doubt that nobody is asked about: only the model is informed."""
     ends_at = None if run.doubt_ends is None else since + timedelta(seconds=run.doubt_ends)
     return replace(doubtful_call(run, call, reason, since), ends_at=ends_at)
@@ -341,7 +341,7 @@ def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> Do
 
 
 def approval_of(run: RunState, call: Call) -> tuple[Approval | None, tuple[str, ...] | None]:
-    """As `Call.approval`; of a background call that of the call by which the model began it."""
+    """The `Call.approval`; for a background call, the approval of the call that started it."""
     begun = run.once.get(BACKGROUND) if run.once else None
     if begun is None or begun["approval"] is None:
         return call.approval

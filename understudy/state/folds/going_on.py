@@ -1,4 +1,4 @@
-"""Folds a run that continues a failed one: what that one has finished, and what it left, it has."""
+"""Folds of a run that continues a failed run: it takes over what that run finished and left."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from understudy.state.shared_empties import no_items, with_added
 
 
 def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> tuple[StoredRequest, ...]:
-    """Make a new run continue where the last one stood; the messages that are to be read in it.
+    """Make a new run continue where the last run stood. Returns the messages to be read in it.
 
-    Limits, signals and hooks begin anew. Calls keep their keys, so that one which is safe to repeat
-    is repeated under its key; and a `once` that is done is not done again.
+    Limits, signals and hooks begin anew. Calls keep their keys, so a call that is safe to repeat is
+    repeated under its key. A `once` that is done is not done again.
 
     Args:
-        state: with the run that failed, or was cut off.
-        run: the new one.
-        record: of its start.
+        state: the state with the run that failed, or was cut off.
+        run: the new run.
+        record: the record of its start.
 
     """
     before = state.run
@@ -64,11 +64,11 @@ def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> tuple[S
 
 
 def _take_over_child(child: AgentState, said: tuple[StoredRequest, ...]) -> None:
-    """What it used and what people decided about it is the failed run's: it is counted once.
+    """Reset a child for the new run: its usage and decisions are counted in the failed run.
 
     Args:
-        child: an agent that was left.
-        said: what the user says to the workflow now: its conversation has it already.
+        child: the agent that was left.
+        said: the user's new messages to the workflow, which are in its conversation already.
 
     """
     run = child.run
@@ -82,7 +82,7 @@ def _take_over_child(child: AgentState, said: tuple[StoredRequest, ...]) -> None
 
 
 def _reopened(state: AgentState, run: RunState, turn: Turn, closing: ModelMessage | None) -> Turn:
-    """The turn that was open, as after a crash: calls without a result have none again."""
+    """The turn that was open, restored as after a crash: unfinished calls have no result again."""
     turn.interrupts_checked = False
     for call in turn.calls.values():
         if call.result is None and _is_settled(state, call):
@@ -96,17 +96,17 @@ def _reopened(state: AgentState, run: RunState, turn: Turn, closing: ModelMessag
 
 
 def _is_settled(state: AgentState, call: Call) -> bool:
-    """Whether the end of the run left the call in doubt, and somebody has settled that since."""
+    """Whether the end of the run left the call in doubt, and a person has settled it since."""
     goes_on = any(is_child_of(key, call.key) for key in state.left)
-    # One that only looks something up is never in doubt: it runs again, as after a crash.
+    # A call that only looks something up is never in doubt: it runs again, as after a crash.
     is_running = call.running and call.effect != "read_only"
     is_doubt = call.check is not None or is_running or call.was_unknown
     return is_doubt and not goes_on and call.key not in state.doubts
 
 
 def _closing_part(closing: ModelMessage | None, call: Call) -> ToolReturnPart:
-    """What the conversation says of the call since the end of the run."""
-    assert isinstance(closing, ModelRequest), "the end of the run told of its open calls"
+    """The result of the call that the end of the run added to the conversation."""
+    assert isinstance(closing, ModelRequest), "the end of the run reported its open calls"
     for part in closing.parts:
         if isinstance(part, ToolReturnPart) and part.tool_call_id == call.part.tool_call_id:
             return part
@@ -114,7 +114,7 @@ def _closing_part(closing: ModelMessage | None, call: Call) -> ToolReturnPart:
 
 
 def _calls_left(state: AgentState) -> Iterator[Call]:
-    """The calls without a result of this agent, and of those that were left, at any depth."""
+    """The calls without a result of this agent and of the agents that were left, at any depth."""
     run = state.run
     if run is not None and run.left is not None and run.left.turn is not None:
         yield from (call for call in run.left.turn.calls.values() if call.result is None)

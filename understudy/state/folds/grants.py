@@ -1,7 +1,7 @@
-"""Folds grants: who gave them, the calls that have a use of them, and when they end.
+"""Folds of grants: who gave them, the calls that have a use of them, and when they end.
 
-The outermost agent has the grants of all agents inside it. So it folds them from all records, its
-own and those of the agents inside, in their order: two calls never take the same use.
+The outermost agent has the grants of all agents inside it. So it folds them from all records in
+order, its own and the records of inner agents: two calls never take the same use.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ENDS_RUNS = (r.RunEnded, r.SubRunEnded, r.Result)
 
 
 def room_for_grants(grants: Iterable[Grant], now: datetime) -> int:
-    """How many grants an agent may still be given that has these.
+    """The number of grants that an agent with these grants may still get.
 
     Args:
-        grants: of the outermost agent.
-        now: those that are over by then do not count.
+        grants: the grants of the outermost agent.
+        now: the time; grants that are over by then do not count.
 
     """
     return max(0, MAX_GRANTS - sum(not each.is_over(now) for each in grants))
@@ -53,10 +53,10 @@ def change_grants(
     """Change the grants by a record that is folded already.
 
     Args:
-        state: of the outermost agent.
-        record: of that agent, or of one inside it.
-        inner: the record as the agent inside has made it.
-        used: the calls that had a use before it, by their keys.
+        state: the state of the outermost agent.
+        record: a record of this agent, or of an agent inside it.
+        inner: the record as the inner agent made it.
+        used: the calls that had a use before the record, by key.
 
     """
     chain = _states(state, record)
@@ -90,7 +90,7 @@ def _give(
     call = call_of_request(chain[-1], decided.request_id)
     request, decision = call.requests[decided.request_id], decided.decision
     base = state
-    for inside in chain[1:]:  # agents of a workflow share its run
+    for inside in chain[1:]:  # the agents of a workflow share its run
         if inside.run is not None and inside.run.shared is None:
             base = inside
     assert state.run is not None, "it has asked"
@@ -130,7 +130,7 @@ def _give(
 def _votes_for(
     request: Request, votes: tuple[Vote, ...], decided: DecisionType
 ) -> tuple[Vote, ...]:
-    """The votes by which the request was decided: none that its person has changed since."""
+    """The votes by which the request was decided, without votes that were changed later."""
     if request.approval is None:
         return ()
     counted = tally(request.approval, votes).counted
@@ -138,16 +138,16 @@ def _votes_for(
 
 
 def _held(request: Request, terms: GrantTerms) -> tuple[dict[str, object], tuple[str, ...] | None]:
-    """The arguments that later calls must have, and the names of those that are free."""
+    """The arguments that later calls must have, and the names of the free arguments."""
     offered = None if request.offer is None else request.offer.free
-    if terms.match is None:  # also what this call has not is not free
+    if terms.match is None:  # arguments that this call lacks are not free either
         free = offered or ()
         return {k: v for k, v in request.arguments.items() if k not in free}, free
     return {name: request.arguments[name] for name in terms.match}, offered
 
 
 def _about(grant: Grant) -> list[object]:
-    """What a grant is about: of two grants about the same, the later one counts."""
+    """The subject of a grant: of two grants with the same subject, the later one counts."""
     return [
         grant.tool_name,
         grant.agent_path,
@@ -161,17 +161,17 @@ def _about(grant: Grant) -> list[object]:
 
 def _take_use(state: AgentState, place: AgentState, grant_id: str, request_id: str) -> None:
     grant = state.grants.get(grant_id)
-    if grant is None:  # revoked while the decision by it was on its way to the state
+    if grant is None:  # it was revoked while its decision was on the way to the state
         return
     key = call_of_request(place, request_id).key
     state.grants[grant_id] = replace(grant, used=grant.used + 1, open=(*grant.open, key))
 
 
 def _end_uses(state: AgentState, inner: r.Record, used: Mapping[str, Call]) -> None:
-    """Note of calls that are over whether they have used a grant.
+    """Note for each call that is over whether it has used its grant.
 
-    A use is given back only where it is known that nothing happened: the body was never entered,
-    or somebody has found out that it did nothing.
+    A use is given back only if it is known that nothing happened: the body was never entered, or
+    somebody has found out that it did nothing.
     """
     if not any(grant.open for grant in state.grants.values()):
         return
@@ -191,7 +191,7 @@ def _end_uses(state: AgentState, inner: r.Record, used: Mapping[str, Call]) -> N
 
 
 def _is_by(call: Call, grant: Grant) -> bool:
-    """Whether the open call is let through by the grant."""
+    """Whether the grant lets the open call through."""
     if call.result is not None:
         return False
     return any(decision.by_grant == grant.id for decision in call.decisions.values())
@@ -211,7 +211,7 @@ def has_happened(key: str, inner: r.Record, call: Call | None) -> bool:
 def _drop_ended(state: AgentState, inner: r.Record) -> None:
     """Drop the grants that can let nothing through any more.
 
-    What a record has seen to be over stays over, also if a clock is set back.
+    A grant that was over at one record stays over, also if a clock is set back.
     """
     at: datetime | None = getattr(inner, "at", None)
     runs = set(_open_runs(state)) if isinstance(inner, _ENDS_RUNS) else None

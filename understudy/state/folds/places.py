@@ -1,4 +1,4 @@
-"""Where in a state a record changes something: its open run, turn, calls."""
+"""Lookups of the place in a state that a record changes: its open run, turn, calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from understudy.state.run_state import Call, ModelCall, RunState, Turn
 _SUSPENDED = frozenset({"interrupted", "paused"})
 """The statuses of an agent whose run waits for a person, or is paused."""
 UNREAD = datetime(1970, 1, 1, tzinfo=timezone.utc)
-"""A time that nobody reads: of the last message of a child whose call is over, for instance."""
+"""A time that nobody reads, such as the time of a child's last message when its call is over."""
 
 
 def note_status(state: AgentState, status: str, at: datetime | None) -> None:
@@ -27,7 +27,7 @@ def open_run(state: AgentState) -> RunState:
     """The run in progress.
 
     Raises:
-        UsageError: if there is none, so the records do not fit together.
+        UsageError: if there is no open run, so the records do not fit together.
 
     """
     run = state.run

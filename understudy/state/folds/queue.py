@@ -1,4 +1,4 @@
-"""Folds what is to be run: queued messages, and plans for times to come."""
+"""Folds of what is to be run: queued messages, and plans for times to come."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from understudy.state.plans import (
 from understudy.state.shared_empties import with_item
 
 REFUSALS_KEPT = 100
-"""The errors of so many messages stay in the state, of those that were refused last."""
+"""The number of refused messages whose errors stay in the state, newest kept."""
 
 
 def queued_message(record: r.MessageQueued) -> QueuedMessage:
-    """A message as it is in the queue, or among those that wait for their time."""
+    """A message as it is in the queue, or among the messages that wait for their time."""
     return QueuedMessage(
         record.message_id,
         record.message,
@@ -62,7 +62,7 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
 
 def message_due(state: AgentState, record: r.MessageDue) -> None:
     timed = (state.plans or NO_PLANS).timed
-    # A run that it starts is none that the agent started by itself: time has passed.
+    # Time has passed, so a run that it starts does not count as started by the agent itself.
     queued = replace(timed[record.message_id], self_sent=False)
     state.queue = with_item(state.queue, record.message_id, queued)
     change_plans(state, timed=without(timed, record.message_id))
@@ -84,7 +84,7 @@ def message_refused(state: AgentState, record: r.MessageRefused) -> None:
 
 
 def refuse(state: AgentState, message_id: str, error: dict[str, Any]) -> None:
-    state.refused.pop(message_id, None)  # the newest come last
+    state.refused.pop(message_id, None)  # so that the newest is last
     state.refused = with_item(state.refused, message_id, error)
     while len(state.refused) > REFUSALS_KEPT:
         del state.refused[next(iter(state.refused))]
@@ -109,16 +109,16 @@ def user_message(state: AgentState, record: r.UserMessage) -> None:
 
 
 def all_are_results(message_ids: tuple[str, ...]) -> bool:
-    """Whether nobody has sent what has come: results of background calls, which were asked for."""
+    """Whether all messages are results of background calls, which nobody has sent."""
     return bool(message_ids) and all(map(is_result, message_ids))
 
 
 def note_authors(state: AgentState, by: Iterable[By | None]) -> None:
-    """Keep who has sent what is added to the conversation now, as `AgentState.authors` says it."""
+    """Add the senders of what enters the conversation now to `AgentState.authors`."""
     known = state.authors
     for author in by:
         if author is not None and not known and state.messages:
-            known = (None,)  # what stands there already has no name
+            known = (None,)  # the earlier messages have no name
         if author not in known and (known or author is not None):
             known = (*known, author)
     state.authors = known

@@ -1,4 +1,4 @@
-"""Folds replies of models, and the turns that they open: what they used, how they close."""
+"""Folds of model replies and of the turns that they open: their usage, and their end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def model_gave_no_answer(state: AgentState, record: r.ModelGaveNoAnswer) -> None
 
 
 def _count_usage(run: RunState, response: ModelResponse) -> RequestUsage:
-    """Count what a reply used, and what those used that were rejected before it; see `_add`."""
+    """Count the usage of a reply, and of the replies that were rejected before it; see `_add`."""
     kept = _count_request(run, response.model_name, response.usage)
     for attempt in response.failed_attempts or ():
         if attempt.usage is not None:
@@ -69,10 +69,10 @@ def _count_request(run: RunState, model: str | None, usage: RequestUsage) -> Req
 
 
 def _add(total: RunUsage, usage: RequestUsage) -> RequestUsage:
-    """Add what a request used. The usage is returned as a conversation keeps it.
+    """Add the usage of a request. The usage is returned as a conversation keeps it.
 
     `RunUsage.incr`, which most usages do not need, takes 3 times as long: it looks at all that
-    either of both has. To look at the attributes of a usage makes a dict that stays with it, 64
+    either of the two has. To look at the attributes of a usage makes a dict that stays with it, 64
     bytes, and its empty details take as many. So the conversation gets a usage that nobody has
     looked at, with the empty details that all share.
     """

@@ -1,4 +1,4 @@
-"""Folds requests to people and decisions."""
+"""Folds of requests to people and of decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def requested(state: AgentState, record: r.Requested) -> None:
     if call.running and record.not_entered:
         call.not_entered += 1
     elif call.running and record.request.asked_again:
-        call.unknown = True  # it was cut off, and runs again if a person lets it
+        call.unknown = True  # the call was cut off, and runs again if a person lets it
     state.may_be_in_doubt |= call.unknown or record.request.kind == "doubt"
     check = call.check
     if check is not None:  # from now on a person is asked what it did
@@ -33,7 +33,7 @@ def requested(state: AgentState, record: r.Requested) -> None:
     if record.call_arguments is not None:
         call.arguments = record.call_arguments
     run = open_run(state)
-    if record.request.question_key and run.answers is not None:  # it is asked again
+    if record.request.question_key and run.answers is not None:  # the question is asked again
         run.answers = without(run.answers, _answer_key(record.request))
 
 
@@ -113,7 +113,7 @@ def decided(state: AgentState, record: r.Decided) -> None:
 
 def _answered(run: RunState, request: Request, decision: Decision) -> None:
     key = _answer_key(request)
-    run.answers = {**(run.answers or {}), key: decision}  # copies of the state share it
+    run.answers = {**(run.answers or {}), key: decision}  # copies of the state share the dict
 
 
 def _answer_key(request: Request) -> str:

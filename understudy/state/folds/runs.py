@@ -1,4 +1,4 @@
-"""Folds what is of a run as a whole: its beginning, attempts, signals."""
+"""Folds of records of a run as a whole: its beginning, attempts, signals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
     if before is not None and (before.costs or state.earlier_costs):
         lines = complete(before.costs, before.agent, before.usage.requests)
         state.earlier_costs = adding(state.earlier_costs, lines)
-    if state.held_keys:  # what an earlier run has done is known by the store
+    if state.held_keys:  # the store knows what an earlier run has done
         held = {key: each for key, each in state.held_keys.items() if not each.is_done}
         state.held_keys = held or no_items()
     run = RunState(
@@ -93,22 +93,22 @@ def _make(state: AgentState, run: RunState, made: BackgroundCall, at: datetime) 
     run.turn = Turn(0, response)
     run.turn.calls[key] = Call(key, part)
     run.turns = 1
-    told = {
+    kept = {
         "code": made.code,
         "owner": made.owner,
         "asked": made.was_asked,
         "approval": None if made.approval is None else made.approval.to_dict(),
         "requesters": None if made.requesters is None else list(made.requesters),
     }
-    run.once = with_item(run.once, BACKGROUND, told)
+    run.once = with_item(run.once, BACKGROUND, kept)
     state.messages = state.messages.appending(response)
 
 
 def _add_input(state: AgentState, run: RunState, message: StoredRequest) -> None:
-    """Add the message to the conversation; after the results of the turn, where one is open."""
+    """Add the message to the conversation; if a turn is open, after its results."""
     turn, continued = run.turn, run.continues
     if turn is not None and not turn.calls:
-        turn = run.turn = None  # the reply was the last one: now it is not
+        turn = run.turn = None  # the reply is not the last one any more
     if continued is not None and turn is not None and not turn.propagated:
         continued.unread += (message,)
     else:
@@ -124,7 +124,7 @@ def attempt(state: AgentState, record: r.Attempt) -> None:
         run.trace = record.trace
     for call in run.turn.calls.values() if run.turn is not None else ():
         if call.running and call.failed_in != call.attempts:
-            call.unknown = state.may_be_in_doubt = True  # it was cut off in its body
+            call.unknown = state.may_be_in_doubt = True  # the call was cut off in its body
     if record.status is not None:
         note_status(state, record.status, record.at)
 

@@ -1,4 +1,4 @@
-"""A record of any kind, also one that an agent inside has made; as JSON-able data, and back."""
+"""The type of any record, also of an inner agent, and its form as JSON-able data."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ stamp: Callable[[Record, datetime], None] = cast("Any", Timed).at.__set__
 set_closes_turn: Callable[[calls.Result, bool], None] = cast(
     "Any", calls.Result
 ).closes_turn.__set__
-"""Set on a new result whether it closes its turn. That is known only when it is to be recorded.
+"""Set on a new result whether it closes its turn, which is known only when it is recorded.
 
 No other field of a record ever changes. A copy of it with `replace` takes 3 µs.
 """

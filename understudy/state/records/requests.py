@@ -54,7 +54,7 @@ class Reminded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalated:
-    """The record that other people are told of a request: an escalation of it was due."""
+    """The record that other people are notified of a request: an escalation of it was due."""
 
     request_id: str
     number: int

@@ -73,7 +73,7 @@ class RunStarted:
     The failed run was the last run of the agent.
     """
     doubt_ends: float | None = DOUBT_ENDS
-    """The seconds after which a doubt ends of which only the model was told; None = never."""
+    """The seconds after which a doubt ends of which only the model was informed; None = never."""
     by: tuple[By, ...] = ()
     """The people who sent its messages, each once, or who had a failed run retried."""
     also_unnamed: bool = False

@@ -1,4 +1,4 @@
-"""What most records have: their time."""
+"""`Timed`: the base of records that have a time."""
 
 from __future__ import annotations
 
