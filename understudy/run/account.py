@@ -1,7 +1,7 @@
-"""`Account`: what an agent has reserved of the budgets of its runtime, and what it has spent.
+"""`Account`: what an agent has reserved from the budgets of its runtime, and what it has spent.
 
-What a tool call may spend is reserved before its start is recorded, and what a request to a model
-may cost before it is sent. It is settled in the commit of the record that says what became of it.
+The spending of a tool call is reserved before its start is recorded, and the cost of a request to a
+model before it is sent. A reservation is settled in the commit of the record of the result.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _CALL, _WITHIN, _BACK, _MODEL = "call/", "within/", "back/", "model/"
 
 
 class Want(NamedTuple):
-    """What a call may spend of one budget."""
+    """The amount that a call may spend from one budget."""
 
     budget: Budget
     key: str
     amount: Decimal
     ref: str = ""
     passes: bool = False
-    """A person has let it pass: it counts, and needs no room."""
+    """Whether a person has let it pass: it counts, but needs no room."""
 
 
 class Shortage(NamedTuple):
@@ -68,7 +68,7 @@ class Shortage(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The shortage, as text for people."""
         budget = self.budget
         left = max(self.limit - self.used, Decimal(0))
         return (
@@ -83,7 +83,7 @@ class Shortage(NamedTuple):
 
 
 def budget_signal(short: Sequence[Shortage]) -> StopSignal:
-    """The signal by which a run stops for which budgets have no room."""
+    """The signal that stops a run for which budgets have no room."""
     text = "; ".join(each.text for each in short)
     names = [each.budget.name for each in short]
     return StopSignal.budget(
@@ -92,7 +92,7 @@ def budget_signal(short: Sequence[Shortage]) -> StopSignal:
 
 
 def spender_of(run: Run) -> Spender:
-    """Who spends what a run spends: the outermost agent."""
+    """The spender of a run: its outermost agent."""
     root = run.root
     return Spender(
         agent_id=root.agent_id,
@@ -107,10 +107,10 @@ class BudgetKeeper:
     """The budgets of a runtime, on the counters of its store.
 
     Args:
-        budgets: of all that its agents spend.
-        within: those of rules.
-        trust: knows which budgets were raised.
-        clock: of the runtime.
+        budgets: the budgets for everything that its agents spend.
+        within: the budgets of rules.
+        trust: the trust, which knows the raised budgets.
+        clock: the clock of the runtime.
 
     """
 
@@ -128,24 +128,24 @@ class BudgetKeeper:
         self._spans: dict[str, Span] = {}
         self._warned: dict[tuple[CounterId, int], Decimal] = {}
         self.on_refused: Callable[[Shortage], None] | None = None
-        """Called where a budget has no room for a call."""
+        """A function that is called when a budget has no room for a call."""
 
     def put_within(self, within: Sequence[Budget]) -> None:
-        """Other rules allow within the same budgets: with other limits, perhaps."""
+        """Replace the budgets of rules by new ones of the same names, perhaps with other limits."""
         new = {budget.id: budget for budget in within}
         self.within = tuple(new.get(budget.id, budget) for budget in self.within)
         self.reversible = tuple(b for b in self.all if b.measure.given_back_by)
 
     @property
     def all(self) -> tuple[Budget, ...]:
-        """Those of the runtime, and those of rules."""
+        """The budgets of the runtime, and the budgets of rules."""
         return (*self.budgets, *self.within)
 
     def open(self, spending: Spending | None) -> None:
-        """The store has opened.
+        """Begin to use the counters of a store that has opened.
 
         Raises:
-            UsageError: if it keeps no counters.
+            UsageError: if the store keeps no counters.
 
         """
         if spending is None:
@@ -165,14 +165,16 @@ class BudgetKeeper:
         return int(self.clock.now().timestamp())
 
     def span(self, budget: Budget, now: int) -> Span:
-        """The window of a budget at a moment; its end is that of a moment in the same bucket."""
+        """The window of a budget at a moment. All moments in one bucket have the same window
+        end.
+        """
         known = self._spans.get(budget.id)
         if known is None or not known.bucket <= now < known.until:
             known = self._spans[budget.id] = budget.span(now)
         return known
 
     def limit(self, budget: Budget, key: str, now: int | None = None) -> Decimal:
-        """What there is in the window of a moment, with what persons have added to it.
+        """The limit in the window of a moment, with what persons have added to it.
 
         Args:
             budget: the budget.
@@ -187,7 +189,9 @@ class BudgetKeeper:
         return budget.measure.limit + state.added_to(budget.id, key, at)
 
     def low(self) -> int:
-        """Of how many budgets four fifths are used in the window of now, as this host was told."""
+        """The number of budgets of which four fifths are used in the current window, as far as this
+        host knows.
+        """
         now, count = self.now(), 0
         by_id = {budget.id: budget for budget in self.all} if self._warned else {}
         for (counter, bucket), limit in list(self._warned.items()):  # another thread may ask
@@ -197,13 +201,13 @@ class BudgetKeeper:
         return count
 
     def note(self, want: Want, bucket: int, used: Decimal, limit: Decimal) -> None:
-        """Tell once for each window that a budget ends soon."""
+        """Warn once for each window that a budget is nearly used up."""
         if used < limit * WARN_AT:
             return
         about = CounterId(want.budget.id, want.key), bucket if want.budget.window else 0
         if self._warned.get(about, Decimal(-1)) >= limit:
             return
-        if len(self._warned) >= 10_000:  # windows that are over, mostly
+        if len(self._warned) >= 10_000:  # mostly windows that are over
             self._warned.clear()
         self._warned[about] = limit
         budget = want.budget
@@ -219,28 +223,28 @@ class BudgetKeeper:
 
 @dataclass(slots=True)
 class _Open:
-    """A reservation of a tool call that is not settled."""
+    """An unsettled reservation of a tool call."""
 
     call_key: str
     amounts: dict[str, Decimal]
-    """By `CounterId.budget`."""
+    """The reserved amounts, by `CounterId.budget`."""
     call: Call | None = None
-    """The call, as it was seen last in the state."""
+    """The call, as it was last in the state."""
     made: object = None
-    """What its amounts were read from: the same object has the same amounts."""
+    """The object from which its amounts were read: the same object has the same amounts."""
     until: int = 0
-    """When the window ends in which it counts, in seconds since 1970; 0 = that is not known."""
+    """The end of the window in which it counts, in seconds since 1970; 0 = not known."""
     gives_back: Mapping[tuple[str, str], Decimal | None] = field(default_factory=dict)
-    """As of `Settlement`, if the call succeeds."""
+    """What the call gives back if it succeeds, as in `Settlement`."""
 
 
 class Account:
-    """The reservations of an agent while it is in memory. On the runtime's loop.
+    """The reservations of an agent while it is in memory. Used on the runtime's loop.
 
     Args:
-        keeper: of the runtime.
-        owned: the agent.
-        journal: of the agent: its commits settle.
+        keeper: the budgets of the runtime.
+        owned: the owned agent.
+        journal: the journal of the agent, whose commits settle.
 
     """
 
@@ -251,19 +255,19 @@ class Account:
         self._journal = journal
         self._open: dict[str, _Open] = {}
         self._given_back = 0
-        """How many reservations were given back, of calls whose body was not entered."""
+        """The number of reservations given back for calls whose body was not entered."""
         self._requests = 0
-        """How many requests to models were reserved for."""
+        """The number of requests to models that had a reservation."""
 
     async def load(self, state: AgentState) -> None:
-        """Take up what an earlier activation has reserved.
+        """Take over the reservations of an earlier activation.
 
-        What a request to a model has cost that was cut off, nobody knows. The reservation of a call
-        that is open stays. Where the reply that asked for the call was lost, nothing was spent. No
-        record says what became of any other, so it counts as spent.
+        The reservation of an open call stays. If the reply that asked for the call was lost,
+        nothing was spent. Any other reservation counts as spent, because no record says what became
+        of it: nobody knows the cost of a request to a model that was cut off.
         """
         if self._epoch == 1:
-            return  # each activation has claimed the agent: none was before this one
+            return  # each activation claims the agent, and this one is the first
         found = await self.keeper.spending.open_spending(self._agent_id)
         if not found:
             return
@@ -289,18 +293,19 @@ class Account:
     async def reserve(
         self, what: str, wants: Sequence[Want], *, must_last: bool = False
     ) -> list[Shortage]:
-        """Reserve of all these budgets, or of none.
+        """Reserve from all these budgets, or from none.
 
         Args:
-            what: for which call; the same again needs room for what is more than before.
-            wants: no two of one budget.
-            must_last: as of `Reservation`.
+            what: the name of the reservation. Reserving again under it needs room only for the
+                increase.
+            wants: the amounts, no two from one budget.
+            must_last: as in `Reservation`.
 
         Returns:
-            The budgets without room; empty where it is reserved.
+            The budgets without room; empty if the amounts are reserved.
 
         Raises:
-            JournalFailed: if the store is away.
+            JournalFailed: if the store cannot be reached.
 
         """
         keeper = self.keeper
@@ -310,7 +315,7 @@ class Account:
             reserved = await keeper.spending.reserve(asked)
             if not reserved.is_late:
                 break
-            now = reserved.now  # the clock of this host is another one, or a window has just ended
+            now = reserved.now  # this host's clock differs, or a window has just ended
         short = []
         for want, line, limit in zip(wants, asked.lines, limits, strict=True):
             used = reserved.sums.get(line.counter, _NOTHING)
@@ -326,15 +331,15 @@ class Account:
     def _asked(
         self, what: str, wants: Sequence[Want], now: int, *, must_last: bool
     ) -> tuple[Reservation, list[Decimal]]:
-        """What is asked of the store, in the windows of a moment, and the limits there."""
+        """The reservation for the store, in the windows of a moment, and the limits in them."""
         keeper, lines, limits = self.keeper, [], []
         valid_from, valid_until = 0, NO_LATER
         for want in wants:
             budget, key, amount, ref, passes = want
             bucket, since, until, _ = keeper.span(budget, now)
             valid_from, valid_until = max(valid_from, bucket), min(valid_until, until)
-            # Race: the clock of this host may be behind that of the store, by which a window, with
-            # what was added to it, is over
+            # Race: the clock of this host may be behind the clock of the store, by which a window
+            # is over, with what was added to it
             # (test_what_was_added_to_a_window_that_is_over_by_the_clock_of_the_store_is_over).
             limit = keeper.limit(budget, key, now)
             limits.append(limit)
@@ -369,18 +374,18 @@ class Account:
         is_within: bool = False,
         continues: bool = False,
     ) -> list[Shortage]:
-        """As `reserve`, for a call of a tool. It is settled by what the records say of the call.
+        """Reserve as by `reserve`, for a tool call. The records of the call settle the reservation.
 
-        A call that may be made again under its key spends once. Any other spends anew each time
-        that a person lets it run again.
+        A call that may be made again under its key spends once. Any other call spends anew each
+        time that a person lets it run again.
 
         Args:
             call: the call.
-            wants: as of `reserve`.
-            made: what the amounts were read from.
-            is_within: whether a rule allows it within these budgets.
-            continues: whether it was entered before and only goes on, as after a sleep: what it
-                has reserved stands, unless its amounts are others now.
+            wants: as in `reserve`.
+            made: the object from which the amounts were read.
+            is_within: whether a rule allows the call within these budgets.
+            continues: whether the call was entered before and only continues, as after a sleep: its
+                reservation stands, unless its amounts have changed.
 
         """
         kind = _WITHIN if is_within else _CALL
@@ -390,7 +395,7 @@ class Account:
         if known is not None and (continues or _number(known) == number):
             before = self._open[known]
             is_same = before.amounts == amounts and self.keeper.now() < before.until
-            if continues:  # a budget that came later counts it not
+            if continues:  # a budget that came later does not count it
                 is_same = all(
                     before.amounts.get(id, amount) == amount for id, amount in amounts.items()
                 )
@@ -400,13 +405,13 @@ class Account:
         elif continues:
             return []
         else:
-            # What is settled is not reserved again under its name. A failed run that is continued
-            # may start a call whose reservation was given back.
+            # A settled name is not used again. A failed run that is continued may start a call
+            # whose reservation was given back.
             what = f"{kind}{number}.{self._epoch}.{self._given_back}/{call.key}"
         try:
             short = await self.reserve(what, wants)
         except asyncio.CancelledError:
-            # Race: it may be reserved already, and the call does not start
+            # Race: the amounts may be reserved already although the call does not start
             # (test_what_is_reserved_while_its_run_is_cancelled_is_given_back).
             if what not in self._open:
                 self._given_back += 1
@@ -417,7 +422,7 @@ class Account:
         return short
 
     def _last_of(self, kind: str, call_key: str) -> str | None:
-        """The last reservation of a call that is not settled."""
+        """The name of the last unsettled reservation of a call; None if there is none."""
         found = [
             what
             for what, each in self._open.items()
@@ -426,12 +431,12 @@ class Account:
         return max(found, key=_number, default=None)
 
     def _until(self, wants: Sequence[Want]) -> int:
-        """When the first window of these budgets ends, in which a reservation of now counts."""
+        """The end of the earliest window of these budgets in which a reservation counts now."""
         now = self.keeper.now()
         return min((self.keeper.span(want.budget, now).until for want in wants), default=NO_LATER)
 
     def give_up_within(self, call: Call, budget: Budget) -> None:
-        """No rule allows the call within the budget any more, as it is now: give back its part."""
+        """Give back a call's part of a budget within which no rule allows the call any more."""
         for what, each in list(self._open.items()):
             if what.startswith(_WITHIN) and each.call_key == call.key and budget.id in each.amounts:
                 del self._open[what]
@@ -440,7 +445,7 @@ class Account:
 
     @property
     def has_open(self) -> bool:
-        """Whether a call of a tool is not settled."""
+        """Whether the reservation of a tool call is unsettled."""
         return bool(self._open)
 
     def has_reserved(self, made: object) -> bool:
@@ -448,7 +453,7 @@ class Account:
         return any(each.made is made for each in self._open.values())
 
     def will_give_back(self, call: Call, given: Mapping[tuple[str, str], Decimal | None]) -> None:
-        """Note what a call gives back if it succeeds, in the place of what was noted before."""
+        """Note what a call gives back if it succeeds. It replaces an earlier note."""
         what = f"{_BACK}1./{call.key}"
         if given:
             self._open[what] = _Open(call.key, {}, call, gives_back=given)
@@ -470,7 +475,7 @@ class Account:
         )
 
     def model_request(self, run_id: str) -> str:
-        """What the next request to a model is called."""
+        """The name of the reservation for the next request to a model."""
         self._requests += 1
         return f"{_MODEL}{self._epoch}.{self._requests}/{run_id}"
 
@@ -479,11 +484,11 @@ class Account:
     def settle(
         self, what: str, amounts: Mapping[str, Decimal] | None = None, *, unknown: bool = False
     ) -> None:
-        """Settle a request to a model, in the commit of the record that comes with it."""
+        """Settle a request to a model, in the commit of the next record."""
         self._journal.settle([Settlement(id=self._id(what), amounts=amounts, unknown=unknown)])
 
     def recorded(self, state: AgentState, records: Iterable[r.Record]) -> None:
-        """Settle what is over by these records, which are folded, in their commit."""
+        """Settle what these folded records end, in their commit."""
         for record in records:
             inner = record
             while isinstance(inner, r.ChildRecord):
@@ -492,7 +497,7 @@ class Account:
                 self._settle_over(state, inner)
 
     def _over(self, state: AgentState, inner: r.Record) -> dict[str, list[str]]:
-        """What is reserved for calls that are over by a record, by the keys of these calls."""
+        """The names of the reservations of the calls that a record ends, by call key."""
         if isinstance(inner, r.Result) and inner.doubt is None and len(self._open) == 1:
             ((what, each),) = self._open.items()  # mostly
             if each.call_key == inner.call_key:
@@ -544,11 +549,11 @@ def _call_key(what: str) -> str | None:
 
 
 def _was_lost(call_key: str, turns: Mapping[str, int]) -> bool:
-    """Whether no record has the reply that asked for a call: so its start is in none, either.
+    """Whether the reply that asked for a call is in no record, so that its start is in none either.
 
     Args:
-        call_key: of the call: its run, its turn and its place in that.
-        turns: how many turns each run of the agent has had, by its id.
+        call_key: the key of the call: its run, its turn and its place in the turn.
+        turns: the number of turns of each run of the agent, by run id.
 
     """
     run_id, turn, _ = call_key.rsplit(".", 2)
@@ -567,7 +572,7 @@ class SpendingLedger(Ledger):
     account: Account
 
     async def open_account(self, keeper: BudgetKeeper, owned: Owned, journal: OwnedJournal) -> None:
-        """Reserve and settle from now on. Called before anything is recorded."""
+        """Reserve and settle from now on. It is called before anything is recorded."""
         self.account = Account(keeper, owned, journal)
         await self.account.load(self.state)
 

@@ -1,4 +1,4 @@
-"""`BackgroundCalls`: what a runtime does for calls that go on in the background."""
+"""`BackgroundCalls`: what a runtime does for calls that continue in the background."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OWNER_DELETED = "delete of its owner"
 
 
 class BackgroundCalls(ABC):
-    """Has background calls made by agents of their own, and brings their results."""
+    """Makes background calls by separate agents, and brings their results."""
 
     @abstractmethod
     async def free_id(self, agent_id: str) -> str:
-        """This id, or one like it that no agent has: a deleted owner has left the agent of it."""
+        """This id, or a similar free one: a deleted owner may have left an agent with this id."""
 
     @abstractmethod
     async def start(
@@ -31,34 +31,34 @@ class BackgroundCalls(ABC):
         deps: Any,
         context: Context,
     ) -> None:
-        """Have a call made. It returns when that is durable; a second time it changes nothing.
+        """Start a call. It returns when the start is durable; to repeat it changes nothing.
 
         Args:
-            definition: the name of the agent that makes it.
+            definition: the name of the agent that makes the call.
             call: the call.
-            values: those that this agent begins with.
-            deps: those of the run that starts it.
-            context: of who sent the message of that run.
+            values: the values with which this agent begins.
+            deps: the deps of the run that starts the call.
+            context: the context of the sender of this run's message.
 
         Raises:
-            AttemptEnded: if this host gives the owner up.
+            AttemptEnded: if this host stops running the owner.
 
         """
 
     @abstractmethod
     async def bring(self, agent_id: str, owner: str, code: str, text: str) -> None:
-        """Bring a result to its owner. It returns when that is durable, or the owner is gone.
+        """Bring a result to its owner. It returns when the result is durable, or the owner is gone.
 
-        A second time it changes nothing.
+        To repeat it changes nothing.
 
         Args:
-            agent_id: of the agent in whose run this is called.
+            agent_id: the id of the agent in whose run this is called.
             owner: the id of the agent that gets the result.
-            code: of the call.
-            text: for the model.
+            code: the code of the call.
+            text: the result, for the model.
 
         Raises:
-            AttemptEnded: if this host gives the agent up in whose run this is called.
+            AttemptEnded: if this host stops running the agent in whose run this is called.
 
         """
 
@@ -67,14 +67,15 @@ class BackgroundCalls(ABC):
         """Stop an open call. It returns when the call has ended, and its owner has the result.
 
         Args:
-            call: of the agent in whose run this is called.
-            signal: why.
+            call: a call of the agent in whose run this is called.
+            signal: the reason.
 
         Returns:
-            Why no agent brings the result, in words for the model; empty where one has brought it.
+            The reason why no agent brings the result, for the model; empty if an agent has brought
+            it.
 
         Raises:
-            AttemptEnded: if this host gives the owner up.
+            AttemptEnded: if this host stops running the owner.
 
         """
 
@@ -83,25 +84,25 @@ class BackgroundCalls(ABC):
         """Stop the open calls of a deleted agent. Nobody gets their results.
 
         Args:
-            calls: their codes by the ids of the agents that make them; an empty code where it is
-                not known.
+            calls: the codes of the calls by the ids of the agents that make them; empty if not
+                known.
 
         """
 
     @abstractmethod
     async def statuses(self, calls: Sequence[BackgroundCall]) -> Mapping[str, str]:
-        """The statuses of the agents that make these calls, by their ids."""
+        """The statuses of the agents that make these calls, by agent id."""
 
     @abstractmethod
     async def in_doubt(
         self, definition: str, owner: str, tool_name: str, arguments: Mapping[str, Any]
     ) -> str | None:
-        """The id of an agent whose call is in doubt, and equal to this one; None where none is.
+        """The id of an agent whose call is in doubt and equals this call; None if there is none.
 
         Args:
             definition: the name of the agents that make the calls of the owner.
             owner: the id of the owner.
-            tool_name: of the call.
-            arguments: of the call.
+            tool_name: the name of the called tool.
+            arguments: the arguments of the call.
 
         """

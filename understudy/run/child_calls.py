@@ -31,13 +31,13 @@ from understudy.tools import ToolFailed
 from understudy.tools.base_agent import instead_of_agent
 
 doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)
-"""Whether code runs inside of `ctx.once`: it cannot be suspended in its middle."""
+"""Whether code runs inside of `ctx.once`, where it cannot be suspended."""
 
 
 class CallSuspended(BaseException):
-    """An agent that a call runs waits, or the call itself at a point: it is suspended, no result.
+    """The call is suspended without a result: it waits at a point, or an agent that it runs waits.
 
-    Not an `Exception`: a tool that catches every exception must not take it for a failure
+    It is not an `Exception`: a tool that catches every exception must not take it for a failure
     (`test_a_tool_that_catches_everything_does_not_take_waiting_for_a_failure`).
     """
 
@@ -80,9 +80,8 @@ def make_run_agent(
                 return outcome
         except AttemptEnded as ended:  # the others halt after their steps, too
             run.stopped_by = ended.stop or run.stopped_by
-        # Race: an agent beside this one may be in the middle of a call. It must not be cut off
-        # because this one waits
-        # (test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits).
+        # Race: a concurrent agent may be in the middle of a call. It must not be cut off because
+        # this agent waits (test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits).
         await parts.wait_until_none_runs()
         parts.suspended = True
         raise CallSuspended
@@ -102,7 +101,7 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
     """The outcome of an agent that a call ran, as the result of that call.
 
     Raises:
-        ToolFailed: where the agent has no result, or its until tool's result is an error: an error
+        ToolFailed: if the agent has no result, or its until tool's result is an error: an error
             below is an error above.
 
     """
@@ -115,7 +114,7 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
             return result.content
         case Completed(tool_result=result) if result is not None:
             why = f"{what} ended by an error of {result.tool_name!r}: {result.content}"
-        case Failed(error=AgentFailed() as error):  # it says what the workflow did
+        case Failed(error=AgentFailed() as error):  # the error says what the workflow did
             raise ToolFailed(f"{what} failed: {error_text(error)}")
         case Failed(error=error):
             why = f"{what} failed: {error_text(error)}"
@@ -123,12 +122,12 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
             why = f"{what} was not finished. {outcome.explain()}"
         case _:
             why = f"{what} ended as {outcome!r}"
-    # Else whoever ordered it orders it once more, and what it has paid is paid once more.
+    # Otherwise the model orders it once more, and what the agent has paid is paid once more.
     raise ToolFailed("\n".join(filter(None, (why, what_it_did(outcome.state)))))
 
 
 async def wait_for_parts(run: Run, call: Call) -> None:
-    """Wait until no task of the call runs an agent, or what is done once, any more.
+    """Wait until no task of the call runs an agent or a `once` any more.
 
     Race: a tool runs several agents at once, and the first that is suspended ends the tool's body.
     Without this wait the run would return its outcome while the others still add records
@@ -144,7 +143,7 @@ def checked_initial(given: object, *, what: str) -> tuple[ModelMessage, ...]:
     """The conversation that an agent begins with, made valid for any provider.
 
     Raises:
-        UsageError: if it is no list of messages, or one of them cannot be stored.
+        UsageError: if it is no list of messages, or a message cannot be stored.
 
     """
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -156,15 +155,15 @@ def checked_initial(given: object, *, what: str) -> tuple[ModelMessage, ...]:
 
 
 def _with_given(child: ChildAgent, instructions: object, initial_messages: object) -> ChildAgent:
-    """The child with what only this run of it is given."""
-    told = checked_text(instructions, what="run_agent: `instructions`", may_be_empty=True)
-    if told and not child.definition.asks_model:
+    """The child with the instructions and messages of this run only."""
+    added = checked_text(instructions, what="run_agent: `instructions`", may_be_empty=True)
+    if added and not child.definition.asks_model:
         raise UsageError(
             f"run_agent: agent {child.definition.name!r} calls no model, so nothing would read "
             "`instructions`: give them to its agents"
         )
     initial = checked_initial(initial_messages, what="run_agent")
-    return replace(child, instructions=told, initial_messages=initial or child.initial_messages)
+    return replace(child, instructions=added, initial_messages=initial or child.initial_messages)
 
 
 def _child(run: Run, agent: Any) -> ChildAgent:

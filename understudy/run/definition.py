@@ -33,11 +33,11 @@ EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
 
 BACKGROUND_SUFFIX = "__background"
-"""Ends the name of the agent that makes the background calls of another one."""
+"""The suffix of the name of an agent that makes the background calls of another agent."""
 
 OnVersion = Literal["newest", "wait"]
-"""What becomes of a run that an older definition has begun: it continues with the newest
-definition, or waits for a host that has the older one."""
+"""The effect on a run that an older definition has begun: it continues with the newest definition,
+or waits for a host that has the older definition."""
 
 PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
 """A function that is called after each model reply: True, or a reason, pauses the run."""
@@ -48,7 +48,7 @@ class Pipeline:
 
     Args:
         steps: async functions of the run, in order.
-        name: of the mode.
+        name: the name of the mode.
 
     """
 
@@ -63,7 +63,7 @@ class Pipeline:
 
     @cached_property
     def agents(self) -> tuple[ChildAgent, ...]:
-        """The agents that its steps run: those of a workflow; empty for any other mode."""
+        """The agents that its steps run, if it is a workflow; empty for any other mode."""
         return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
 
     @property
@@ -118,7 +118,7 @@ class ChildAgent:
     require_tool_success: bool = False
     force: bool = False
     instructions: str = ""
-    """Instructions besides those of its definition."""
+    """Instructions in addition to those of its definition."""
     initial_messages: tuple[ModelMessage, ...] = ()
     """The conversation with which its run begins; well-formed."""
 

@@ -45,48 +45,47 @@ class RunEnvironment:
     streaming: Callable[[], bool] | None = None
     """Whether replies are streamed now; by default they are if there is an `emit`."""
     agent_id: str | None = None
-    """The id of the actor that runs the agent; None without one: then it is the agent's name."""
+    """The id of the actor that runs the agent; None without an actor: then the agent's name is its
+    id."""
     is_to_end_attempt: Callable[[], bool] | None = None
     """A function that is called before each step: True ends this attempt, not the run."""
     pause_requested: Callable[[], PauseAsked | None] | None = None
     """A function that is called after each reply: what it returns pauses the run."""
     status_after: Callable[[End], str | None] | None = None
-    """The status of the agent by the end of its run; None where the next run follows at once.
-
-    None without an actor, which alone has a status."""
+    """A function that gives the agent's status after the end of its run, or None if the next run
+    follows at once. The field is None without an actor: only an actor has a status."""
     by: str | None = None
-    """The person who has the run recovered by this attempt; None where nobody is named."""
+    """The person who has the run recovered by this attempt; None if nobody is named."""
     abandon_later: Callable[[], asyncio.Task[None]] | None = None
-    """A function that is called where code of the attempt was cancelled and is waited for.
-
-    Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
-    where the attempt runs in a task of the caller, which waits as long as that code continues.
+    """A function that is called when cancelled code of the attempt is waited for. Unless the task
+    that it returns is cancelled in time, the runtime gives the attempt up. None if the attempt runs
+    in a task of the caller, which waits as long as that code continues.
     """
     threads: WorkerThreads = _THREADS
     """The threads of plain tools and hooks; by default a pool that the process shares."""
     shared: SharedResources = field(default_factory=SharedResources)
-    """What the tools have opened; the owner closes it."""
+    """The resources that the tools have opened; the owner closes them."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """The sources that may cancel the run, besides those of the agent's middleware."""
+    """The sources that may cancel the run, in addition to those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
-    """The codecs by which the context of a run holds for its code."""
+    """The codecs that apply the context of a run to its code."""
     instrument: Instrument[Any] | None = None
     """The instrument that watches the run."""
     prices: Prices | None = None
-    """The prices of replies; None where only the definition has prices."""
+    """The prices of replies; None if only the definition has prices."""
     tool_defaults: ToolDefaults = NO_DEFAULTS
-    """What holds for tools where neither they nor their agents say something else."""
+    """The defaults for tools, if neither the tools nor their agents say something else."""
     trust: Trust = NO_TRUST
     """The people who may vote, and the rules for the calls of all agents."""
     background: Callable[[], BackgroundCalls] | None = None
-    """Makes background calls; None where no runtime does."""
+    """A function that gives the maker of background calls; None without a runtime."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt ends that nobody is asked about; None = never.
 
     A run keeps the value that it began with."""
 
     def status_in_run(self, state: AgentState) -> str | None:
-        """The status that the agent gets by a record of its run that goes on; None: it has it."""
+        """The status that a record of its open run gives the agent; None if it has the status."""
         is_noted = self.status_after is None or state.status == "running"
         return None if is_noted else "running"
 

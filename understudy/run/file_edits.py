@@ -1,4 +1,4 @@
-"""`FileEdits`: what an attempt at a tool call changes of the files, until it has its result."""
+"""`FileEdits`: the file changes of an attempt at a tool call, until the call has its result."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from understudy.state.files import FileChange, StoredFile, changed
 
 
 class FileEdits:
-    """The changes of one attempt at a call. Its result has them, in the same record.
+    """The changes of one attempt at a call. The record of its result has them.
 
     Args:
-        attempt: tells this attempt from another one, in which the tool begins anew.
+        attempt: the number of the attempt: in another attempt the tool begins anew.
 
     """
 
     def __init__(self, attempt: object) -> None:
         self.attempt = attempt
         self.blobs: dict[str, bytes] = {}
-        """What is to be kept of the files that it has written."""
+        """The stored values of the files that it has written, by hash."""
         self._files: dict[str, StoredFile | None] = {}
         self._expected: dict[str, StoredFile | None] = {}
 
@@ -28,16 +28,16 @@ class FileEdits:
         blobs: Mapping[str, bytes],
         expected: Mapping[str, StoredFile | None],
     ) -> None:
-        """Change these paths; None: the path is gone.
+        """Change these paths. None removes a path.
 
         Args:
-            files: by path.
-            blobs: what is to be kept of them.
-            expected: what the paths must be when the result is recorded, where that matters.
+            files: the new files, by path.
+            blobs: the stored values of the files, by hash.
+            expected: what paths must be when the result is recorded, for the paths that matter.
 
         """
         for path, file in expected.items():
-            if path not in self._files:  # what this call itself has made is as it left it
+            if path not in self._files:  # this call's own files are as it left them
                 self._expected.setdefault(path, file)
         self._files.update(files)
         self.blobs.update(blobs)
@@ -48,7 +48,7 @@ class FileEdits:
         return tuple(FileChange(path=path, file=file) for path, file in self._files.items())
 
     def seen_over(self, files: Mapping[str, StoredFile]) -> Mapping[str, StoredFile]:
-        """The files as this call sees them: with its own changes."""
+        """The files as this call sees them, with its own changes."""
         return changed(files, self.changes) if self._files else files
 
     def conflict(self, files: Mapping[str, StoredFile]) -> str | None:

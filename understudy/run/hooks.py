@@ -21,11 +21,12 @@ R = TypeVar("R")
 current_hook: contextvars.ContextVar[Hook | None] = contextvars.ContextVar(
     "current_hook", default=None
 )
-"""The hook that runs now: it must not add records of the pipeline, and what it asks is its own."""
+"""The hook that runs now: it must not add records of the pipeline, and its questions are its
+own."""
 
 
 Passivation = Literal["idle", "stopped", "compacted", "deleted", "closing", "lost"]
-"""Why an agent has left the memory of its runtime."""
+"""The reason why an agent has left the memory of its runtime."""
 
 
 class HookFailed(Exception):
@@ -76,7 +77,9 @@ class Hook:
             current_hook.reset(token)
 
     async def around(self, run: Any, subject: T, next: Callable[[T], Awaitable[R]]) -> R:
-        """Call a hook that stands around something: what `next` does is not the hook's."""
+        """Call a hook that stands around something. An error in `next` is not an error of the
+        hook.
+        """
 
         async def rest(changed: T) -> R:
             token = current_hook.set(None)
@@ -94,7 +97,7 @@ class Hook:
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error to report when this hook raised `error`."""
         cause = error_text(error)
-        if isinstance(error, (Interrupt, Defer)):  # where the pipeline does not take it
+        if isinstance(error, (Interrupt, Defer)):  # in a place where the pipeline refuses it
             cause += f": {_PLACES[type(error)]}"
         failure = MiddlewareError(middleware=self.middleware, hook=self.name, cause=cause)
         failure.__cause__ = error
@@ -124,7 +127,7 @@ class Hooks:
     after_model: tuple[Hook, ...] = ()
     wrap_model_call: tuple[Hook, ...] = ()
     wrap_ask_model: tuple[Hook, ...] = ()
-    """Those of them that stand around `run.ask_model`, too."""
+    """The `wrap_model_call` hooks that also stand around `run.ask_model`."""
     check_tool_calls: tuple[Hook, ...] = ()
     wrap_tool_call: tuple[Hook, ...] = ()
     on_resume: tuple[Hook, ...] = ()

@@ -12,10 +12,11 @@ from understudy.errors import MissingValue, UsageError
 from understudy.state.agent_state import AgentState
 
 Instructions = str | Callable[[AgentState], str | Awaitable[str]]
-"""A text: `{key}` is replaced by that value of the agent, and it is an error if there is none.
+"""A text, or a function that returns a text.
 
-`{key?}` is empty where there is none; `{{` and `}}` are literal braces. The text that a function
-of the state returns is used verbatim.
+In a text, `{key}` is replaced by this value of the agent; a missing value is an error. `{key?}` is
+empty if the value is missing; `{{` and `}}` are literal braces. The text that a function of the
+state returns is used verbatim.
 """
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)(\?)?\}|[{}]")

@@ -1,6 +1,6 @@
-"""What may watch runs from outside: their attempts, calls and records. It decides nothing.
+"""Interfaces to watch runs from outside: their attempts, calls and records. They decide nothing.
 
-The room that tells OpenTelemetry is a layer above. What is here is all that a run knows of it.
+The package that reports to OpenTelemetry is a layer above. A run knows only these interfaces.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class AttemptWatch(ABC):
     """Watches one attempt at a run."""
 
     trace: str | None
-    """What is recorded with the attempt, and given to the watch of the next attempt."""
+    """The trace that is recorded with the attempt and given to the watch of the next attempt."""
 
     @abstractmethod
     def ended(self, outcome: Outcome) -> None:
-        """The attempt has ended with an outcome, and not with an exception."""
+        """Note that the attempt has ended with an outcome, and not with an exception."""
 
 
 class CallWatch(ABC):
@@ -39,7 +39,7 @@ class CallWatch(ABC):
 
     @abstractmethod
     def ended(self, result: Result | None) -> None:
-        """The call has this result; None where it has asked a person instead."""
+        """Note that the call has this result; None if it has asked a person instead."""
 
 
 class Instrument(ABC, Generic[RunT_contra]):
@@ -47,8 +47,8 @@ class Instrument(ABC, Generic[RunT_contra]):
 
     `RunT_contra` is `Run`, which is defined in `run.run`: a run holds its instrument.
 
-    A context manager is entered in the task of what it watches, so the context variables that it
-    sets reach the code inside, its threads too. It lets every exception pass.
+    A context manager is entered in the task that it watches. So the context variables that it sets
+    reach the code inside, also in threads. It lets every exception pass.
     """
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Instrument(ABC, Generic[RunT_contra]):
 
     @abstractmethod
     def model_call(self, run: RunT_contra, model: Model) -> AbstractContextManager[Model]:
-        """Watch a request to a model: gives the model to ask in its place."""
+        """Watch a request to a model. It gives the model to ask in its place."""
 
     @abstractmethod
     def follow(self, ledger: Ledger) -> None:
@@ -69,7 +69,7 @@ class Instrument(ABC, Generic[RunT_contra]):
 
     @abstractmethod
     def restarted(self, ledger: Ledger) -> None:
-        """The actor of the agent of this ledger has crashed, and another one takes its place."""
+        """Note that the actor of this ledger's agent has crashed, and another actor replaces it."""
 
 
 class GivesInstrument(ABC):
@@ -77,14 +77,14 @@ class GivesInstrument(ABC):
 
     @abstractmethod
     def instrument(self) -> Instrument[Any] | None:
-        """What watches runs from now on; None where nobody would get what it tells."""
+        """The instrument for runs from now on; None if nobody would get its reports."""
 
 
 def checked_telemetry(given: object) -> GivesInstrument | None:
     """The object that `telemetry=` was given.
 
     Raises:
-        UsageError: if it is something else.
+        UsageError: if the object is something else.
 
     """
     if given is None or (isinstance(given, GivesInstrument) and not isinstance(given, type)):
@@ -93,10 +93,10 @@ def checked_telemetry(given: object) -> GivesInstrument | None:
 
 
 def instrument_of(given: object) -> Instrument[Any] | None:
-    """What watches a run that gets this `telemetry=`.
+    """The instrument of a run that gets this `telemetry=`.
 
     Raises:
-        UsageError: as of `checked_telemetry`.
+        UsageError: as in `checked_telemetry`.
 
     """
     telemetry = checked_telemetry(given)

@@ -1,4 +1,4 @@
-"""`Ledger`: where a run writes its records: into the state, into the journal, and to listeners."""
+"""`Ledger`: writes the records of a run into the state, into the journal, and to listeners."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Audience(Protocol):
     """An object that gets the records and events of a ledger."""
 
     def is_listening(self) -> bool:
-        """Whether anybody gets the events that have no record; if not, none need be made."""
+        """Whether anybody gets the events that have no record. If not, they need not be made."""
 
     def emit(self, event: Event) -> None:
-        """An event that has no record."""
+        """Get an event that has no record."""
 
     def emit_record(self, seq: int, record: Record) -> None:
-        """A record that is durable, and its number."""
+        """Get a durable record with its number."""
 
 
 class _Functions:
-    """Functions in the place of an audience."""
+    """An audience made of functions."""
 
     __slots__ = ("emit", "emit_record")
 
@@ -64,21 +64,21 @@ class _Functions:
 
 
 def _nobody(_event: Event) -> None:
-    """Get no event: there is a listener for records alone."""
+    """Ignore an event, for an audience of records alone."""
 
 
 class Ledger:
     """The only writer of a state.
 
-    Without a journal, records are only folded into the state. With one, it waits until they are
-    durable (see `durable`), and listeners are notified only then: nothing visible precedes its
+    Without a journal, records are only folded into the state. With a journal, it waits until they
+    are durable (see `durable`), and listeners are notified only then: nothing visible precedes its
     commit (`test_nothing_is_visible_before_its_commit`). An event without a record is visible, too:
     it waits for the records before it, so there is one order of both.
 
     With a listener, it is created on the event loop that it is used on.
 
-    A journal may have more methods than a `Journal`: those of an `OwnedJournal` where it writes
-    under a lease, `keep_blobs` and `load_blobs` where it keeps files, and `check` where it refuses
+    A journal may have more methods than a `Journal`: the methods of an `OwnedJournal` if it writes
+    under a lease, `keep_blobs` and `load_blobs` if it keeps files, and `check` if it refuses
     records because of their size.
     """
 
@@ -104,16 +104,17 @@ class Ledger:
     )
 
     account: Any = None
-    """The `Account` of the agent; None where its runtime has no budgets."""
+    """The `Account` of the agent; None if its runtime has no budgets."""
     epoch: int
-    """The epoch under which it writes; 0 where no other host could write."""
+    """The epoch under which it writes; 0 if no other host could write."""
     gates_asked: dict[str, tuple[int, str]] | None
-    """By run id, the turn about which gates were asked, and `Run.asked_by`, where no record says
-    it: other ones than before, or ones that let all calls pass."""
+    """By run id, the turn about which gates were asked, and their `Run.asked_by`, until a record
+    says so. Such gates are others than before, or let all calls pass."""
     host: str | None
-    """The host that writes, of a store that hosts share; None elsewhere."""
+    """The host that writes, if hosts share the store; None otherwise."""
     on_fence: tuple[Callable[[], None], ...]
-    """Functions that are called right before it is fenced: they record what the next must know."""
+    """Functions that are called right before it is fenced: they record what the next ledger must
+    know."""
     on_answer: tuple[Callable[[], None], ...]
     """Functions that are called when an answer from outside is recorded, also inside the agent."""
     outlives_run: bool | None
@@ -139,12 +140,12 @@ class Ledger:
         self._state = state
         self.gates_asked = None
         self._journal = journal
-        # None where the journal is under no lease.
+        # None if the journal is under no lease.
         self._owned = cast("OwnedJournal", journal) if hasattr(journal, "check_owner") else None
         self._journal_checks = hasattr(journal, "check")
         self._clock = clock or SystemClock()
         self._agent_path = agent_path
-        # Of events without a record, and of records: mostly one object.
+        # The listeners for events and for records, which are mostly one object.
         self._listener: Audience | None = audience
         self._on_fact: Audience | None = audience
         if listener is not None or on_fact is not None:
@@ -156,8 +157,8 @@ class Ledger:
         # them, with the number of the record. An empty deque would take 0.7 KB.
         self._unreported: list[tuple[int, Record | None, Event | None]] = no_list()
         self._count = last_seq
-        # Raised by every later call. A tool or hook may catch it, but nothing is recorded after it
-        # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
+        # Every later call raises this error. A tool or hook may catch it, but nothing is recorded
+        # after it (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
         self._failure: JournalFailed | None = None
         self.epoch = epoch
         self.host = host
@@ -166,7 +167,7 @@ class Ledger:
         self.outlives_run = None
 
     def follow(self, listener: FactListener) -> None:
-        """Call also this listener with each record that is durable. It must not raise."""
+        """Call this listener too with each durable record. It must not raise."""
         before = self._on_fact
 
         def both(seq: int, record: Record) -> None:
@@ -188,7 +189,7 @@ class Ledger:
 
     @property
     def is_of_one_run(self) -> bool:
-        """Whether it ends with the attempt for which it was made, and nothing waits for it."""
+        """Whether it ends with the attempt for which it was made, so that nothing waits for it."""
         return self._journal is None and self.outlives_run is None
 
     @property
@@ -231,7 +232,7 @@ class Ledger:
             raise self._failure
 
     def check_owner(self) -> None:
-        """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
+        """Raise `Fenced` if another host, or a later ledger, may own the agent by now."""
         if self._failure is not None:
             raise self._failure
         if self._owned is not None:
@@ -248,7 +249,7 @@ class Ledger:
         return hasattr(self._owned, "wait_for_owner")
 
     async def wait_for_owner(self) -> None:
-        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
+        """Wait while the lease has run out and may still be renewed; then call `check_owner`."""
         if self._owned is not None and self._waits_for_owner:
             try:
                 await self._owned.wait_for_owner()
@@ -258,27 +259,30 @@ class Ledger:
         self.check_owner()
 
     def check(self, record: Record, *, spare: int = 0) -> None:
-        """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
+        """Raise `RecordRefused` if the journal could not keep the record with `spare` bytes
+        added.
+        """
         if self._journal_checks:
             journal: Any = self._journal
             journal.check(record, spare=spare)
 
     @property
     def files(self) -> Mapping[str, StoredFile]:
-        """The files of the agent: its own, or those of the agent above with which it shares."""
+        """The files of the agent: its own, or the files of the agent above that it shares."""
         return self.state.files or {}
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        """What is kept under these hashes.
+        """The stored values of these hashes.
 
         Raises:
-            UsageError: if something is not there: the state was taken out of a store without it.
+            UsageError: if a value is missing, because the state was taken out of a store without
+                it.
 
         """
         kept = self._state.blobs or {}
         journal: Any = self._journal
         if hasattr(journal, "load_blobs"):
-            # What an agent beside this one has written may not be durable yet
+            # What a concurrent agent has written may not be durable yet
             # (test_what_another_sub_agent_has_just_written_is_read).
             await self.durable()
             kept = await journal.load_blobs(hashes)
@@ -292,7 +296,7 @@ class Ledger:
 
     @property
     def call_keys(self) -> CallKeys | None:
-        """By which calls take keys; None where there is no store.
+        """The keys that calls take; None if there is no store.
 
         Raises:
             UsageError: if the store keeps no keys.
@@ -320,11 +324,11 @@ class Ledger:
     def record(self, *records: Record) -> None:
         """Record facts, in order.
 
-        The journal goes first: what it refuses must not be in the state. What no store could keep
-        is refused without one, too: the state would be stored as JSON that cannot be read.
+        The journal comes first: what it refuses must not be in the state. Without a journal, what
+        no store could keep is refused too: the state would be stored as JSON that cannot be read.
 
         Raises:
-            RecordRefused: if one of them cannot be stored; none is recorded then.
+            RecordRefused: if a record cannot be stored; none is recorded then.
             JournalFailed: if the journal fails, or failed before.
 
         """
@@ -333,9 +337,9 @@ class Ledger:
         self.record_sound(*records)
 
     def record_sound(self, *records: Record) -> None:
-        """As `record`, which ends here, of facts that a store could keep, whatever their size.
+        """Record facts that a store could keep, apart from their size. `record` ends here.
 
-        What they hold was checked where it came from: to check a result once more takes 2.5 µs. A
+        Their content was checked where it came from: to check a result once more takes 2.5 µs. A
         journal that checks records checks them.
         """
         if self._failure is not None:
@@ -375,7 +379,7 @@ class Ledger:
     def _note_clock_failure(self, error: BaseException) -> None:
         if self._journal is None:
             return
-        # What has no time cannot be recorded, an attempt neither: without an end here the run
+        # A record without a time is impossible, even of an attempt: without an end here the run
         # would crash and be activated again for ever
         # (test_a_clock_that_raises_is_an_error_of_the_waiters).
         self._failure = JournalFailed(f"The clock of the runtime raised {error_text(error)}")
@@ -403,10 +407,10 @@ class Ledger:
             self.tell_until(count)
 
     async def end_is_durable(self) -> None:
-        """As `durable`, behind the end of the run of the ledger.
+        """Wait as by `durable`, after the end of the ledger's run.
 
         By that end the agent may be at rest, and another host may take it. The run has ended all
-        the same, and nobody tells its callers and hooks but this host
+        the same, and only this host notifies its callers and hooks
         (test_hooks_and_callers_are_told_of_a_run_whose_agent_is_taken_as_it_ends).
         """
         try:
@@ -421,7 +425,7 @@ class Ledger:
     def tell_until(self, seq: int) -> None:
         """Report the records up to this number, which are durable, and the events after them."""
         on_fact = self._on_fact
-        # Read anew each time: what is called may record, or emit.
+        # The fields are read anew each time, because a listener may record or emit.
         while (unreported := self._unreported) and unreported[0][0] <= seq:
             number, record, event = unreported.pop(0)
             if record is not None:
@@ -433,7 +437,9 @@ class Ledger:
             self._unreported = no_list()
 
     def emit(self, event: Event) -> None:
-        """Emit an event without a record, after those of all records so far. From any thread."""
+        """Emit an event without a record, after the events of all records so far. From any
+        thread.
+        """
         if self._loop is not None:
             call_on(self._loop, self._emit_in_order, event)
 
@@ -474,14 +480,14 @@ class Ledger:
 
 
 _NOT_BEGUN = AgentState()
-"""The state of every child before its first record, which makes one of its own."""
+"""The state of every child before its first record, which gives it a state of its own."""
 
 
 class ChildLedger(Ledger):
     """The ledger of an agent that runs inside another one: it writes into the parent's ledger.
 
     The child's records are wrapped as records of the parent. So there is one journal and one order
-    of records, and the parent's state holds the child's, also when it goes through JSON.
+    of records, and the parent's state holds the child's state, also when it goes through JSON.
     """
 
     __slots__ = ("_child", "_name", "_parent", "_path", "_root")
@@ -493,7 +499,7 @@ class ChildLedger(Ledger):
         self._name = name
         self._root: Ledger = parent
         self._path: tuple[tuple[str, str], ...] = ((child, name),)
-        """The keys and names of the agents from this one to the outermost."""
+        """The keys and names of the agents, from this agent to the outermost."""
         if isinstance(parent, ChildLedger):
             self._root = parent._root
             self._path += parent._path
@@ -535,7 +541,7 @@ class ChildLedger(Ledger):
         self._root.record_sound(*map(self._wrapped, records))
 
     def _wrapped(self, record: Record) -> Record:
-        """The record as one of the outermost agent."""
+        """The record as a record of the outermost agent."""
         for child, name in self._path:
             record = ChildRecord(child=child, name=name, record=record)
         return record
@@ -568,7 +574,9 @@ class ChildLedger(Ledger):
 
 
 def ledger_tree(ledger: Ledger) -> Iterator[Ledger]:
-    """The ledger, and those of all agents that open calls or the workflow run, at any depth."""
+    """The ledger, and the ledgers of all agents that open calls or the workflow run, at any
+    depth.
+    """
     yield ledger
     for key, child in ledger.state.children.items():
         if child.run is not None:
@@ -593,10 +601,10 @@ def end_run(
     closes_turn: bool = False,
     status: str | None = None,
 ) -> None:
-    """Record that the run of this ledger has ended, behind the ends of the calls that it leaves.
+    """Record the end of this ledger's run, after the ends of the calls that it leaves.
 
-    A failed run, and one that is cut off because another one fails, may go on: it leaves its calls
-    as they are.
+    A failed run may continue later, and so may a run that is cut off because another run fails:
+    they leave their calls as they are.
 
     Raises:
         RecordRefused: if the end is too large to be stored; nothing is recorded then.
@@ -611,19 +619,19 @@ def end_run(
 
 
 def close_calls(ledger: Ledger, at: datetime) -> None:
-    """Record the ends of calls that were started and are left, also of agents inside this one."""
-    for place, call in reversed(list(open_calls(ledger))):  # those inside come first
+    """Record the ends of the started calls that are left, also of inner agents."""
+    for place, call in reversed(list(open_calls(ledger))):  # inner calls come first
         if _is_left(place, call):
             place.record(closing_result(place.state, call, at))
 
 
 def _is_left(place: Ledger, call: Call) -> bool:
-    run = place.state.run  # where no turn is open it is a model call that waits
+    run = place.state.run  # if no turn is open, a model call waits
     return bool(call.attempts) and call.result is None and run is not None and run.turn is not None
 
 
 def calls_inside(ledger: Ledger, call: Call) -> Iterator[tuple[Ledger, Call]]:
-    """The call, and the open ones of the agents that it runs, each with the ledger of its agent."""
+    """The call, and the open calls of the agents that it runs, each with its agent's ledger."""
     yield ledger, call
     children = ledger.state.children
     for key in agents_of_call(children, call.key):

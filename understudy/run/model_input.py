@@ -32,7 +32,7 @@ class ModelInput:
     """The key of the `run.ask_model` that makes the request; None for a request of the
     conversation."""
     made_parameters: ModelRequestParameters | None = None
-    """The parameters as they are sent; None if `parameters` makes them of the other fields."""
+    """The parameters as they are sent; None if `parameters` makes them from the other fields."""
 
     def replace(self, **changes: Any) -> ModelInput:
         """Return a copy with some fields changed."""

@@ -1,4 +1,4 @@
-"""`Run`: what a step and a hook get: to read the state and to add records. It decides nothing."""
+"""`Run`: the object by which steps and hooks read the state and add records. It decides nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_
 
 
 def log_fields() -> dict[str, str]:
-    """The `extra=` of a log entry of code that runs now: about the run that it belongs to."""
+    """The `extra=` of a log entry of the code that runs now: the fields of its run."""
     run = inside_run.get()
     return {} if run is None else log_extra(run.agent_id, run.run_id)
 
@@ -82,14 +82,14 @@ def log_fields() -> dict[str, str]:
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
 
 ESCALATED = "run/escalated"
-"""The key under which a run keeps that `Run.escalate` was called in it."""
+"""The key in a run's state that says that `Run.escalate` was called in the run."""
 
 
 class AttemptEnded(BaseException):
     """The runtime ended this attempt between two steps. The run stays open; nothing is lost.
 
     Args:
-        stop: why the run may not go on here now; None where its agent leaves memory.
+        stop: why the run may not continue here now; None if its agent leaves memory.
 
     """
 
@@ -99,14 +99,16 @@ class AttemptEnded(BaseException):
 
 
 def outermost_workflow(run: Run) -> Run:
-    """The run whose conversation gets all that an agent of a workflow says; else the run itself."""
+    """The run whose conversation gets the messages of this run: its outermost workflow, or
+    itself.
+    """
     while run.parent is not None and run.current.shared is not None:
         run = run.parent
     return run
 
 
 def stop_of(run: Run) -> Stop | None:
-    """Why the agent of a run may not run now; None where it may."""
+    """Why the agent of a run may not run now; None if it may."""
     stops = run.environment.trust.stops
     if stops is run.passed_stops:
         return None
@@ -117,7 +119,7 @@ def stop_of(run: Run) -> Stop | None:
 
 
 def end_if_stopped(run: Run) -> None:
-    """End the attempt where its agent may not run now."""
+    """End the attempt if its agent may not run now."""
     stop = stop_of(run)
     if stop is not None:
         raise AttemptEnded(stop)
@@ -135,7 +137,7 @@ class ChildRunner(ABC):
         Args:
             parent: the run whose call, or workflow, runs the child.
             key: the child's run id: the same whenever the same call runs the same child.
-            child: what to run.
+            child: the agent to run.
             message: the child's input; None for an agent of the parent's workflow, which shares
                 the conversation and values.
 
@@ -150,13 +152,15 @@ class ChildRunner(ABC):
 
     @abstractmethod
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
+        """End this child as stopped, because a sibling has failed. Its pipeline does not run
+        now.
+        """
 
     @abstractmethod
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
-        """Ask a model, as of `Run.ask_model`."""
+        """Ask a model, for `Run.ask_model`."""
 
 
 class Run(Generic[DepsT_co]):
@@ -211,8 +215,8 @@ class Run(Generic[DepsT_co]):
         """The agent's model, then its fallbacks."""
         self.parent = parent
         """The run whose call, or workflow, executes this run; None for the outermost run."""
-        # None where it is the outermost run: an object that points to itself, and with it the whole
-        # conversation, is freed by the garbage collector alone.
+        # None for the outermost run: only the garbage collector frees an object that points to
+        # itself, and with it the whole conversation.
         self._root: Run | None = parent.root if parent is not None else None
         self.children = children
         """The object by which calls of this run execute other agents."""
@@ -456,7 +460,7 @@ class Run(Generic[DepsT_co]):
         Several callers may ask for one key: one of them makes the record.
         """
         # Race: hooks of two tool calls run at the same time and use one key. The second waits for
-        # the first, and tries itself if that one failed
+        # the first, and tries itself if the first failed
         # (test_once_runs_a_side_effect_once_for_hooks_that_run_at_the_same_time).
         while key not in self.current.once:
             pending = self._once_pending.get(key)

@@ -39,15 +39,15 @@ _ONLY_LOOKS = "A `check` {what}: it only finds out what a call did"
 
 
 def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
-    """A digest of everything that a person was shown: an answer holds only where it is equal.
+    """A digest of everything that a person was shown: an answer holds only if it is equal.
 
-    It is of the salt of the request too: what is hidden from a person cannot be guessed by it.
+    It includes the salt of the request, so nobody can guess from it what is hidden from a person.
 
     Args:
-        request: what is shown: the arguments, what is asked, in which words, for which answer.
-        run: of the agent that asks.
-        call: that is asked about.
-        fingerprint: of its tool.
+        request: the request, with the arguments, the question and the allowed answers.
+        run: the run of the agent that asks.
+        call: the call that is asked about.
+        fingerprint: the fingerprint of its tool.
 
     """
     part, settlers = call.part, request.call_approval
@@ -145,8 +145,8 @@ class ToolCall:
             question_key: the key of a middleware's own question; the pipeline sets it.
             remind_after: seconds or timedeltas, one or several, after which the person is
                 reminded.
-            escalate_after: the other people who are told, by the seconds after which they are
-                told.
+            escalate_after: the other people to notify, by the seconds after which they are
+                notified.
             expires_after: seconds, or a timedelta, after which it expires; None = never.
             on_expiry: the effect of an expired request: `"reject"`, or `"stop"`, which stops
                 the whole run.
@@ -269,9 +269,9 @@ def make_context(
     """The `ToolContext` of a call.
 
     Args:
-        run: of the call.
+        run: the run of the call.
         call: the call.
-        is_check: for a check, which only looks: what is recorded of the body is not for it.
+        is_check: whether it is for a check, which only looks and does not get the body's records.
         limit: the time limit of this attempt, which the tool may pause or begin anew.
 
     """

@@ -1,1 +1,1 @@
-"""Where a run waits, and what ends the wait: points, their tokens, answers, and due times."""
+"""The waits of a run, and what ends them: points, their tokens, answers, and due times."""

@@ -29,7 +29,7 @@ from understudy.state.waits import open_calls
 TOKEN_RECORDS = ("token_made", "child_record", "snapshot")
 """The kinds of records that may have the hash of a token that was made."""
 LATE_ANSWER = "late answer"
-"""How a doubt is settled by an answer to a wait of its call."""
+"""The word for how a doubt was settled by an answer to a wait of its call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ class Answer:
     value: Any = None
     reason: str | None = None
     by: By | None = None
-    """Who gives it; None where nobody is named."""
+    """The person who gives it; None if nobody is named."""
 
     def same_as(self, known: Answer) -> bool:
-        """Whether it is the same, as JSON, whoever gives it."""
+        """Whether it equals another answer, as JSON. The person who gives it does not count."""
         return digest([self.how, self.value, self.reason]) == digest(
             [known.how, known.value, known.reason]
         )
@@ -80,11 +80,11 @@ def is_for_voted_doubt(state: AgentState, token_hash: str) -> bool:
 
 
 def _check_may_settle(doubt: DoubtfulCall, voter: Voter | None) -> None:
-    """Refuse an answer of a requester. Whoever else has the token may give it, also no person.
+    """Refuse an answer of a requester. Any other holder of the token may answer, also a program.
 
     Raises:
-        PeopleUnavailable: if nobody can say now who it is.
-        VoteRefused: if it is an answer of a requester.
+        PeopleUnavailable: if nobody can say now who the voter is.
+        VoteRefused: if the voter is a requester.
 
     """
     asked = doubt.call_approval
@@ -108,26 +108,27 @@ def record_answer(
     agent_id: str,
     voter: Voter | None = None,
 ) -> bool | None:
-    """Record an answer for the wait that has this token, in whichever agent of the tree it is.
+    """Record an answer for the wait that has this token, in any agent of the tree.
 
-    It may come before the tool waits for it. Where the call is in doubt instead, it settles that.
+    It may come before the tool waits for it. If the call is in doubt instead, the answer settles
+    the doubt.
 
     Args:
-        ledger: of the agent.
-        token_hash: of the token that came with the answer.
+        ledger: the ledger of the agent.
+        token_hash: the hash of the token that came with the answer.
         answer: the answer.
-        now: when it came.
-        agent_id: of the agent.
-        voter: who gives it; None for nobody, or where that does not matter.
+        now: the time at which it came.
+        agent_id: the id of the agent.
+        voter: the person who gives it; None if nobody is named, or if it does not matter.
 
     Returns:
-        True where this is the answer, recorded now or before. False where another one was before
-        it, which stands. None where nothing here has this token.
+        True if this is the answer, recorded now or before. False if an earlier answer stands. None
+        if nothing here has this token.
 
     Raises:
         Expired: if the wait is over without an answer.
         RecordRefused: if the answer is too large to be kept.
-        VoteRefused: if a requester would settle a doubt of which requesters say nothing.
+        VoteRefused: if a requester would settle a doubt that requesters must not settle.
 
     """
     for place in list(ledger_tree(ledger)):
@@ -186,12 +187,12 @@ def _find(ledger: Ledger, token_hash: str) -> tuple[Ledger, Call, Point] | None:
 
 @dataclass(frozen=True, slots=True)
 class MadeToken:
-    """A token that an agent has made, as its records tell."""
+    """A token that an agent has made, as its records say."""
 
     name: str
     """The id of the run of the wait."""
     answer: Answer | None
-    """The answer that its wait has; None without one, and where it has expired."""
+    """The answer of its wait; None if there is none, or if the wait has expired."""
 
 
 class TokenReading:
@@ -207,13 +208,14 @@ class TokenReading:
     def found(self) -> MadeToken | None:
         """The facts about the token.
 
-        None where none has made it, where that was before an import, or where it is compacted away.
+        None if no agent has made the token, if it was made before an import, or if its records were
+        compacted.
         """
         made = self._points.get(self._token_hash)
         return None if made is None else MadeToken(made[1], self._answers.get(made))
 
     def add(self, seq: int, record: Record) -> None:
-        """The next record, with its number."""
+        """Add the next record, with its number."""
         while isinstance(record, ChildRecord):
             record = record.record
         points, answers = self._points, self._answers
@@ -233,7 +235,7 @@ class TokenReading:
 
 
 def _answer_of(known: PointAnswer | PointAnswered) -> Answer | None:
-    """The answer that came from outside; None where there was none in time."""
+    """The answer that came from outside; None if none came in time."""
     if known.how not in ("value", "rejected"):
         return None
     return Answer(how=known.how, value=known.value, reason=known.reason)
@@ -248,10 +250,10 @@ def _late_answer_of(settled: Settled) -> Answer | None:
 def _tokens_of(
     state: AgentState,
 ) -> tuple[dict[str, tuple[str, str]], dict[tuple[str, str], Answer | None]]:
-    """The tokens that still count in this state: of which points, and the answers of these."""
+    """The tokens that still count in this state, with their points and answers."""
     points: dict[str, tuple[str, str]] = {}
     answers: dict[tuple[str, str], Answer | None] = {}
-    for doubt in state.doubts_in_tree.values():  # the names of their points are gone
+    for doubt in state.doubts_in_tree.values():  # their points have no names any more
         points.update((each, (doubt.call_key, "")) for each in doubt.token_hashes)
     for call in open_calls(state):
         for point in call.points.values():

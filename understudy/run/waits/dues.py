@@ -1,7 +1,7 @@
-"""What becomes of a time that has come, as records: of requests, sleeps, waits and checks.
+"""Records what is due: the due times of requests, sleeps, waits and checks.
 
-Called where a run continues, and by the actor of an agent that is due. What is recorded is not due
-any more, so it does not matter how often, or by whom, this is called.
+It is called when a run continues, and by the actor of an agent that is due. What is recorded is not
+due any more, so it does not matter how often this is called, or by what.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from understudy.state.run_state import NO_NOTICES, Call, Notices
 from understudy.stopping import StopSignal
 
 ENDED = "nobody settled it in time"
-"""Of a doubt that has ended by itself: what is said in the place of how it was settled."""
+"""The word for how a doubt was settled if it has ended by itself."""
 
 
 def record_dues(ledger: Ledger, now: datetime) -> bool:
-    """Record what is due now, in the agent of this ledger and in those that it runs.
+    """Record what is due now, in the agent of this ledger and in the agents that it runs.
 
     A run that is to end by now is cancelled. A request that has expired is rejected; or the whole
-    run is cancelled, if the request says so. One to which enough have agreed for long enough is
-    approved. Any other request gets its reminders and escalations.
-    Sleeps are over, waits have timed out, checks are to be asked.
+    run is cancelled, if the request says so. A request to which enough persons have agreed for long
+    enough is approved. Any other request gets its reminders and escalations. Sleeps are over, waits
+    have timed out, checks are to be asked.
 
     Returns:
-        Whether the run has something to do: to end, to go on without a person, or with a call.
+        Whether the run has something to do: to end, or to continue without a person or with a call.
 
     """
     due, run = due_of_run(ledger.state), ledger.state.run
@@ -84,7 +84,7 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
     ]
     room = room_for_grants(ledger.state.grants.values(), now) if approved else 0
     for place, decided in approved:
-        # There was room when they voted, and others have been given grants since
+        # There was room when they voted, but other grants were given since
         # (test_votes_that_cool_off_bring_no_more_grants_than_an_agent_may_have).
         if decided.decision.grant is not None and room == 0:
             decided = replace(decided, decision=replace(decided.decision, grant=None))
@@ -95,9 +95,9 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
 
 
 def end_doubts(ledger: Ledger, now: datetime) -> None:
-    """Record which doubts have ended by now, in the agent of this ledger and in those it runs.
+    """Record which doubts have ended by now, in the agent of this ledger and in the agents it runs.
 
-    These are doubts that nobody has settled, and that only the model was told of.
+    These are doubts that nobody has settled, and of which only the model was informed.
     """
     due = next_end(ledger.state)
     if due is None or due > now:
@@ -113,7 +113,7 @@ def end_doubts(ledger: Ledger, now: datetime) -> None:
 
 
 def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> bool:
-    """Record which sleeps and waits of these calls are over by now; whether any is."""
+    """Record which sleeps and waits of these calls are over by now. Returns whether any is."""
     over = [(place, answer) for place, call in calls for answer in _over(call, now)]
     for place, answer in over:
         place.record(answer)
@@ -121,7 +121,7 @@ def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> bool:
 
 
 def next_over(calls: Iterable[Call]) -> datetime | None:
-    """When the next sleep or wait of these calls will be over; None if there is none."""
+    """The end of the next sleep or wait of these calls; None if there is none."""
     dues = (point.due for call in calls for point in call.waits_at if point.due is not None)
     return min(dues, default=None)
 
@@ -129,7 +129,7 @@ def next_over(calls: Iterable[Call]) -> datetime | None:
 def _pending(
     calls: Iterable[tuple[Ledger, Call]],
 ) -> Iterator[tuple[Ledger, Request, Notices, tuple[Vote, ...]]]:
-    """The pending requests about these calls, each with its agent's ledger and with its votes."""
+    """The pending requests about these calls, each with its agent's ledger and its votes."""
     for place, call in calls:
         for request in call.pending_requests:
             notices = call.notices.get(request.id, NO_NOTICES)

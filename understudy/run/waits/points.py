@@ -1,7 +1,7 @@
 """The named points of a tool's body: `ctx.sleep`, `ctx.wait_for`, `ctx.token` and `ctx.once`.
 
 A coroutine cannot be stored. So a tool that has to wait is suspended, and run again from its start
-once the wait is over: each point that is answered returns at once, by its name.
+once the wait is over. Each answered point then returns at once, by its name.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from understudy.tools.context import CallPoints
 T = TypeVar("T")
 
 RETRY = "retry/"
-"""The beginning of the name of a point at which a failed call waits for its next attempt."""
+"""The prefix of the name of a point at which a failed call waits for its next attempt."""
 CHECK = "check/"
-"""The beginning of the name of a point at which a call in doubt waits for its check."""
+"""The prefix of the name of a point at which a call in doubt waits for its check."""
 IN_PROCESS = 5.0
-"""Seconds up to which the next attempt, at a tool or a model, is waited for in memory."""
+"""The longest wait, in seconds, for the next attempt at a tool or a model that is made in
+memory."""
 _LOOP_CHECK_SECONDS = 0.1
 
 
@@ -52,25 +53,25 @@ class Points(CallPoints):
         return self._run.clock.now()
 
     def knows(self, name: str) -> bool:
-        """Whether an earlier attempt has come to it, as of `ToolContext.has_come_to`."""
+        """Whether an earlier attempt has come to the point, for `ToolContext.has_come_to`."""
         return name in self._call.points
 
     async def sleep(self, name: str, due: datetime) -> None:
-        """Wait until a time, as of `ToolContext.sleep_until`."""
+        """Wait until a time, for `ToolContext.sleep_until`."""
         point = self._come_to(name, "sleep")
         now = self.now()
         if point is None:
             if due > now:
                 await self._suspend(name, "sleep", due)
         elif point.answer is None:
-            # The run may have been continued before anybody looked for what is due.
+            # The run may have been continued before anybody checked what is due.
             if point.due is not None and point.due <= now:
                 self._answer(name, "sleep", "over")
             else:
                 await self._suspend(name, "sleep", point.due)
 
     async def token(self, name: str) -> str:
-        """Make a token, as of `ToolContext.token`."""
+        """Make a token, for `ToolContext.token`."""
         self._check(name, "wait")
         if self._parts().suspended:
             raise CallSuspended
@@ -79,14 +80,14 @@ class Points(CallPoints):
             call_key=self._call.key, name=name, token_hash=hash_of(token), at=self.now()
         )
         self._run.record(record)
-        # Race: an answer by this token may come as soon as anybody else knows it
+        # Race: an answer by this token may come as soon as another party knows the token
         # (test_a_token_is_durable_before_anybody_has_it).
-        with self._parts().running():  # a sleep beside it does not end the body meanwhile
+        with self._parts().running():  # a concurrent sleep does not end the body meanwhile
             await self._run.durable()
         return token
 
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
-        """Wait for an answer, as of `ToolContext.wait_for`; `due_at` makes the time of expiry."""
+        """Wait for an answer, for `ToolContext.wait_for`; `due_at` gives the time of expiry."""
         point = self._come_to(name, "wait")
         if point is None or not (point.token_hashes or point.answer):
             raise UsageError(
@@ -109,7 +110,7 @@ class Points(CallPoints):
         return deepcopy(answer.value)
 
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
-        """Call a function once, as of `ToolContext.once`."""
+        """Call a function once, for `ToolContext.once`."""
         _check_function(name, function)
         answer = self._come_to_once(name)
         if answer is not None:
@@ -147,20 +148,20 @@ class Points(CallPoints):
                 self.from_thread(self._end_in_thread(part))
 
     async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
-        """Ask a model, as of `ToolContext.ask_model`."""
+        """Ask a model, for `ToolContext.ask_model`."""
         checked_text(key, what="ctx.ask_model: `key`")
         parts = self._parts()
         if not self._is_open or parts.suspended or parts.body_ended:
             raise CallSuspended
-        with parts.running():  # a sleep beside it does not cut it off
+        with parts.running():  # a concurrent sleep does not cut it off
             own_key = f"{self._call.key}/{key}"
             return await self._run.ask_model(own_key, messages, model, output_type)
 
     def _come_to_once(self, name: str) -> PointAnswer | None:
-        """How it was done before, in an earlier run of the tool; None if it is to be done now.
+        """The result of a `once` that an earlier run of the tool did; None if it is to be done now.
 
-        That it begins needs no record: that the call is started is durable, so a crash in the
-        middle leaves a doubt (test_a_run_that_is_cut_off_at_any_record_does_nothing_twice).
+        Its beginning needs no record: the start of the call is durable, so a crash in the middle
+        leaves a doubt (test_a_run_that_is_cut_off_at_any_record_does_nothing_twice).
         """
         point = self._come_to(name, "once")
         if point is None and self._parts().suspended:
@@ -177,7 +178,9 @@ class Points(CallPoints):
         self._parts().end(part)
 
     async def _done(self, name: str, result: Any) -> Any:
-        """Record that it is done, with its value. The value is returned once that is durable."""
+        """Record that a `once` is done, with its value. Returns the value once the record is
+        durable.
+        """
         if not self._is_open:
             raise CallSuspended
         try:
@@ -193,10 +196,10 @@ class Points(CallPoints):
     # ------------------------------------------------------------------ how a point works
 
     def _check(self, name: str, kind: PointKind) -> Point | None:
-        """The point of this name, if there is one.
+        """The point of this name, if it exists.
 
         Raises:
-            UsageError: for a bad name, or one of another kind of point; or outside of the tool.
+            UsageError: for a bad name, a name of another kind of point, or outside of the tool.
             CallSuspended: if this attempt at the call is over.
 
         """
@@ -225,7 +228,7 @@ class Points(CallPoints):
         return point
 
     def _come_to(self, name: str, kind: PointKind) -> Point | None:
-        """Check a point, by `_check`, to which the body comes once in each attempt."""
+        """Check a point by `_check`. The body comes to it once in each attempt."""
         point = self._check(name, kind)
         if name in self._reached:
             raise UsageError(
@@ -271,12 +274,12 @@ class Points(CallPoints):
         """Record that the call waits here, and end its body; unless the answer comes before.
 
         Raises:
-            CallSuspended: unless it is answered.
+            CallSuspended: unless the point is answered.
 
         """
         parts = self._parts()
-        # Race: of the tasks that the tool has created together, the others may not have begun, and
-        # what they do once may have no other moment to wait in
+        # Race: other tasks that the tool created at the same time may not have begun, and their
+        # `once` may have no other moment to wait in
         # (test_all_branches_of_a_tool_come_to_their_points_in_one_run_of_it).
         await asyncio.sleep(0)
         if not self._is_open or parts.body_ended:
@@ -292,8 +295,8 @@ class Points(CallPoints):
             )
         )
         if parts.any_runs:
-            # Race: what is done once, or an agent, is under way in another task of the tool. It
-            # must not be cut off because this one waits
+            # Race: a `once` or an agent is under way in another task of the tool. It must not be
+            # cut off because this task waits
             # (test_what_is_done_once_is_not_cut_off_because_a_task_beside_it_sleeps).
             await parts.wait_until_none_runs()
             if not parts.suspended and self._call.points[name].answer is not None:
@@ -304,7 +307,7 @@ class Points(CallPoints):
     # ------------------------------------------------------------------ from a thread
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do this on the loop of the run, for a plain tool, which runs in another thread.
+        """Do the work on the loop of the run, for a plain tool, which runs in another thread.
 
         Raises:
             UsageError: on an event loop, which it would block.
@@ -322,7 +325,7 @@ class Points(CallPoints):
         except RuntimeError:  # the loop is closed
             work.close()
             raise CallSuspended from None
-        # Race: the loop may stop after it took the work, and never does it then.
+        # Race: the loop may stop after it took the work, and then never does it.
         while not done.done():
             concurrent.futures.wait((done,), timeout=_LOOP_CHECK_SECONDS)
             if not done.done() and not loop.is_running():
@@ -340,7 +343,7 @@ def _check_function(name: str, function: object) -> None:
 
 
 def _value_of(answer: PointAnswer) -> Any:
-    """The value of what was done once, as a copy."""
+    """The value of a `once` that is done, as a copy."""
     if answer.how == "failed":
         raise UsageError(answer.reason or "")
     return deepcopy(answer.value)

@@ -1,6 +1,6 @@
 """Tokens: secrets by which outside callers answer a wait of a tool. Only hashes are stored.
 
-A token has the id of its agent in it, so no table is needed to find the agent.
+A token contains the id of its agent, so no table is needed to find the agent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from understudy._base.clock import new_secret
 from understudy.errors import UnknownToken
 
 MAX_TOKEN = 4096
-"""Characters. A longer text is no token."""
+"""The maximum characters of a token. A longer text is no token."""
 
 
 def new_token(agent_id: str) -> str:
@@ -23,10 +23,10 @@ def new_token(agent_id: str) -> str:
 
 
 def agent_of(token: object) -> str:
-    """The id of the agent for which this token may be.
+    """The id of the agent in this token.
 
     Raises:
-        UnknownToken: if it is no token.
+        UnknownToken: if the text is no token.
 
     """
     if not isinstance(token, str) or len(token) > MAX_TOKEN or not token.isascii():
