@@ -98,7 +98,7 @@ TEXT = {"type": "string"}
         ),
         ({"type": "custom", "name": "refund"}, refund, "the type 'custom' of OpenAI"),
         ({"input_schema": PARAMETERS}, refund, "must have a `name`"),
-        ("refund", refund, "takes the dict by which OpenAI or Anthropic"),
+        ("refund", refund, "takes the dict that describes a tool to OpenAI or Anthropic"),
         (ANTHROPIC, None, "give the function that it calls, got None"),
     ],
 )

@@ -26,7 +26,8 @@ _FOR_ITSELF = "for_itself"
 _SENT_BY = "sent_by"
 
 GO_ON = "Go on with your part, as your instructions say."
-"""The prompt where a reply of the agent's own would be the last message: models need a prompt."""
+"""The prompt after a reply of the agent's own that would be the last message: models need a
+prompt."""
 
 
 def author_of(message: ModelMessage) -> str | None:
@@ -36,7 +37,7 @@ def author_of(message: ModelMessage) -> str | None:
 
 
 def with_author(message: ModelMessage, author: str) -> ModelMessage:
-    """The message with its author in the metadata, unless these name one already."""
+    """The message with its author in the metadata, unless the metadata name an author already."""
     if message.metadata and _AUTHOR in message.metadata:
         return message
     # `replace` makes each field anew: with it a branch that answers once takes 6 % longer.
@@ -52,11 +53,11 @@ def from_user(message: ModelRequest) -> ModelRequest:
 
 
 def sent_by(message: ModelRequest, persons: Iterable[object]) -> ModelRequest:
-    """The message with the names of the persons who sent it, which no model is sent.
+    """The message with the names of the persons who sent it, which are not sent to models.
 
     Args:
-        message: of a conversation.
-        persons: each a name, or what has one as its text.
+        message: a message of a conversation.
+        persons: names, or objects whose text is a name.
 
     """
     given = [str(each) for each in persons]
@@ -66,7 +67,7 @@ def sent_by(message: ModelRequest, persons: Iterable[object]) -> ModelRequest:
 
 
 def senders_of(message: ModelRequest) -> list[str]:
-    """The names of the persons who sent a message of a conversation; empty where nobody said."""
+    """The names of the persons who sent a message of a conversation; empty if nobody is named."""
     found = (message.metadata or {}).get(_SENT_BY)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 

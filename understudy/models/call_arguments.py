@@ -1,8 +1,9 @@
 """The arguments of a model's call in one shape: a dict that can be stored, and sent to any model.
 
-Providers send arguments as JSON text, in pieces, or as data. Both may hold what JSON does not have,
-and what the client of a provider cannot encode when the call goes back with its result: a NaN ends
-each further request of the conversation. So each reply is read here before it is recorded.
+Providers send arguments as JSON text, in pieces, or as data. Both may hold values that JSON does
+not have and that a provider's client cannot encode when the call goes back with its result: one NaN
+makes each further request of the conversation fail. So each reply is read here before it is
+recorded.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _SMALL: int = 2**63
 def as_arguments(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
     """The arguments as data, whatever a provider sent.
 
-    What is no JSON object is kept as its text, in the form that models know for it:
-    `{"INVALID_JSON": "the text"}`. `invalid_json` tells it from arguments. No tool runs with it.
+    Text that is no JSON object is kept as it is, in the form that models know for it:
+    `{"INVALID_JSON": "the text"}`. `invalid_json` recognises this form. No tool runs with it.
     """
     if not given:
         return {}
     if isinstance(given, str):
         try:
             plain = from_json(given)
-        except (ValueError, TypeError):  # TypeError: of half a surrogate pair
+        except (ValueError, TypeError):  # half a surrogate pair raises TypeError
             return {INVALID_JSON_KEY: _with_escapes(given)}
         if isinstance(plain, dict) and _is_plain(plain):
             return plain
@@ -54,7 +55,7 @@ def as_arguments(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         return _checked(to_json(given))
     except PydanticSerializationError as error:
-        if "unknown type" in str(error):  # of a scripted model: its record says what is wrong
+        if "unknown type" in str(error):  # a scripted model's record says what is wrong
             return dict(given)
     except NotJsonError:
         pass
@@ -62,7 +63,9 @@ def as_arguments(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def invalid_json(arguments: Mapping[str, Any]) -> str | None:
-    """Why a call has no arguments, but a text that is no JSON object; None where it has."""
+    """Why a call has a text that is no JSON object instead of arguments; None if it has
+    arguments.
+    """
     if len(arguments) != 1 or INVALID_JSON_KEY not in arguments:
         return None
     text = arguments[INVALID_JSON_KEY]
@@ -77,7 +80,7 @@ def _checked(text: bytes) -> dict[str, Any]:
     """The object of this JSON.
 
     Raises:
-        NotJsonError: if it is none, or could not be stored or sent.
+        NotJsonError: if the text is no JSON object, or could not be stored or sent.
 
     """
     try:
@@ -98,7 +101,7 @@ def _checked(text: bytes) -> dict[str, Any]:
 
 
 def _is_plain(arguments: dict[str, Any]) -> bool:
-    """Whether anybody sees at once that it can be stored and sent: the common case."""
+    """Whether a quick look shows that the arguments can be stored and sent: the common case."""
     for key, value in arguments.items():
         kind = type(value)
         if kind is str:
@@ -108,7 +111,7 @@ def _is_plain(arguments: dict[str, Any]) -> bool:
             if not -_SMALL < value < _SMALL:
                 return False
         elif kind is float:
-            if value - value != 0:  # of NaN, and of an infinity
+            if value - value != 0:  # for NaN and the infinities
                 return False
         elif kind not in _PLAIN:
             return False

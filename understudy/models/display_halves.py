@@ -1,7 +1,7 @@
-"""The half of a message that is for people, where it is not what the model gets.
+"""The half of a message that is for people, if it differs from what the model gets.
 
-It is in the metadata of the message, which no provider is sent: so it is stored, exported and
-compacted with it.
+It is in the metadata of the message, which is not sent to providers. So it is stored, exported and
+compacted with the message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_display_texts(response: ModelResponse, texts: Mapping[str, str]) -> Mod
 
 
 def display_texts_of(response: ModelResponse) -> Mapping[str, str]:
-    """What a person reads of the reply's calls, by tool call id; of those that have a text."""
+    """The texts that a person reads of the reply's calls, by tool call id, if they have one."""
     found = (response.metadata or {}).get(_CALLS)
     if not isinstance(found, Mapping):
         return {}
@@ -43,7 +43,9 @@ def display_of(metadata: object) -> str | None:
 
 
 def halves_of(message: ModelRequest) -> tuple[str, str]:
-    """What a person reads of a user's message, and what the model gets; files by their type."""
+    """A user's message as a person reads it and as the model gets it; files are named by their
+    type.
+    """
     shown: list[str] = []
     given: list[str] = []
     for part in message.parts:

@@ -5,7 +5,7 @@ Appending through an older one copies its messages first, so two runs that start
 never see each other's messages.
 
 The beginning of the list may be packed: JSON that is decoded when any message or call id is looked
-at. An agent that is activated has its conversation so.
+at. An activated agent has its conversation in this form.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UserInput = str | Sequence[UserContent]
 """What a user may send: text, or a list of text, images, documents and the like."""
 
 MESSAGES_DEPTH = 140
-"""How deep the data of messages may be nested; a record has some levels around them."""
+"""The maximum depth of the data of messages; a record has some levels around them."""
 _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 """The fields that may be None and have no default, by kind of part; else only `content`."""
 
@@ -55,8 +55,8 @@ _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 _FEW_CALL_IDS = 8
 _MAY_BE_READ_AS_OTHER = frozenset({dict, list, tuple, BinaryContent})
 _DECODING = threading.Lock()
-"""A lock to decode a packed beginning, and to append behind it: an outcome, with its state, may be
-in another thread than the agent that continues."""
+"""A lock to decode a packed beginning, and to append after it: an outcome with its state may be in
+another thread than the agent that continues."""
 
 
 class _Packed:
@@ -66,25 +66,27 @@ class _Packed:
 
     def __init__(self, segments: Sequence[bytes], count: int) -> None:
         self.segments: Sequence[bytes] = segments
-        """Each is a JSON array of messages."""
+        """The JSON arrays of messages."""
         self.count: int = count
-        """The number of messages in them."""
+        """The number of messages in the segments."""
         self.later: list[ModelMessage] = []
         self.read: int = 0
-        """So many segments are decoded by now."""
+        """The number of segments decoded so far."""
         self.decoded: list[ModelMessage] = []
         self.call_ids: set[str] = set()
 
 
 class _Unmade:
-    """The beginning of a conversation that is made of another one, and what was appended since."""
+    """The beginning of a conversation that is made from another conversation, and what was appended
+    since.
+    """
 
     __slots__ = ("above", "count", "later", "make")
 
     def __init__(self, above: Messages, count: int, make: Callable[[Messages], Messages]) -> None:
         self.above: Messages = above
         self.count: int = count
-        """The number of messages in it."""
+        """The number of messages in the beginning."""
         self.make: Callable[[Messages], Messages] = make
         self.later: list[ModelMessage] = []
 
@@ -92,7 +94,7 @@ class _Unmade:
 class Plain:
     """The facts that are known about the plain messages at the beginning of a list.
 
-    Views share it, so some of it may be of messages behind the end of a view.
+    Views share it, so some facts may be about messages after the end of a view.
     """
 
     __slots__ = ("begins_with_system_prompt", "count", "kinds_of_thinking")
@@ -106,7 +108,9 @@ class Plain:
 
 
 class _Origin:
-    """The list of which another one begins with parts, and which of its messages are no such."""
+    """The list from whose parts another list begins, and the messages of that list that are in no
+    part.
+    """
 
     __slots__ = ("count", "length", "log", "seams", "singles")
 
@@ -115,13 +119,14 @@ class _Origin:
     ) -> None:
         self.log: _Log = log
         self.length: int = length
-        """So many of its messages may be in the parts."""
+        """The number of its messages that may be in the parts."""
         self.count: int = count
-        """The number of messages that the other list begins with."""
+        """The number of messages with which the other list begins."""
         self.singles: Sequence[int] = singles
-        """The indices, there, of those that are in no part."""
+        """The indices in the other list of messages that are in no part."""
         self.seams: Sequence[int] = seams
-        """The indices, there, of those in front of which another message is than in the origin."""
+        """The indices in the other list of messages that follow a different message than in the
+        origin."""
 
 
 class _Log(Plain):
@@ -148,9 +153,9 @@ class _Log(Plain):
         self._packed: _Packed | _Unmade | None = packed
         self._origin: _Origin | None = origin
         self.derived: Any = None
-        """An object that is made of the messages, and kept beside them."""
+        """An object that is made from the messages, and kept beside them."""
         self._items: list[ModelMessage]  # both are not set while the beginning is packed
-        # A tuple while there are few: a set takes 0.2 KB from the first one on.
+        # It is a tuple while there are few ids: a set takes 0.2 KB from the first id on.
         self._call_ids: tuple[str, ...] | set[str]
         self.length: int = len(items) if packed is None else packed.count
         self.lineage: object = object()
@@ -175,7 +180,7 @@ class _Log(Plain):
 
     @property
     def call_ids(self) -> Collection[str]:
-        """The ids of the calls in it, but for those in parts of another list."""
+        """The ids of the calls in the list, without calls in parts of another list."""
         if self._packed is not None:
             self._decode()
         return self._call_ids
@@ -203,7 +208,7 @@ class _Log(Plain):
                     self._add_call_id(part.tool_call_id)
 
     def copied(self, length: int) -> _Log:
-        """Another list that begins with so many of these messages."""
+        """Another list that begins with this number of messages."""
         origin = self._origin
         if origin is not None and origin.count > length:
             origin = None
@@ -230,7 +235,7 @@ class _Log(Plain):
             pass
 
     def decode_more(self) -> bool:
-        """Decode the next segment of a packed beginning. Returns whether there was something."""
+        """Decode the next segment of a packed beginning. Returns whether a segment was left."""
         if isinstance(self._packed, _Unmade):
             self._make(self._packed)
             return False
@@ -254,11 +259,13 @@ class _Log(Plain):
             return False
 
     def _make(self, unmade: _Unmade) -> None:
-        """Make the beginning. Outside of the lock: what it is made of may be decoded for it."""
+        """Make the beginning. It is done outside of the lock, because its source may have to be
+        decoded.
+        """
         made = unmade.make(unmade.above)._log
         if made.length != unmade.count:
             raise UsageError(
-                "This stored AgentState is damaged: an agent of a workflow was told "
+                "This stored AgentState is damaged: an agent of a workflow was shown "
                 f"{unmade.count} messages, and {made.length} can be made of the conversation"
             )
         with _DECODING:
@@ -270,7 +277,7 @@ class _Log(Plain):
             self._packed = None
 
     def follow(self, above: Messages) -> None:
-        """More of the conversation is known of which the beginning is to be made."""
+        """Note that more of the conversation is known from which the beginning is to be made."""
         if isinstance(self._packed, _Unmade):
             self._packed.above = above
 
@@ -289,7 +296,8 @@ class _Log(Plain):
     def plain_until(self, length: int) -> Plain | None:
         """The facts about the messages up to this number; None unless all of them are plain.
 
-        It looks at each of them once; at those in parts of another list, once for all such lists.
+        It looks at each message once; at messages in parts of another list, once for all such
+        lists.
         """
         plain: Plain = self
         origin = self._origin
@@ -307,14 +315,14 @@ class _Log(Plain):
         return plain
 
     def unseen(self, length: int) -> int:
-        """How many messages, up to this number, `plain_until` would look at."""
+        """The number of messages, up to this length, that `plain_until` would look at."""
         origin = self._origin
         if origin is not None and self.count < origin.count <= length:
             return origin.log.unseen(origin.length) + length - origin.count
         return length - self.count
 
     def looking(self, length: int) -> Generator[None, None, None]:
-        """The work of `plain_until` in pieces, but for the last piece."""
+        """The work of `plain_until` in pieces, without the last piece."""
         origin, begin = self._origin, self.count
         if origin is not None and begin < origin.count <= length:
             yield from origin.log.looking(origin.length)
@@ -376,13 +384,13 @@ class Messages(Sequence[ModelMessage]):
 
     @classmethod
     def spliced(cls, origin: Messages, pieces: Iterable[slice | ModelMessage]) -> Messages:
-        """Messages of parts of another conversation, and of single messages between them.
+        """Messages made from parts of another conversation and from single messages between them.
 
         The parts are neither looked at nor copied: the list points to the same messages.
 
         Args:
             origin: the other conversation.
-            pieces: in order; a slice of the origin has a start, a stop and no step.
+            pieces: the pieces in order; a slice of the origin has a start, a stop and no step.
 
         """
         log, items = origin._log, origin._log.items
@@ -406,7 +414,7 @@ class Messages(Sequence[ModelMessage]):
                 between.append(piece)
                 count += 1
         if start is not None:
-            # All of the origin at once, and not its parts one after the other.
+            # The whole origin is appended at once, not its parts one after the other.
             joined = items[start:stop]
             for begin, end, instead in reversed(gaps):
                 joined[begin - start : end - start] = instead
@@ -423,12 +431,12 @@ class Messages(Sequence[ModelMessage]):
     def of_another(
         cls, above: Messages, count: int, make: Callable[[Messages], Messages]
     ) -> Messages:
-        """Messages that are made of another conversation when one of them is looked at.
+        """Messages that are made from another conversation when one of them is looked at.
 
         Args:
             above: the other conversation.
-            count: the number of messages that are made of it.
-            make: makes them.
+            count: the number of messages that are made from it.
+            make: the function that makes the messages.
 
         """
         view = cls.__new__(cls)
@@ -436,19 +444,19 @@ class Messages(Sequence[ModelMessage]):
         return view
 
     def follow(self, above: Messages) -> None:
-        """More of the other conversation is known of which these are to be made: see `of_another`.
+        """Note that more of the other conversation is known: see `of_another`.
 
-        It changes nothing where they are made.
+        It changes nothing if these messages are made already.
         """
         self._log.follow(above)
 
     @property
     def own(self) -> Sequence[ModelMessage]:
-        """These messages, but for those that are still to be made of another conversation."""
+        """These messages, without messages that are still to be made from another conversation."""
         return self._log.own(self._length)
 
     def until(self, length: int) -> Messages:
-        """The view of so many of these messages."""
+        """The view of this number of messages."""
         view = Messages.__new__(Messages)
         view._log, view._length = self._log, min(length, self._length)
         return view
@@ -456,7 +464,7 @@ class Messages(Sequence[ModelMessage]):
     def derived(self, make: Callable[[], T]) -> T:
         """The object that is kept beside the list that views share; it is made the first time.
 
-        It may know of messages behind the end of this view.
+        It may know messages after the end of this view.
         """
         log = self._log
         if log.derived is None:
@@ -469,7 +477,7 @@ class Messages(Sequence[ModelMessage]):
         return self._log.lineage
 
     def since(self, start: int) -> list[ModelMessage]:
-        """The messages from this index on. Where the packed beginning ends before, it stays so."""
+        """The messages from this index on. A packed beginning before the index stays packed."""
         return self._log.since(start, self._length)
 
     @property
@@ -538,13 +546,13 @@ class Messages(Sequence[ModelMessage]):
     def has_call_id(self, tool_call_id: str) -> bool:
         """Whether a tool call has this id, in this view or in a longer one of the same list.
 
-        Of a view of parts of another conversation also in all of that one.
+        For a view of parts of another conversation, the whole other conversation counts too.
         """
         return self._log.has_call_id(tool_call_id)
 
     @property
     def own_call_ids(self) -> Collection[str]:
-        """The ids of the tool calls for `has_call_id`, but for those of another conversation."""
+        """The ids of the tool calls for `has_call_id`, without calls of another conversation."""
         return self._log.call_ids
 
     def borrowed(self) -> _Borrowed:
@@ -596,11 +604,11 @@ class _Borrowed:
 def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """An imported history, made valid for any provider. What is well-formed stays as it is.
 
-    Tool calls without a result get one that says so; results without a call are removed. So are
-    empty messages. Doubled ids of calls are replaced. A user's message comes first.
+    Tool calls without a result get a result that says so. Results without a call and empty messages
+    are removed. Repeated ids of calls are replaced. A user's message comes first.
 
     Raises:
-        UsageError: if something in it is no message, or cannot be stored.
+        UsageError: if an item is no message, or cannot be stored.
 
     """
     given = [_with_arguments(message) for message in messages]
@@ -672,7 +680,7 @@ def _checked_input(given: object) -> UserInput:
 
 
 def as_read_back(content: Any) -> Any:
-    """The content of a result or prompt as it is after it was stored: the same before that.
+    """The content of a result or prompt in the form that it has after it was stored.
 
     Pydantic AI reads a picture back as a `BinaryImage`, and a mapping that has the form of a stored
     file as that file.
@@ -685,7 +693,7 @@ def as_read_back(content: Any) -> Any:
 
 
 def _is_read_as_other(content: Any) -> bool:
-    """Whether it is, or holds, what comes back as another object."""
+    """Whether the content is, or holds, an object that is read back as another object."""
     kind = type(content)
     if kind is dict:
         if content.get("kind") == BinaryContent.kind:
@@ -749,7 +757,8 @@ def messages_from_json(text: bytes) -> list[ModelMessage]:
 def messages_to_json(messages: list[ModelMessage]) -> bytes:
     """Messages as JSON, written without a look at each value in Python.
 
-    Compare what `messages_from_json` reads from it: it may lack what has no default and is None.
+    Compare what `messages_from_json` reads from it: it may lack a field that has no default and is
+    None.
     """
     return ModelMessagesTypeAdapter.dump_json(messages, exclude_none=True)
 
@@ -759,8 +768,8 @@ def _attempts(
 ) -> Iterable[tuple[ModelRequestAttempt, dict[str, Any]]]:
     """The attempts inside a reply, each with its data.
 
-    The schema of messages knows the counters of a provider in the usage of a reply alone: in that
-    of an attempt it leaves out what is no field.
+    The schema of messages knows a provider's counters only in the usage of a reply: in the usage of
+    an attempt it leaves out what is no field.
     """
     if not isinstance(message, ModelResponse) or not message.failed_attempts:
         return ()

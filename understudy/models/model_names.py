@@ -1,4 +1,4 @@
-"""The model of a name, and what a model needs before a call."""
+"""Finds the model of a name, and refreshes its client before a call."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ def resolve_model(model: str | Model) -> Model:
         return model
     try:
         return infer_model(model)
-    except Exception as error:  # of a provider's client, too, such as one without credentials
+    except (
+        Exception
+    ) as error:  # a provider's client may raise too, for instance without credentials
         ours = _reason(model, error)
-        told = UsageError(f"Model {model!r} cannot be used: {ours or error}")
-        raise told from (None if ours else error)
+        refusal = UsageError(f"Model {model!r} cannot be used: {ours or error}")
+        raise refusal from (None if ours else error)
 
 
 def _reason(name: str, error: Exception) -> str | None:
-    """What is wrong and what to do, where that is known: Pydantic AI tells of its own agents.
+    """The fault and the remedy, if they are known: Pydantic AI's own text is about its agents.
 
     `tests/models/test_model_names.py` fails when they change.
     """
@@ -64,7 +66,7 @@ def _is_provider(provider: str) -> bool:
         infer_provider_class(provider)
     except ValueError:
         return False
-    except ImportError:  # it is known, and its package is not installed
+    except ImportError:  # the name is known, but its package is not installed
         pass
     return True
 
@@ -74,11 +76,11 @@ def _providers() -> list[str]:
 
 
 def _like(model: str) -> str | None:
-    """The whole name of a model that was given without its provider, or of one like it."""
+    """The whole name of a model that was given without its provider, or of a similar model."""
     provider, _, rest = re.sub(r"[/\s]+", ":", model, count=1).partition(":")
     if rest and provider in _providers():
         return f"{provider}:{rest}"
-    # The first provider of several wins: that is the maker of the model.
+    # The first of several providers wins: it is the maker of the model.
     whole = {name.partition(":")[2]: name for name in reversed(known_model_names()) if ":" in name}
     near = difflib.get_close_matches(model, whole, n=1, cutoff=0.7)
     return whole[near[0]] if near else None

@@ -39,9 +39,9 @@ class InvalidOutput(Exception):
 
 
 def _without_fence(text: str) -> str:
-    """The text inside of Markdown's frame of code, where it is a whole answer; else the text.
+    """The text inside Markdown's code fence, if the fence is the whole answer; else the text.
 
-    No pattern looks for the frame: of many empty lines inside it would try each way to divide them.
+    No pattern looks for the fence: on many empty lines inside it would try each way to divide them.
     """
     first, _, rest = text.strip().partition("\n")
     is_framed = first[:3] == rest[-3:] == "```" and first[3:].strip().lower() in ("", "json")
@@ -49,25 +49,26 @@ def _without_fence(text: str) -> str:
 
 
 class Output:
-    """How the final answer of an agent's run is asked for and read, and where it is put.
+    """The rule by which the final answer of an agent's run is asked for, read and stored.
 
     Args:
-        key: of `state.values`, where the text or its value is put; None for nowhere.
-        type: of the value, which Pydantic validates from the text as JSON. None and `str` take the
-            text as it is.
-        mode: how the model is asked for such a value; None for by the instructions alone.
+        key: the key in `state.values` for the text or its value; None = it is not put there.
+        type: the type of the value, which Pydantic validates from the text as JSON. None and `str`
+            take the text as it is.
+        mode: how the model is asked for such a value; None = by the instructions alone.
         agent: the agent's name, for errors.
 
     Raises:
-        UsageError: for a key that `{key}` cannot read, a type without a JSON schema, or a mode that
-            there is not.
+        UsageError: for a key that `{key}` cannot read, a type without a JSON schema, or an unknown
+            mode.
 
     """
 
     tools: tuple[Any, ...] = ()
-    """The tools by which the answer is given, where somebody else has made them."""
+    """The tools by which the answer is given, if another library has made them."""
     reader: Callable[[Any, str], Awaitable[Any]] | None = None
-    """Reads a final text in its run, in place of `read`; it raises the same."""
+    """A function that reads a final text in its run, instead of `read`; it raises the same
+    errors."""
     allows_nothing: bool = False
     """Whether a reply without text and tool calls is an answer."""
 
@@ -123,7 +124,7 @@ class Output:
         )
 
     def is_held_back(self, calls: Iterable[Any]) -> bool:
-        """Whether an answer by a tool does not count, for the other calls of its reply."""
+        """Whether an answer by a tool does not count because of the other calls of its reply."""
         return False
 
     @property
@@ -135,7 +136,8 @@ class Output:
         """The value of this text, as JSON.
 
         Raises:
-            InvalidOutput: if it is none; the message tells the model what to correct.
+            InvalidOutput: if the text is no such value; the message tells the model what to
+                correct.
 
         """
         adapter = self._adapter
@@ -154,14 +156,14 @@ class Output:
             raise InvalidOutput(where + _validation_text(error)) from error
         except (PydanticSerializationError, NotJsonError) as error:
             raise InvalidOutput(text_of(error)) from error
-        except Exception as error:  # of a validator of the type's own
+        except Exception as error:  # a validator of the type may raise anything
             raise InvalidOutput(f"answer: a validator raised {error_text(error)}") from error
         return stored
 
     def object_definition(self) -> OutputObjectDefinition:
         """The form of the answer for a model that is asked for it by its API or in a prompt."""
         schema = dict(self._form.function_schema.json_schema)
-        if "$ref" in schema:  # of a type that holds itself: providers want the object at the top
+        if "$ref" in schema:  # of a recursive type: providers want the object at the top
             name = str(schema.pop("$ref")).rpartition("/")[2]
             schema = {**schema["$defs"][name], **schema}
         description = schema.pop("description", None) or self._form.description
@@ -179,11 +181,11 @@ class Output:
 
 
 _ANSWER = "response"
-"""The name of the value where its type is no object, which the top of an answer must be."""
+"""The name of the value if its type is no object, because the top of an answer must be one."""
 
 
 def _form_of(type: Any, *, agent: str) -> SchemaTool[Any]:
-    """The answer as the arguments of a tool, which Pydantic AI generates the schema of."""
+    """The answer as the arguments of a tool, whose schema Pydantic AI generates."""
 
     def answer(response: Any) -> None:
         raise AssertionError("the placeholder for the form of an answer was called")

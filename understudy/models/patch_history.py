@@ -59,11 +59,11 @@ def patch_history(messages: Iterable[object]) -> list[ModelMessage]:
 
 
 class _Chat:
-    """Reads messages one after the other; it knows the names of the calls so far."""
+    """A reader of chat messages in order, which knows the tool names of the calls so far."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        """By the id of a call, the name of its tool."""
+        """The tool names of the calls so far, by call id."""
 
     def read(self, index: int, given: Any) -> ModelMessage:
         if isinstance(given, (ModelRequest, ModelResponse)):
@@ -95,7 +95,7 @@ class _Chat:
                 return self._reply(given, place)
             case "tool":
                 call_id = _word(given, "tool_call_id", place, needed=False)
-            case "function":  # before there were ids, one call had the name as its only mark
+            case "function":  # before calls had ids, the tool name identified a call
                 call_id = _word(given, "name", place)
             case role:
                 raise UsageError(
@@ -145,7 +145,7 @@ def _word(given: Any, key: str, place: str, *, needed: bool = True) -> str:
 
 
 def _text(content: Any, place: str) -> str:
-    """The text of a content; that of its items, one below the other."""
+    """The text of a content; for a list, the texts of its items, one per line."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):

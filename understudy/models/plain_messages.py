@@ -1,4 +1,6 @@
-"""Which messages every model is sent as they are, whatever its `prepare_messages` does."""
+"""Finds the messages that are sent unchanged to every model, whatever its `prepare_messages`
+does.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,22 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 
 _TEXTLESS = frozenset({int, float, bool, type(None)})
-"""The types of content that holds neither text nor a file: a model is sent them as JSON."""
+"""The types of content that holds neither text nor a file: it is sent as JSON."""
 PLAIN_REPLIES: frozenset[type] = frozenset(
     {TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart, NativeToolReturnPart, FilePart}
 )
-"""The parts of a reply that is sent as it is."""
+"""The types of the parts of a reply that is sent unchanged."""
 _BEGIN_TAGS = ("<", "&", "\uff1c", "\ufe64", "\uff06", "\ufe60")
-"""A text without one of these characters opens no tag: they are those that Unicode folds to `<`,
-or to the `&` of an entity for it (`test_the_characters_that_begin_a_tag_are_all_known`)."""
+"""The characters that Unicode folds to `<`, or to the `&` of an entity for it. A text without them
+opens no tag (`test_the_characters_that_begin_a_tag_are_all_known`)."""
 
 
 def is_plain(message: ModelRequest, previous: ModelMessage | None) -> bool:
-    """Whether every model is sent this message as it is, whatever the other messages are.
+    """Whether this message is sent unchanged to every model, whatever the other messages are.
 
-    A reply is, if its parts are of `PLAIN_REPLIES`. Of few messages it says no though they are. Two
-    things depend on the model and are not looked at here: see `preparation.needs_preparation`.
+    A reply is, if its parts are of `PLAIN_REPLIES`. For a few messages that are sent unchanged the
+    answer is False. Two things depend on the model and are not looked at here: see
+    `preparation.needs_preparation`.
 
     Args:
         message: a message of a conversation.
@@ -48,7 +51,7 @@ def is_plain(message: ModelRequest, previous: ModelMessage | None) -> bool:
     results = 0
     for index, part in enumerate(message.parts):
         if type(part) is ToolReturnPart:
-            if results != index:  # they come first, in the order of the calls
+            if results != index:  # results come first, in the order of the calls
                 return False
             results += 1
             text = part.content
@@ -69,7 +72,7 @@ def is_plain(message: ModelRequest, previous: ModelMessage | None) -> bool:
 
 
 def kind_of_thinking(response: ModelResponse, part: ThinkingPart) -> Hashable:
-    """What models tell thinking of their own from that of others by."""
+    """The kind by which models distinguish their own thinking from that of other models."""
     return (
         bool(part.signature),
         part.id,
@@ -102,7 +105,7 @@ def _in_call_order(results: Any, previous: ModelMessage | None) -> bool:
 
 
 def _is_left_as_it_is(message: ModelMessage) -> bool:
-    """Whether a model prepares this message to itself. It is asked where a tag may be opened."""
+    """Whether a model's preparation leaves this message unchanged. Only asked if a tag may open."""
     return _any_model().prepare_messages([message])[0] is message
 
 

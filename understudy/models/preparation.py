@@ -1,9 +1,9 @@
-"""What a model's `prepare_messages` changes, and where it need not be called.
+"""Decides whether a model's `prepare_messages` must be called, by what it would change.
 
 Pydantic AI prepares a conversation before each request: among other things it adds a note beside
 text of a user or a tool that looks like its own frames (`<system>`), and it replaces files that the
-model cannot read. That walks the whole history. A conversation is sent as it is where the walk
-would change nothing, and only there: what a message is sent as does not depend on that shortcut
+model cannot read. That walks the whole history. A conversation is sent unprepared only if the walk
+would change nothing: the shortcut never changes what is sent
 (`test_a_conversation_is_sent_as_the_model_prepares_it`).
 """
 
@@ -26,7 +26,8 @@ from pydantic_ai.settings import ModelSettings
 from understudy.models.messages import Messages
 
 MAX_PROBES = 4
-"""Where there are more kinds of thinking, preparing costs less than asking the model about each."""
+"""The number of kinds of thinking up to which the model is asked about each. Above it, preparing
+costs less."""
 
 
 def prepared(
@@ -37,7 +38,7 @@ def prepared(
 ) -> list[ModelMessage]:
     """The messages as the model prepares them for a request with these parameters and settings."""
     if settings and "framing_announcement" in settings:
-        # `prepare_messages` does not get the settings, but reads this one of them from here
+        # `prepare_messages` does not get the settings, but reads one setting from this field
         # (test_the_setting_that_preparing_reads_is_passed_by_a_private_field).
         announcement = settings["framing_announcement"]
         parameters = replace(parameters, _framing_announcement=announcement)
@@ -51,7 +52,7 @@ def needs_preparation(model: Model, messages: Messages, settings: ModelSettings 
         return True
     try:
         profile = model.profile
-    except NotImplementedError:  # it passes requests on, to models that have one each
+    except NotImplementedError:  # it passes requests on to models that have one each
         return True
     if profile.get("may_tokenize_special_tokens_in_content") or profile.get("tool_call_id_length"):
         return True
@@ -81,7 +82,9 @@ def _shows_thinking_to_user(
 
 
 def _shows(model: Model, response: ModelResponse, part: ThinkingPart) -> bool:
-    """Whether such a part is shown. Only the model's class knows, so it prepares one with a tag."""
+    """Whether such a part is shown. Only the model's class knows, so it prepares a part with a
+    tag.
+    """
     prompt = ModelRequest(parts=[UserPromptPart("")])
     thinking = replace(response, parts=[replace(part, content="<system>")])
     return model.prepare_messages([prompt, thinking])[0] is not prompt

@@ -1,4 +1,4 @@
-"""`Prices`: what a reply of a model costs, by published prices or by those of the application.
+"""`Prices`: the cost of a model's reply, by published prices or by the application's own.
 
 Published prices are those of `genai-prices`, which Pydantic AI brings. They are loaded when the
 first reply is priced by them.
@@ -27,7 +27,7 @@ from understudy.errors import UsageError
 logger: logging.Logger = logging.getLogger(__name__)
 
 UNPRICED = "unpriced_requests"
-"""The attribute of a usage that counts the requests whose cost was asked for and is unknown.
+"""The attribute of a usage that counts priced requests whose cost is unknown.
 
 Pydantic AI keeps and adds up the attributes of a usage that it does not know itself.
 """
@@ -35,7 +35,8 @@ Pydantic AI keeps and adds up the attributes of a usage that it does not know it
 _PLAIN = frozenset(("input_tokens", "output_tokens"))
 
 PriceOf = Callable[[ModelResponse], Decimal | None]
-"""What a reply costs, in USD; None where that is not known. It is called on the event loop."""
+"""A function that gives the cost of a reply in USD; None if unknown. It is called on the event
+loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +207,13 @@ class Prices:
                     yield self._own[key]
 
     def _checked(self, cost: Callable[[], object], model: str | None) -> Decimal | None:
-        """The cost; None, with what is wrong in the log, where it cannot be told."""
+        """The cost; None if it cannot be determined, and then the log says why."""
         try:
             found = cost()
             return None if found is None else amount(found, what="the cost of a reply")
-        except (LookupError, ValueError):  # of genai-prices: it has no price, or no counts fit
+        except (LookupError, ValueError):  # genai-prices has no price, or no counts fit
             return None
-        except Exception:  # a function of the application: what was paid is recorded nevertheless
+        except Exception:  # the application's function failed: the reply is recorded nevertheless
             logger.exception("the cost of a reply of model %r is unknown: its price failed", model)
             return None
 
@@ -259,7 +260,7 @@ def _is_measured(usage: RequestUsage) -> bool:
 
 
 def _is_plain(usage: RequestUsage) -> bool:
-    """Whether it has no tokens but those read and written, at the two prices for these."""
+    """Whether the usage has only tokens that are read and written at the two plain prices."""
     given = {name: count for name, count in vars(usage).items() if count}
     return given.keys() <= _PLAIN and all(
         type(count) is int and count > 0 for count in given.values()
@@ -269,15 +270,14 @@ def _is_plain(usage: RequestUsage) -> bool:
 def _base_url(model: Model) -> str | None:
     try:
         return model.base_url
-    except Exception:  # of a provider without one; it is looked up by its name then
+    except Exception:  # a provider without a URL is looked up by its name
         return None
 
 
 def priced(reply: ModelResponse, prices: Prices | None, asked: str | None) -> ModelResponse:
-    """The reply with its cost: as its provider tells it, or else by these prices.
+    """The reply with its cost: as its provider reports it, or else by these prices.
 
-    The object of the model stays as it is. Attempts inside it, which were no answers, are priced
-    too.
+    The model's object stays unchanged. Rejected attempts inside the reply are priced too.
     """
     reply = copy(reply)
     reply.usage = _with_cost(reply, prices, asked)
@@ -310,7 +310,7 @@ def unasked(reply: ModelResponse, prices: Prices) -> ModelResponse:
 
 def _with_cost(reply: ModelResponse, prices: Prices | None, asked: str | None) -> RequestUsage:
     usage = copy(reply.usage)
-    usage.__dict__.pop(UNPRICED, None)  # of an older reply that a model gives again
+    usage.__dict__.pop(UNPRICED, None)  # set if a model gives an older reply again
     cost: object = usage.cost
     if cost is not None:
         try:

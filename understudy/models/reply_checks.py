@@ -1,7 +1,7 @@
-"""Whether a model's reply is one: whole, not refused, and not empty.
+"""Checks that a model's reply is whole, not refused, and not empty.
 
-What is checked here are facts of the reply (`ModelResponse`), so a model of any kind is judged
-alike, also one inside a wrapper or Pydantic AI's own `FallbackModel`.
+The checks read only the reply (`ModelResponse`). So all kinds of models are judged alike, also
+models inside a wrapper or Pydantic AI's own `FallbackModel`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ GIVES_FINISH_REASON = frozenset(
 )
 """The providers that say why each whole reply ended, by `ModelResponse.provider_name`.
 
-A reply of theirs without a reason is one whose body ended early. Other models may never give one:
-those written for a program, or those of many local servers.
+A reply of these providers without a reason ended early. Other models may never give a reason, such
+as models written for a program, or models of many local servers.
 """
 _FLAG = "openai_chat_streaming_requires_finish_reason"
 
@@ -57,7 +57,7 @@ def check_finished(response: ModelResponse, model: Model, *, streamed: bool) -> 
     """Check that the reply came to its end.
 
     Raises:
-        UnfinishedReply: if it did not. Its tool calls may lack arguments.
+        UnfinishedReply: if it did not; its tool calls may lack arguments.
 
     """
     if response.state != "complete":
@@ -70,7 +70,7 @@ def check_finished(response: ModelResponse, model: Model, *, streamed: bool) -> 
     if reason not in _DOUBTFUL:
         return
     if reason == "error":
-        # Groq gives this for a call that does not fit its tool, which the model is told.
+        # Groq gives this for a call that does not fit its tool; the model gets that error.
         if response.tool_calls or is_empty(response):
             return
         raise UnfinishedReply(f"its provider ended it by an error{_reason_given(response)}")
@@ -97,9 +97,9 @@ def _may_lack_reason(model: Model) -> bool:
 
 
 def fault_of(response: ModelResponse) -> RefusedReply | EmptyReply | None:
-    """Why there is nothing in the reply to go on with; None where there is.
+    """Why the run cannot continue with the reply; None if it can.
 
-    One that was cut by its length is not empty: its thinking took all that it had.
+    A reply that was cut by its length is not empty: its thinking took all its tokens.
     """
     if response.finish_reason == "content_filter":
         return RefusedReply(f"it was refused or filtered{_reason_given(response)}")
@@ -109,7 +109,7 @@ def fault_of(response: ModelResponse) -> RefusedReply | EmptyReply | None:
 
 
 def is_empty(response: ModelResponse) -> bool:
-    """Whether it has neither text nor anything else but thinking."""
+    """Whether the reply has nothing but thinking."""
     for part in response.parts:
         if isinstance(part, TextPart):
             if part.content and not part.content.isspace():
@@ -122,9 +122,9 @@ def is_empty(response: ModelResponse) -> bool:
 def _reason_given(response: ModelResponse) -> str:
     """What the provider says about the end of its reply."""
     details = response.provider_details or {}
-    told = [
+    reasons = [
         str(details[key])
         for key in ("finish_reason", "block_reason", "block_reason_message", "refusal")
         if details.get(key)
     ]
-    return f" ({': '.join(told)})" if told else ""
+    return f" ({': '.join(reasons)})" if reasons else ""

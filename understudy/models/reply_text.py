@@ -1,7 +1,7 @@
 """A model's reply as it can be stored, and sent to any model: valid Unicode, finite numbers.
 
-A provider's JSON may hold the escape of half a surrogate pair, or NaN. A stream that is cut without
-regard for characters holds many halves.
+A provider's JSON may hold the escape of half a surrogate pair, or NaN. A stream that is cut in the
+middle of characters holds many halves.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 def as_storable(response: ModelResponse) -> ModelResponse:
-    """The reply as it is recorded; the same object where nothing is to be changed.
+    """The reply as it is recorded; the same object if nothing is to be changed.
 
     Arguments of each call are a dict: see `as_arguments`. Text has U+FFFD for each half of a
-    surrogate pair, and the pairs joined. What a provider adds for itself has None for each number
-    that JSON lacks.
+    surrogate pair, and the pairs joined. A provider's own data has None for each number that JSON
+    lacks.
     """
     parts: list[Any] | None = None
     for index, part in enumerate(response.parts):

@@ -1,4 +1,6 @@
-"""What an agent needs of its model: a form of the final answer, tools of the provider."""
+"""The features that an agent needs from its model: a form of the final answer, tools of the
+provider.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _FLAGS = {
     "native": ("supports_json_schema_output", "cannot be held to a JSON schema"),
     "tool": ("supports_tools", "calls no tools"),
 }
-"""By mode, the key of a model's profile that says whether it can, and what is so if not."""
+"""By mode, the key of a model's profile that says whether it is supported, and the error if not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Requirements:
     """What each model of an agent must support.
 
     Args:
-        output_mode: how the final answer is asked for; None for in the instructions alone.
+        output_mode: how the final answer is asked for; None = by the instructions alone.
         native_tools: tools that the provider runs.
 
     """
@@ -38,7 +40,9 @@ class Requirements:
 
     @property
     def fingerprints(self) -> list[Any]:
-        """What of a definition's fingerprint is of these: empty where nothing is required."""
+        """The part of a definition's fingerprint for the requirements; empty if nothing is
+        required.
+        """
         mode = [] if self.output_mode is None else [["output_mode", self.output_mode]]
         natives = [["native_tools", *(tool.unique_id for tool in self.native_tools)]]
         return [*mode, *(natives if self.native_tools else ())]
@@ -51,13 +55,14 @@ class Requirements:
         parameters: ModelRequestParameters,
         settings: ModelSettings | None,
     ) -> None:
-        """Raise a `UsageError` for a model that lacks something, where it can be known.
+        """Raise a `UsageError` for a model that lacks a feature, as far as that is known.
 
         Args:
-            models: that may be asked.
+            models: the models that may be asked.
             agent: the agent's name, for errors.
-            parameters: of a request with all that is required, and with the agent's tools.
-            settings: of the agent.
+            parameters: the parameters of a request with all required features and the agent's
+                tools.
+            settings: the settings of the agent.
 
         """
         for model in models:
@@ -66,7 +71,7 @@ class Requirements:
                 self._check(asked, where, has_tools=bool(parameters.function_tools))
                 try:
                     asked.prepare_request(settings, parameters)
-                except (UserError, AgentRunError) as error:  # what this class of models alone knows
+                except (UserError, AgentRunError) as error:  # only this class of models knows it
                     raise UsageError(f"{where} cannot be asked so: {error}") from error
 
     def _check(self, model: Model, where: str, *, has_tools: bool) -> None:
@@ -82,7 +87,7 @@ class Requirements:
         supported: Any = tuple(profile.get("supported_native_tools", ()))
         for tool in self.native_tools:
             if tool.optional:
-                continue  # Pydantic AI leaves it out where it is not supported
+                continue  # Pydantic AI leaves the tool out if it is not supported
             if not isinstance(tool, supported):
                 known = ", ".join(sorted(kind.kind for kind in supported)) or "none"
                 raise UsageError(
@@ -115,7 +120,9 @@ def check_can_be_forced(models: Iterable[Model], *, agent: str) -> None:
 
 
 def _asked(model: Model) -> Iterator[Model]:
-    """The models that are asked where this one is: those that it passes requests on to."""
+    """The models that are asked if this model is: itself, or the models to which it passes requests
+    on.
+    """
     try:
         model.profile  # noqa: B018  # a FallbackModel has none
     except NotImplementedError:
@@ -129,7 +136,7 @@ def checked_native_tools(given: object, *, agent: str) -> tuple[AbstractNativeTo
     """The native tools of an agent.
 
     Raises:
-        UsageError: for anything but a list of Pydantic AI's native tools, or two of the same.
+        UsageError: for anything but a list of Pydantic AI's native tools, or for two equal tools.
 
     """
     if isinstance(given, (str, AbstractNativeTool)) or not isinstance(given, Sequence):

@@ -89,8 +89,8 @@ class ScriptedRequest:
 
 
 counts_by_conversation: ContextVar[bool] = ContextVar("counts_by_conversation", default=False)
-"""Whether the n-th reply of a list is the n-th of each conversation, and not of the model: so a
-host that is started again continues where the conversation stands."""
+"""Whether the n-th reply of a list answers the n-th request of each conversation, not of the model.
+Then a host that is started again continues where the conversation stands."""
 
 
 class ScriptExhausted(Exception):
@@ -159,8 +159,8 @@ class ScriptedModel(Model):
             return
         requests = f"{asked} request{'' if asked == 1 else 's'}"
         lines = [f"  {number}. {shown(reply)}" for number, reply in enumerate(left, asked + 1)]
-        told = f"{self._name!r} got {requests}, and these replies were not asked for:"
-        raise AssertionError("\n".join([told, *lines]))
+        left_over = f"{self._name!r} got {requests}, and these replies were not asked for:"
+        raise AssertionError("\n".join([left_over, *lines]))
 
     @cached_property
     def profile(self) -> ModelProfile:

@@ -1,4 +1,4 @@
-"""How many tokens a request to a model has, where nobody has counted them: an estimate."""
+"""An estimate of the tokens of a request to a model, for tokens that nobody has counted."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextContent
 
 BYTES_PER_TOKEN = 4
-"""Of text. So it is with English and most tokenizers; other languages and code take more tokens."""
+"""The bytes of text per token, for English and most tokenizers. Other languages and code take more
+tokens."""
 TOKENS_PER_FILE = 1000
-"""What providers count for a picture of medium size."""
+"""The tokens that providers count for a picture of medium size."""
 
 
 def text_tokens(text: str) -> int:
-    """An estimate for a text."""
+    """An estimate of the tokens of a text."""
     return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
 
 
 def estimated_tokens(messages: Iterable[ModelMessage]) -> int:
-    """An estimate for messages: by the length of their text, and so much for each file."""
+    """An estimate of the tokens of messages: by the length of their text, plus a number for each
+    file.
+    """
     return sum(_part_tokens(part) for message in messages for part in message.parts)
 
 

@@ -1,7 +1,7 @@
-"""What a history needs to be well-formed, beyond what Pydantic AI repairs.
+"""Makes a history well-formed, beyond what Pydantic AI repairs.
 
-Calls have ids of their own, each result follows its call, no message is empty, and a user begins.
-A history that is so stays as it is.
+In a well-formed history, calls have different ids, each result follows its call, no message is
+empty, and a user begins. Such a history stays as it is.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from pydantic_ai.messages import (
 )
 
 BEGINNING = "(The beginning of this conversation is not known.)"
-"""What the user has said where a history begins with a reply."""
+"""The user's message in front of a history that begins with a reply."""
 
 
 def well_formed(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The history with all that providers expect of it; the same messages where nothing is wrong.
+    """The history with everything that providers expect; the same messages if nothing is wrong.
 
-    It changes nothing in what it returned before.
+    It changes nothing in a history that it returned.
     """
-    # Before the repair, which merges them with others; and after it, which empties some.
+    # Empty messages are removed before the repair, which merges them, and after it, which makes new
+    # ones.
     repaired = repair_messages(_filled(_paired(messages)))
     filled = _filled(repaired)
     place = _missing_beginning(filled)
@@ -49,10 +50,10 @@ def well_formed(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 
 def _paired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages where each call has an id of its own and its result behind it.
+    """The messages with a different id for each call, and its result after it.
 
-    Of calls with one id, the first that has no result gets the next result with that id. A result
-    that no call waits for is left out.
+    If several calls have one id, the first call without a result gets the next result with this id.
+    A result that no call waits for is left out.
     """
     taken = {part.tool_call_id for message in messages for part in _calls(message)}
     used = set[str]()
@@ -98,7 +99,7 @@ def _paired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 
 def _and_late(message: ModelMessage, late: list[ModelRequestPart]) -> list[ModelMessage]:
-    """The message, and the results of its calls that came behind a later reply."""
+    """The message, and the results of its calls that came after a later reply."""
     return [message, ModelRequest(parts=late)] if late else [message]
 
 
@@ -117,7 +118,7 @@ def _calls(message: ModelMessage) -> Iterable[ToolCallPart]:
 
 
 def _free_id(call_id: str, taken: set[str]) -> str:
-    """An id that no call has, the same each time."""
+    """An id that no call has. It is the same each time."""
     number = 2
     while (found := f"{call_id or 'call'}-{number}") in taken:
         number += 1
@@ -131,7 +132,7 @@ def _filled(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 
 
 def _is_blank(part: object) -> bool:
-    if isinstance(part, TextPart):  # one without text may carry a signature of its provider
+    if isinstance(part, TextPart):  # a part without text may carry its provider's signature
         return not part.content.strip() and part.provider_details is None
     if isinstance(part, SystemPromptPart):
         return not part.content.strip()
@@ -143,7 +144,7 @@ def _is_blank(part: object) -> bool:
 
 
 def _missing_beginning(messages: Sequence[ModelMessage]) -> int | None:
-    """The index of a reply that comes before anything else was said; None where none does."""
+    """The index of a reply that comes before any other message; None if there is none."""
     for index, message in enumerate(messages):
         if isinstance(message, ModelResponse):
             return index

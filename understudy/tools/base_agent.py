@@ -11,11 +11,11 @@ class BaseAgent(Generic[DepsT_contra, OutputT_co]):
     """What `ctx.run_agent`, workflows and `SubAgent` take: an `Agent`, which is its subclass."""
 
     definition: Any
-    """Its `AgentDefinition`, which is defined in the layer `run` above."""
+    """The agent's `AgentDefinition`, which is defined in the layer `run` above."""
 
 
 def instead_of_agent(given: object) -> str:
-    """What an error says of something that was given for an agent, with the remedy if there is."""
+    """The text of an error about an object that was given as an agent, with the remedy if known."""
     from pydantic_ai.agent import AbstractAgent  # no other module needs it
 
     if isinstance(given, AbstractAgent):

@@ -1,4 +1,4 @@
-"""`check=`: a function that finds out what a call of a tool did, where nobody knows it."""
+"""`check=`: a function that finds out what a call in doubt did."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ CHECK_AFTER = (60.0, 120.0, 600.0, 1800.0, 3600.0)
 def checked_check(
     check: object, check_after: object, *, read_only: bool, what: str
 ) -> tuple[Check | None, tuple[float, ...]]:
-    """The function that is asked, and after how many seconds each time.
+    """The checked function, and the seconds after which it is asked each time.
 
     Raises:
-        UsageError: for what they cannot be, and for a tool that is never in doubt.
+        UsageError: for invalid options, and for a tool that is never in doubt.
 
     """
     if check is None:
@@ -79,7 +79,7 @@ def checked_check(
 
 
 def _takes_two(check: Callable[..., Any]) -> bool:
-    """Whether it can be called with a context and arguments, and returns one value."""
+    """Whether the function can be called with a context and arguments."""
     if inspect.isgeneratorfunction(check) or inspect.isasyncgenfunction(check):
         return False
     try:

@@ -77,7 +77,7 @@ class ToolContext(Generic[DepsT_co]):
     resume_value: Any
     """The answer to the `Interrupt` that this call raised before; None if there is no answer."""
     answers: Mapping[str, Any]
-    """The same, by the id of the request: several questions may have been raised at once."""
+    """The answers by request id, because several questions may have been raised at once."""
 
     def __init__(
         self,
@@ -355,7 +355,9 @@ class ToolContext(Generic[DepsT_co]):
         return self._points
 
     def _on_loop(self, what: str) -> CallPoints:
-        """The points, for a coroutine. In a thread nobody would await it: it would do nothing."""
+        """The points, for a coroutine. In a thread nobody would await the coroutine, so it is
+        refused.
+        """
         if asyncio._get_running_loop() is None:
             raise UsageError(
                 f"ctx.{what} is for async tools, which await it: a plain tool calls "
@@ -438,26 +440,26 @@ class SyncPoints:
         self._points = points
 
     def sleep(self, name: str, seconds: Seconds) -> None:
-        """Wait for some time, as of `ToolContext.sleep`."""
+        """Wait for some time, as `ToolContext.sleep` does."""
         points = self._points
         due = points.now() + checked_delay(seconds, what="ctx.sync.sleep: `seconds`")
         points.from_thread(points.sleep(name, due))
 
     def sleep_until(self, name: str, at: datetime) -> None:
-        """Wait until a time, as of `ToolContext.sleep_until`."""
+        """Wait until a time, as `ToolContext.sleep_until` does."""
         points = self._points
         points.from_thread(points.sleep(name, checked_time(at, what="ctx.sync.sleep_until: `at`")))
 
     def token(self, name: str) -> str:
-        """Make a token, as of `ToolContext.token`."""
+        """Make a token, as `ToolContext.token` does."""
         return self._points.from_thread(self._points.token(name))
 
     def wait_for(self, name: str, *, timeout: Seconds | None = None) -> Any:
-        """Wait for an answer, as of `ToolContext.wait_for`."""
+        """Wait for an answer, as `ToolContext.wait_for` does."""
         return self._points.from_thread(self._points.wait_for(name, _expiry(timeout)))
 
     def once(self, name: str, function: Callable[[], T]) -> T:
-        """Call a plain function once, in this thread, as of `ToolContext.once`."""
+        """Call a plain function once, in this thread, as `ToolContext.once` does."""
         value: T = self._points.once_in_thread(name, function)
         return value
 
@@ -468,7 +470,7 @@ class SyncPoints:
         model: str | Model | None = None,
         output_type: Any = None,
     ) -> Any:
-        """Ask a model, as of `ToolContext.ask_model`."""
+        """Ask a model, as `ToolContext.ask_model` does."""
         points = self._points
         return points.from_thread(points.ask_model(key, messages, model, output_type))
 
@@ -478,11 +480,11 @@ class CallLimit(ABC):
 
     @abstractmethod
     def pause(self) -> None:
-        """As `ToolContext.pause_timeout`."""
+        """Pause the limit, for `ToolContext.pause_timeout`."""
 
     @abstractmethod
     def restart(self) -> None:
-        """As `ToolContext.restart_timeout`."""
+        """Restart the limit, for `ToolContext.restart_timeout`."""
 
 
 class CallPoints(ABC):
@@ -494,15 +496,15 @@ class CallPoints(ABC):
 
     @abstractmethod
     async def sleep(self, name: str, due: datetime) -> None:
-        """Wait until a time, as of `ToolContext.sleep_until`."""
+        """Wait until a time, as `ToolContext.sleep_until` does."""
 
     @abstractmethod
     async def token(self, name: str) -> str:
-        """Make a token, as of `ToolContext.token`."""
+        """Make a token, as `ToolContext.token` does."""
 
     @abstractmethod
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
-        """Wait for an answer, as of `ToolContext.wait_for`; `due_at` makes the time of expiry."""
+        """Wait for an answer, for `ToolContext.wait_for`; `due_at` gives the time of expiry."""
 
     @abstractmethod
     def knows(self, name: str) -> bool:
@@ -510,7 +512,7 @@ class CallPoints(ABC):
 
     @abstractmethod
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
-        """Call a function once, as of `ToolContext.once`."""
+        """Call a function once, for `ToolContext.once`."""
 
     @abstractmethod
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
@@ -518,15 +520,15 @@ class CallPoints(ABC):
 
     @abstractmethod
     async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
-        """Ask a model, as of `ToolContext.ask_model`."""
+        """Ask a model, as `ToolContext.ask_model` does."""
 
     @abstractmethod
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do this on the loop of the run, for a plain tool."""
+        """Do the work on the loop of the run, for a plain tool."""
 
 
 def _expiry(timeout: Seconds | None) -> Callable[[datetime], datetime | None]:
-    """What makes the time at which a wait expires of the time at which it begins.
+    """A function from the time at which a wait begins to the time at which it expires.
 
     Raises:
         UsageError: for a timeout that is not possible.

@@ -1,11 +1,11 @@
 """What an exception of a tool's body proves about the effect of the call.
 
-It speaks of the request that failed, not of the body. A body that makes a payment, and then reads
-the receipt by a GET that times out, raises an error by which nothing happened: a GET harms nothing.
-The payment was made nevertheless. The remedy is to make the payment inside of `ctx.once`, or to
-declare the tool with `key=` or `check=`. The same holds for what hides a request inside of another
-one: a client that repeats requests by itself shows its last error alone, and a client that follows
-a redirect of a POST shows the error of the GET after it.
+The proof is about the request that failed, not about the body. A body that makes a payment, and
+then reads the receipt by a GET that times out, raises an error by which nothing happened: a GET
+harms nothing. The payment was made nevertheless. The remedy is to make the payment inside of
+`ctx.once`, or to declare the tool with `key=` or `check=`. The same holds for clients that hide one
+request inside another: a client that repeats requests by itself shows its last error alone, and a
+client that follows a redirect of a POST shows the error of the GET after it.
 
 Classes of other libraries are known by their module and name, and are not imported.
 """
@@ -26,18 +26,18 @@ from understudy.tools.result import FAILURES, RETRIES, InvalidArguments, Outcome
 
 
 class Known(Enum):
-    """What is known of the effect of a call whose body raised."""
+    """The knowledge about the effect of a call whose body raised."""
 
     NOTHING_HAPPENED = "nothing_happened"
     """The request had no effect: the model may call again."""
     FAILED = "failed"
-    """The error tells of no request, as a `ValueError`: the call failed, and nobody is asked."""
+    """The error is about no request, like a `ValueError`: the call failed, and nobody is asked."""
     UNKNOWN = "unknown"
     """The request may have had its effect: the call is in doubt."""
 
 
 ErrorClass = type[BaseException] | str
-"""A class of errors, or its name with its module: `"stripe.APIConnectionError"`."""
+"""An error class, or its name with its module: `"stripe.APIConnectionError"`."""
 Errors = ErrorClass | Sequence[ErrorClass]
 """What `nothing_happened=` and `unknown_after=` take."""
 CheckedErrors = tuple[ErrorClass, ...]
@@ -52,7 +52,7 @@ _OWN_WORDS: dict[type, Known] = {
     InvalidArguments: _NOTHING,
     OutcomeUnknown: _UNKNOWN,
 }
-"""What a tool raises on purpose. No table may say otherwise."""
+"""The errors that a tool raises on purpose. No table may say otherwise."""
 
 
 # ------------------------------------------------------------------------- tables of users
@@ -99,10 +99,10 @@ def _checked(given: object, what: str) -> ErrorClass:
 def check_tables(
     nothing_happened: CheckedErrors, unknown_after: CheckedErrors, *, what: str
 ) -> None:
-    """Check that no class is in both tables; of a class and its base class each may be in one.
+    """Check that no class is in both tables; a class and its base class may be in different tables.
 
-    `Retry`, `ToolFailed` and `InvalidArguments` are always in the first, `OutcomeUnknown` in the
-    second.
+    `Retry`, `ToolFailed` and `InvalidArguments` always count as in the first table,
+    `OutcomeUnknown` as in the second.
 
     Args:
         nothing_happened: as `checked_errors` made them.
@@ -110,7 +110,7 @@ def check_tables(
         what: the tool, agent or runtime that has them, for the error.
 
     Raises:
-        UsageError: if a class is in both; it names both options.
+        UsageError: if a class is in both tables; the error names both options.
 
     """
     for given in nothing_happened:
@@ -150,8 +150,8 @@ def _is_same(given: type | str, other: type | str) -> bool:
 def _names(kind: type) -> Iterator[str]:
     """The names of a class, by its module and by the packages of its module, the longest first.
 
-    A class is known by the package too: its module may be a private one that the package exports
-    it from, and another one in the next version.
+    A class is known by its package too: the package may export it from a private module, which may
+    change in the next version.
     """
     module = str(kind.__module__)
     while module:
@@ -160,9 +160,9 @@ def _names(kind: type) -> Iterator[str]:
 
 
 def _loaded(name: str) -> type | None:
-    """The class of this name, if its module is imported already; nothing is imported for it.
+    """The class of this name, if its module is imported already. Nothing is imported for it.
 
-    So a class is found by each module that has it: that of the name may be none of its own.
+    So a class is found by each module that has it, not only by the module that defines it.
     """
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
@@ -186,8 +186,8 @@ def what_is_known(
 ) -> Known:
     """What an exception of a tool's body proves about the effect of the call.
 
-    It speaks of the request that failed, not of the body: of a body that pays, and then fails to
-    read the receipt, the error of the second request is all that is seen. See the module.
+    The proof is about the request that failed, not about the body: if a body pays and then fails to
+    read the receipt, only the error of the second request is seen. See the module.
 
     1. A group of exceptions counts by its worst member: UNKNOWN, then FAILED, then
        NOTHING_HAPPENED.
@@ -219,7 +219,7 @@ def what_is_known(
 
 
 class _Tables:
-    """What is known by the tables of one tool."""
+    """The tables of one tool, and what they say about errors."""
 
     __slots__ = ("_is_strict", "_nothing_happened", "_unknown_after")
 
@@ -231,7 +231,7 @@ class _Tables:
         self._is_strict = is_strict
 
     def known(self, error: BaseException, above: Set[int]) -> Known:
-        """What is known of an error, with those that led to it.
+        """What is known of an error, including the errors that led to it.
 
         Args:
             error: the error.
@@ -258,12 +258,12 @@ class _Tables:
 
     def _said_of(self, error: BaseException) -> Known | None:
         if isinstance(error, BaseExceptionGroup):
-            return None  # it is an `Exception`, too: what a table says of that is for its members
+            return None  # a table's entry for `Exception` means the members of a group
         kind: type = type(error)
         return _said(kind, self._nothing_happened, self._unknown_after)
 
     def _of_link(self, error: BaseException, seen: Set[int]) -> Known:
-        """What is known of one error of a chain, by itself."""
+        """What is known of one error of a chain alone."""
         if isinstance(error, BaseExceptionGroup):
             found = {self.known(member, seen) for member in error.exceptions}
             return next(known for known in (_UNKNOWN, _FAILED, _NOTHING) if known in found)
@@ -278,9 +278,9 @@ class _Tables:
 def _handled_before(error: BaseException, known: Known) -> BaseException | None:
     """The error that was handled when this one was raised, if it is another failure.
 
-    A client that makes its own error of a lower one holds that one: in its arguments (`requests`),
-    in an attribute (`pymysql`), or in a dict that is one (`botocore`). It is the same failure, of
-    which the client knows more.
+    A client that makes its own error of a lower error holds the lower error: in its arguments
+    (`requests`), in an attribute (`pymysql`), or in a dict in an attribute (`botocore`). It is the
+    same failure, of which the client knows more.
     """
     context = None if error.__suppress_context__ else error.__context__
     if known is _FAILED:
@@ -295,7 +295,9 @@ def _handled_before(error: BaseException, known: Known) -> BaseException | None:
 def _said(
     kind: type, nothing_happened: CheckedErrors, unknown_after: CheckedErrors
 ) -> Known | None:
-    """What the tool says of a class of errors: its tables, and what it raises on purpose."""
+    """What the tool says about an error class, by its tables and by the errors it raises on
+    purpose.
+    """
     for base in kind.__mro__:
         if base in _OWN_WORDS:
             return _OWN_WORDS[base]
@@ -308,7 +310,7 @@ def _said(
 
 @lru_cache(maxsize=1024)
 def _row(kind: type) -> _Verdict | None:
-    """The row of the most specific class that the table of libraries has."""
+    """The row of the most specific class in the table of libraries; None if none is there."""
     for base in kind.__mro__:
         for name in _names(base):
             if name in _TABLE:
@@ -323,7 +325,7 @@ def _verdict(error: BaseException) -> Known | BaseException | None:
         return row
     try:
         return row(error)
-    except Exception:  # this version of the library keeps elsewhere what would tell
+    except Exception:  # this version of the library keeps the facts elsewhere
         return _UNKNOWN
 
 
@@ -337,9 +339,10 @@ _REPEATED_AS_IT_IS = frozenset((307, 308))
 
 
 def _by_http(error: BaseException, verdict: Known | None) -> Known:
-    """What status and method say, of an error that is no proof by its class.
+    """The verdict by HTTP status and method, for an error that is no proof by its class.
 
-    Also of a class that nobody knows: most clients keep the status where these are looked for.
+    It is used for unknown classes too: most clients keep the status in the places that are
+    searched.
     """
     status = _status(error)
     if status is not None:
@@ -357,7 +360,7 @@ def _of_status(status: int) -> Known:
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of an answer that is an error, if there was one."""
+    """The status of the answer that is the error; None without an answer."""
     for holder in (error, _attribute(error, "response")):
         for name in ("status_code", "http_status", "status"):
             status = _attribute(holder, name)
@@ -367,7 +370,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _method(error: BaseException) -> str:
-    """The method of the request, in capital letters; an empty text where the error has none."""
+    """The method of the request, in capital letters; empty if the error has none."""
     requests = (
         _attribute(error, "request"),
         _attribute(error, "request_info"),
@@ -381,9 +384,9 @@ def _method(error: BaseException) -> str:
 
 
 def _was_redirected(error: BaseException) -> bool:
-    """Whether a request with an effect was answered by a redirect before the one that failed.
+    """Whether a request with an effect was answered by a redirect before the failed request.
 
-    The client has followed a POST by a GET, say: the POST is done.
+    For instance, the client has followed a POST by a GET: then the POST is done.
     """
     history = _attribute(_attribute(error, "response"), "history") or _attribute(error, "history")
     for answer in history if isinstance(history, (list, tuple)) else ():
@@ -397,27 +400,27 @@ def _was_redirected(error: BaseException) -> bool:
 def _attribute(value: object, name: str) -> Any:
     try:
         return getattr(value, name, None)
-    except Exception:  # httpx raises RuntimeError where no request was set
+    except Exception:  # httpx raises RuntimeError if no request was set
         return None
 
 
 # ------------------------------------------------------- what errors of some libraries say
 
 _Verdict = Known | Callable[[Any], Known | BaseException | None]
-"""What a class of errors says, or a function that reads it from the error.
+"""The verdict of an error class, or a function that reads it from the error.
 
-The function may return another error: that one decides whether nothing happened.
+The function may return another error, which then decides whether nothing happened.
 """
 
 
 def _by_wrapped(error: Any) -> Known | BaseException:
-    """By the error that this one is made of: clients use one class for each stage of a request."""
+    """The verdict by the wrapped error: clients use one class for every stage of a request."""
     inside = (_attribute(error, "reason"), _attribute(error, "orig"), *error.args, error.__cause__)
     return next((each for each in inside if isinstance(each, BaseException)), _UNKNOWN)
 
 
 def _by_url_error(error: Any) -> Known | BaseException:
-    """By the reason, which is a text where the URL is wrong."""
+    """The verdict by the reason, which is a text if the URL is wrong."""
     return error.reason if isinstance(error.reason, BaseException) else _FAILED
 
 
@@ -427,17 +430,20 @@ _UNREACHABLE = frozenset(
 
 
 def _by_errno(error: OSError) -> Known | None:
-    """A connection that is lost because its network is; asyncio says so of one not yet made."""
+    """The verdict for a connection lost with its network; asyncio uses the same for a new
+    connection.
+    """
     if error.errno not in _UNREACHABLE:
         return None
     return _NOTHING if "Connect call failed" in text_of(error) else _UNKNOWN
 
 
 def _by_exit_status(error: Any) -> Known:
-    """A program that ended by itself has said that it failed; one that was cut off has not.
+    """The verdict by a program's exit status: a program that ended by itself failed, one cut off
+    did not say.
 
-    A signal is a negative number, and above 128 what a shell makes of it. `ssh` exits with 255
-    when it loses its connection.
+    A signal is a negative number, and above 128 what a shell makes of it. `ssh` exits with 255 when
+    it loses its connection.
     """
     return _FAILED if 0 <= error.returncode <= 128 else _UNKNOWN
 
@@ -466,7 +472,9 @@ def _of_grpc_code(code: object) -> Known:
 
 
 def _by_google_api(error: Any) -> Known:
-    """By the code of gRPC, which a class has for calls over HTTP, too; else by the status."""
+    """The verdict by the code of gRPC, which a class has for calls over HTTP too; else by the
+    status.
+    """
     code = error.grpc_status_code
     return _of_status(error.code) if code is None else _of_grpc_code(code)
 
@@ -480,13 +488,16 @@ def _by_botocore_response(error: Any) -> Known:
 
 
 _MCP_REFUSED = frozenset((-32601, -32602))
-"""No such method, and invalid parameters."""
+"""MCP codes of a refused request: no such method, and invalid parameters."""
 _MCP_UNCLEAR = frozenset((-32000, -32001, 408, -32603, -32700, -32600))
-"""Closed, timed out (in version 1 of the SDK: 408), internal error, and answers that are none."""
+"""MCP codes of an unclear end: closed, timed out (408 in version 1 of the SDK), internal error, and
+invalid answers."""
 
 
 def _by_mcp_code(error: Any) -> Known:
-    """What else a server says is its own error, as `isError` in a result is."""
+    """The verdict by an MCP code. Any other code is the server's own error, as `isError` in a
+    result is.
+    """
     code = _attribute(_attribute(error, "error"), "code")
     if code in _MCP_REFUSED:
         return _NOTHING
@@ -494,15 +505,15 @@ def _by_mcp_code(error: Any) -> Known:
 
 
 _SQLSTATE_UNKNOWN = re.compile("08(?!001|004)|57P(?!03)|40003")
-"""The connection is lost, the server stops, or it does not know. 08001, 08004 and 57P03 refuse a
-new connection."""
+"""SQL states after which the effect is unknown: the connection is lost, the server stops, or it
+does not know. 08001, 08004 and 57P03 refuse a new connection."""
 
 
 _IS_CONNECTING = re.compile(
     "connection to server (at|on) |(failed to resolve|could not translate) host|"  # PostgreSQL
     "^(Error|Timeout).* connecting to "  # Redis
 )
-"""What clients say of a connection that was not made, where they have one class for all."""
+"""The messages about a connection that was not made, of clients with one class for all errors."""
 
 
 def _by_text(error: BaseException) -> Known:
@@ -510,7 +521,8 @@ def _by_text(error: BaseException) -> Known:
 
 
 def _by_sqlstate(error: Any) -> Known:
-    """By what PostgreSQL said, which undoes a statement that fails; without an answer, UNKNOWN.
+    """The verdict by PostgreSQL's answer, which undoes a failed statement. Without an answer,
+    UNKNOWN.
 
     An attempt to connect that failed has no code either: psycopg keeps its connection in the error.
     """
@@ -522,11 +534,14 @@ def _by_sqlstate(error: Any) -> Known:
 
 _MYSQL_CONNECTING = frozenset((2001, 2002, 2003, 2004, 2005))
 _MYSQL_UNKNOWN = frozenset((1053, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1927))
-"""The server stops, the connection is lost, or COMMIT itself failed."""
+"""MySQL codes of an unknown effect: the server stops, the connection is lost, or COMMIT itself
+failed."""
 
 
 def _by_mysql_code(error: Any) -> Known:
-    """By the server's code: it undoes a statement that fails. 2000 to 2999 are the client's own."""
+    """The verdict by MySQL's code: the server undoes a failed statement. 2000 to 2999 are the
+    client's.
+    """
     code = _attribute(error, "errno")
     if code is None:
         code = error.args[0]
@@ -537,7 +552,7 @@ def _by_mysql_code(error: Any) -> Known:
 
 
 _SQLITE_DAMAGED = frozenset((10, 11))
-"""SQLITE_IOERR and SQLITE_CORRUPT: what is on the disk is not known."""
+"""SQLITE_IOERR and SQLITE_CORRUPT, after which the content of the disk is unknown."""
 
 
 def _by_sqlite_code(error: Any) -> Known:
@@ -554,7 +569,7 @@ _HTTPCORE: dict[_Verdict, str] = {
 }
 _HTTPX: dict[_Verdict, str] = {**_HTTPCORE, _UNKNOWN: "HTTPError"}
 _UNDONE = "IntegrityError ProgrammingError DataError NotSupportedError"
-"""By PEP 249: the database has refused the statement, and undone what it did."""
+"""Error classes of PEP 249 after which the database has refused the statement and undone it."""
 _MYSQL: dict[_Verdict, str] = {_NOTHING: _UNDONE, _by_mysql_code: "Error"}
 
 _LIBRARIES: dict[str, dict[_Verdict, str]] = {
@@ -651,7 +666,7 @@ _LIBRARIES: dict[str, dict[_Verdict, str]] = {
         _UNKNOWN: "SMTPServerDisconnected SMTPTimeoutError",
     },
 }
-"""By package: what its errors say. The row of a class covers its subclasses that have none."""
+"""The verdicts of error classes, by package. The row of a class covers subclasses without a row."""
 
 _TABLE: dict[str, _Verdict] = {
     f"{package}.{name}": verdict

@@ -64,27 +64,27 @@ class Arguments(Protocol):
     """The arguments of the calls of a tool, by its signature or by a JSON schema."""
 
     takes_context: bool
-    """Whether the function takes a `ToolContext` before them."""
+    """Whether the function takes a `ToolContext` before the arguments."""
     is_plain: bool
     """Whether what a model writes is what the function gets: nothing is converted or filled in."""
     returns: Any
-    """The type of the value that the function returns; `Any` where that is not known."""
+    """The type of the value that the function returns; `Any` if it is not known."""
     definition: ToolDefinition
     """The definition that the model gets."""
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
-        """Validate arguments, as of `Tool.validate`."""
+        """Validate arguments, for `Tool.validate`."""
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """Write arguments as JSON, as of `Tool.canonical`."""
+        """Write arguments as JSON, for `Tool.canonical`."""
 
     def made(
         self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Make the arguments for a record, as of `Tool.made`."""
+        """Make the arguments for a record, for `Tool.made`."""
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Bind arguments, as of `Tool.bind`."""
+        """Bind arguments, for `Tool.bind`."""
 
 
 OnUnknown = Literal["ask", "tell"]
@@ -118,7 +118,9 @@ class ToolOptions(TypedDict, total=False):
 
 
 def checked_name(given: object) -> str:
-    """`given`, if a store can find what waits for a tool by it; else raise a `UsageError`."""
+    """`given`, if it can be the name of a tool by which a store finds waits; else raise a
+    `UsageError`.
+    """
     if not isinstance(given, str) or not _NAME.fullmatch(given):
         raise UsageError(
             f"A tool's `name` must be text of 1 to 500 characters without NUL, got {shown(given)}"
@@ -129,7 +131,7 @@ def checked_name(given: object) -> str:
 def check_options(
     name: str, flags: Mapping[str, object], *, timeout: float | None, on_unknown: str | None
 ) -> None:
-    """Raise a `UsageError` for an option that is no such value."""
+    """Raise a `UsageError` for an option with a wrong value."""
     for option, given in flags.items():
         checked_flag(given, what=f"Tool {name!r}: `{option}`")
     if timeout is not None:
@@ -219,14 +221,14 @@ class Tool(Generic[FunctionT_co]):
         check: a function that finds out what a call in doubt did, before anybody is asked:
             `check(ctx, arguments)`, async or plain, with the arguments of the call as a dict.
             It returns `Happened(result)`, whose result becomes the result of the call;
-            `DidNotHappen()`, and the model is told so; or `Unknown()`. An exception counts as
-            `Unknown`, and so does a check of more than 60 seconds. A check only looks, and may
-            be asked any number of times. If the run ends first, the call stays in doubt. For a
-            tool with a check, only `Retry`, `ToolFailed` and `nothing_happened` prove that a
+            `DidNotHappen()`, which the model reads as the result; or `Unknown()`. An exception
+            counts as `Unknown`, and so does a check of more than 60 seconds. A check only looks,
+            and may be asked any number of times. If the run ends first, the call stays in doubt.
+            For a tool with a check, only `Retry`, `ToolFailed` and `nothing_happened` prove that a
             call did nothing.
         check_after: the times of the check, as seconds or timedeltas from the call's last sign
             of life; by default 60, 120, 600, 1800 and 3600 seconds. After the last time a
-            person is asked, or with `on_unknown="tell"` the model is told. `DidNotHappen` does
+            person is asked, or with `on_unknown="tell"` the model is informed. `DidNotHappen` does
             not count before 60 seconds.
         key: a plain function of the arguments that returns text, such as `lambda a:
             f"refund:{a['order_id']}"`. Calls with the same text are equal, whatever their other
@@ -236,7 +238,7 @@ class Tool(Generic[FunctionT_co]):
             equal calls holds for these two only. For a tool with a key, only `Retry`,
             `ToolFailed` and `nothing_happened` prove that a call did nothing.
         on_repeat: what becomes of a call if an equal call is done. `"ask"`: a person decides
-            (the default). `"refuse"`: it does not run, and the model is told why. `"allow"`: it
+            (the default). `"refuse"`: it does not run, and the model gets the reason. `"allow"`: it
             runs.
         key_kept: how long a finished call counts as done: days, or a timedelta; by default 90
             days.
@@ -393,8 +395,8 @@ class Tool(Generic[FunctionT_co]):
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema
         if self.gate is not None:
             check_title(self.gate, self.name, self.parameters, what=f"Tool {self.name!r}: `ask`")
-        told = (self.name, self.description, self.parameters)
-        check_sendable(told, what=f"Tool {self.name!r}: its name, description or schema")
+        for_model = (self.name, self.description, self.parameters)
+        check_sendable(for_model, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint: str = self.fingerprint_as(self.name)
         self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
         self.names: tuple[str, ...] = (self.name, *self.aliases)
@@ -554,9 +556,9 @@ class Tool(Generic[FunctionT_co]):
 
     @functools.cached_property
     def _serializer(self) -> TypeAdapter[Any] | None:
-        """The adapter that writes values; also of a class that Pydantic does not know.
+        """The adapter that writes values, also of a class that Pydantic does not know.
 
-        It is not used to read them: it would accept objects of that class alone.
+        It is not used to read values: it would accept only objects of that class.
         """
         if self._arguments.returns is Any or self._adapter is not None:
             return self._adapter

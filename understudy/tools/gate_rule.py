@@ -1,4 +1,4 @@
-"""Which calls of a tool need a person, and what that person may do: the rule of a gate."""
+"""The rule of a gate: the calls of a tool that need a person, and what this person may do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RULE_KEYS = ("allowed", "when", "display", "title", "approval", "grant", *_TIMI
 
 @dataclass(frozen=True, slots=True)
 class GateRule:
-    """A rule that was checked."""
+    """A checked rule."""
 
     allowed: tuple[DecisionType, ...] = DECISION_TYPES
     when: When | None = None
@@ -34,7 +34,7 @@ class GateRule:
     approval: Approval | None = None
     offer: GrantOffer | None = EVERY_GRANT
     title: str = ""
-    """What lists of requests call it: see `Request.title_format`."""
+    """The title in lists of requests: see `Request.title_format`."""
 
 
 def checked_rule(
@@ -48,8 +48,8 @@ def checked_rule(
 
     Args:
         rule: as it was given.
-        options: the times of all rules, which one that has a time of its own takes the others from.
-        timing: those, checked.
+        options: the times of all rules. A rule with its own time takes the other times from them.
+        timing: the times of all rules, checked.
         what: the rule, for errors.
 
     Raises:
@@ -124,7 +124,7 @@ def check_title(gate: GateRule, tool: str, parameters: Mapping[str, Any], *, wha
 
 
 def _earlier(expires_after: object, within: float) -> object:
-    """The earlier of two times to answer; what is no time is refused with the others."""
+    """The earlier of two times to answer. An invalid time is refused later, with the others."""
     seconds = seconds_of(expires_after)
     if not is_time_span(seconds):
         return within if expires_after is None else expires_after

@@ -1,4 +1,6 @@
-"""What `key=`, `on_repeat=` and `key_kept=` of a tool say: which calls are equal, and what then."""
+"""The options `key=`, `on_repeat=` and `key_kept=`: which calls are equal, and what happens
+then.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,18 @@ from understudy.errors import UsageError
 from understudy.tools.schema import is_async
 
 Key = Callable[[Mapping[str, Any]], str]
-"""Makes the key of a call of its arguments, as a gate sees them."""
+"""A function that makes the key of a call from its arguments, as a gate sees them."""
 OnRepeat = Literal["ask", "refuse", "allow"]
-"""What becomes of a call where an equal one is done."""
+"""What happens to a call if an equal call is done."""
 
 KEPT = timedelta(days=90)
-"""For how long a call that is done counts, by default."""
+"""The time for which a finished call counts, by default."""
 LONGEST = timedelta(days=100 * 365)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """What makes the calls of a tool equal, and what becomes of a repetition."""
+    """The rule by which calls of a tool are equal, and what happens to a repetition."""
 
     make: Key
     on_repeat: OnRepeat = "ask"
@@ -36,11 +38,11 @@ class KeyRule:
         """The key of a call with these canonical arguments.
 
         Raises:
-            UsageError: if the function raises, or returns what is no text.
+            UsageError: if the function raises, or returns something that is no text.
 
         """
         try:
-            key = self.make(deepcopy(arguments))  # the call runs with these
+            key = self.make(deepcopy(arguments))  # the call runs with the original
         except Exception as error:
             raise UsageError(f"Tool {tool_name!r}: its `key` raised {error_text(error)}") from error
         if not isinstance(key, str) or not key:
@@ -54,10 +56,10 @@ class KeyRule:
 def checked_key(
     key: object, on_repeat: object, key_kept: object, *, read_only: bool, what: str
 ) -> KeyRule | None:
-    """The rule that these options of a tool give; None where it has no key.
+    """The rule that these options of a tool give; None if the tool has no key.
 
     Raises:
-        UsageError: for what they cannot be, and for options that do not fit together.
+        UsageError: for invalid options, and for options that do not fit together.
 
     """
     if key is None:
@@ -86,7 +88,7 @@ def checked_key(
 
 
 def _takes_one(key: Callable[..., Any]) -> bool:
-    """Whether it can be called with the arguments, as far as that can be seen."""
+    """Whether the function can be called with the arguments, as far as its signature says."""
     try:
         inspect.signature(key).bind({})
     except TypeError:

@@ -12,12 +12,12 @@ Path = tuple[str | int, ...]
 
 
 def left_out(written: object, canonical: object, above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What the canonical arguments have and the written ones do not, at any depth.
+    """What canonical arguments have and written arguments do not, at any depth.
 
     Args:
-        written: by the model, or by a person.
-        canonical: the same, with the values of defaults.
-        above: where both are.
+        written: the arguments that the model, or a person, wrote.
+        canonical: the same arguments, with the values of defaults.
+        above: the path to both.
 
     Yields:
         The path and the canonical value of each argument, or field, that is left out.
@@ -35,8 +35,8 @@ def left_out(written: object, canonical: object, above: Path = ()) -> Iterator[t
 
 
 def with_value(arguments: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """A copy of the arguments with the value at this path, whose last key they do not have."""
-    # By way of JSON: two places may have one object, which a deep copy keeps.
+    """A copy of the arguments with the value at this path, whose last key is missing in them."""
+    # The copy is made by JSON: two places may have one object, which a deep copy keeps.
     copied: dict[str, Any] = from_json(to_json(arguments))
     inside: Any = copied
     for key in path[:-1]:
@@ -48,8 +48,8 @@ def with_value(arguments: Mapping[str, Any], path: Path, value: Any) -> dict[str
 def is_same_at(path: Path, one: object, other: object) -> bool:
     """Whether two validated arguments have the same Python value at this path.
 
-    Not as JSON: two different secrets are written alike. What has no equality of its own is taken
-    to be the same where it is of the same class.
+    They are not compared as JSON, which writes two different secrets alike. Objects without their
+    own equality count as the same if they have the same class.
     """
     try:
         for key in path:
@@ -57,12 +57,12 @@ def is_same_at(path: Path, one: object, other: object) -> bool:
         return bool(one == other) or (
             type(one) is type(other) and type(one).__eq__ is object.__eq__
         )
-    except Exception:  # the type keeps it elsewhere, or its own code raises
+    except Exception:  # the type keeps the value elsewhere, or its own code raises
         return False
 
 
 def _inside(value: Any, key: str | int) -> Any:
-    """What a validated value has under a key of its JSON."""
+    """The part of a validated value that its JSON has under a key."""
     if isinstance(value, (dict, list, tuple)):
         return value[key]  # type: ignore[index]
     for name, field in getattr(type(value), "model_fields", {}).items():

@@ -1,4 +1,4 @@
-"""A function of the application that chooses, by True or False, when a definition is made."""
+"""Calls of an application's function that chooses by True or False while a definition is made."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from understudy.errors import UsageError
 
 
 def checked_predicate(function: Callable[..., object], *arguments: object, what: str) -> bool:
-    """What the function says of these arguments.
+    """The function's answer about these arguments.
 
     Args:
-        function: a plain one.
-        arguments: what it is called with.
-        what: names it and what it is asked about, for the error.
+        function: a plain function.
+        arguments: the arguments of the function.
+        what: the function and its subject, for the error.
 
     Raises:
-        UsageError: if it raises, or returns anything but True or False, a coroutine too.
+        UsageError: if the function raises, or returns anything but True or False, such as a
+            coroutine.
 
     """
     try:
@@ -32,5 +33,5 @@ def checked_predicate(function: Callable[..., object], *arguments: object, what:
     if isinstance(chosen, bool):
         return chosen
     if inspect.iscoroutine(chosen):
-        chosen.close()  # else it would warn that nobody awaits it
+        chosen.close()  # otherwise it would warn that nobody awaits it
     raise UsageError(f"{what} must be a plain function that returns True or False: {shown(chosen)}")

@@ -29,9 +29,9 @@ class ToolFailed(Exception):
 
 
 RETRIES: tuple[type[Exception], ...] = (Retry, of_pydantic_ai.ModelRetry)
-"""By these a tool asks the model to try again."""
+"""The exceptions by which a tool asks the model to try again."""
 FAILURES: tuple[type[Exception], ...] = (ToolFailed, of_pydantic_ai.ToolFailed)
-"""By these a tool says that it failed."""
+"""The exceptions by which a tool says that it failed."""
 
 
 class RemoteToolError(Exception):
@@ -46,7 +46,7 @@ class RemoteToolError(Exception):
 class ResultLost(Exception):
     """A tool of this library ran, and its result cannot be kept: the text says why.
 
-    The model is told so, and an equal call in the run does not run.
+    The model gets this text, and an equal call in the run does not run.
     """
 
 

@@ -104,7 +104,7 @@ def is_plain(hint: Any) -> bool:
 
 
 def _only_describes(extra: Any) -> bool:
-    """Whether what an annotation has beside its type neither converts nor fills in a value."""
+    """Whether an annotation's extra neither converts nor fills in a value."""
     if isinstance(extra, FieldInfo):
         named = extra.alias or extra.validation_alias or extra.serialization_alias
         described = all(_only_describes(each) for each in extra.metadata)
@@ -165,7 +165,7 @@ def schema_tool(
 
 
 def validation_text(error: ValidationError) -> str:
-    """What is wrong with arguments, for the model."""
+    """The errors of arguments, as text for the model."""
     lines = []
     for detail in error.errors(include_url=False, include_context=False):
         where = ".".join(str(part) for part in detail["loc"]) or "arguments"
@@ -175,6 +175,6 @@ def validation_text(error: ValidationError) -> str:
 
 
 def error_places(error: ValidationError) -> tuple[tuple[tuple[int | str, ...], str], ...]:
-    """What is wrong with arguments, by its path."""
+    """The errors of arguments, each with its path."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
     return tuple((detail["loc"], detail["msg"]) for detail in details)

@@ -29,20 +29,20 @@ from understudy.tools.result import InvalidArguments
 from understudy.tools.schema import hints_of, return_type
 
 MAX_SCHEMA_BYTES = 200_000
-"""Of the JSON of a schema, which is sent with each request to a model."""
+"""The maximum bytes of a schema's JSON, which is sent with each request to a model."""
 
 
 Check = Callable[[dict[str, Any]], None]
-"""Raises `InvalidArguments` for arguments that the tool does not take."""
+"""A function that raises `InvalidArguments` for arguments that the tool does not take."""
 
 
 class GivenArguments:
     """`Arguments` as they were given: nothing is converted, and no default is filled in.
 
     Args:
-        definition: what the model is told.
-        check: looks at the arguments before anybody is asked about the call; None: nothing does.
-        takes_context: whether the function takes a `ToolContext` before them.
+        definition: the definition that the model gets.
+        check: checks the arguments before anybody is asked about the call; None = no check.
+        takes_context: whether the function takes a `ToolContext` before the arguments.
         returns: the type of what the function returns.
 
     """
@@ -96,10 +96,10 @@ class GivenArguments:
             ) from error
 
     def made(self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]) -> None:
-        """As `Tool.made`: nothing is converted, and no default is filled in."""
+        """Return None, for `Tool.made`: nothing is converted, and no default is filled in."""
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as one dict. It is a copy: a further attempt gets the same."""
+        """The arguments as one dict. It is a copy, so that a further attempt gets the same."""
         return [deepcopy(dict(checked))], {}
 
 
@@ -155,7 +155,7 @@ def checked_parameters(given: object, what: str) -> dict[str, Any]:
         raise UsageError(f"{what} must be a JSON schema as a dict, got {shown(given)}")
     try:
         size = len(to_json(given))
-    except Exception:  # it is no JSON, as is said below
+    except Exception:  # it is no JSON, which is reported below
         size = 0
     if size > MAX_SCHEMA_BYTES:  # before it is walked through
         raise UsageError(

@@ -1,7 +1,7 @@
-"""`SharedResources`: what is opened once, used by many, and closed with its owner.
+"""`SharedResources`: resources that are opened once, used by many, and closed with their owner.
 
-A connection of tools, for instance. Each is held open by a task of its own, as it must be closed in
-the task that opened it, and its users come and go.
+A resource is, for instance, a connection of tools. Its own task holds it open, because it must be
+closed in the task that opened it, and its users come and go.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ToolSource(Protocol[T_co]):
     def open(self) -> AbstractAsyncContextManager[T_co]:
         """Open it, on the loop of the runtime.
 
-        It is closed by leaving the context, which must not take long.
+        Leaving the context closes it, which must not take long.
         """
 
 
@@ -44,14 +44,14 @@ class SharedResources:
         self._is_closed = False
 
     async def get(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
-        """The resource of `source`: as it is open already, or opened now.
+        """The resource of `source`, opened now if it is not open yet.
 
         Args:
-            source: opens it.
-            instead_of: is lost: if this is what is open, it is closed, and opened anew.
+            source: the source that opens it.
+            instead_of: a lost resource: if it is the open one, it is closed and opened anew.
 
         Raises:
-            RuntimeError: if the owner has closed all of them.
+            RuntimeError: if the owner has closed all resources.
             Exception: what `source.open()` raises; the next call tries again.
 
         """
@@ -74,7 +74,7 @@ class SharedResources:
             held.task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Close all of them. Nothing is opened after that."""
+        """Close all resources. Nothing is opened after that."""
         self._is_closed = True
         if not self._held and not self._ending:
             return
@@ -85,7 +85,8 @@ class SharedResources:
             if tasks:
                 await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
         finally:
-            # Also where the wait is cancelled: what a resource has started must not outlive it.
+            # This holds also if the wait is cancelled: what a resource has started must not outlive
+            # it.
             for task in tasks:
                 if not task.done():
                     logger.warning("%s takes too long to close: it is cancelled", task.get_name())
@@ -102,7 +103,7 @@ class _Held(Generic[T]):
         self.value: T | None = None
         self.stop = asyncio.Event()
         self.ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        # In a context of its own: who happens to open it is one of many users.
+        # The task has its own context, because the user that happens to open it is one of many.
         self.task = asyncio.create_task(
             self._hold(), name=f"understudy: {source!r}", context=contextvars.Context()
         )
@@ -116,7 +117,7 @@ class _Held(Generic[T]):
         except asyncio.CancelledError:
             self.ready.cancel()
             raise
-        except BaseException as error:  # of other people's code: it must not end the loop
+        except BaseException as error:  # errors of foreign code must not end the loop
             if not self.ready.done():
                 self.ready.set_exception(error)
                 self.ready.exception()  # its waiters may have gone

@@ -63,9 +63,9 @@ class SignatureArguments:
         self._positional = made.function_schema.positional_fields
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
-        """Converted to the types of the function, defaults filled in."""
+        """The arguments, converted to the types of the function, with defaults filled in."""
         try:
-            # Data too, by its JSON: a strict date, for instance, is a text there.
+            # Data is validated by its JSON too: a strict date, for instance, is a text there.
             text = arguments if isinstance(arguments, str) else to_json(arguments or {})
             checked = self._validator.validate_json(text or "{}")
         except ValidationError as error:
@@ -74,12 +74,12 @@ class SignatureArguments:
             raise InvalidArguments(
                 f"The arguments cannot be written as JSON: {text_of(error)}"
             ) from error
-        except Exception as error:  # of a validator of the tool's own
+        except Exception as error:  # a validator of the tool's own may raise anything
             raise InvalidArguments(f"A validator raised {error_text(error)}") from error
         return cast("dict[str, Any]", checked)
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """As JSON, in the form of the schema."""
+        """The arguments as JSON, in the form of the schema."""
         arguments = checked[self._single] if self._single is not None else checked
         try:
             text = to_json(_ordered(arguments))
@@ -95,7 +95,7 @@ class SignatureArguments:
     def made(
         self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """As `Tool.made`."""
+        """The arguments for a record, for `Tool.made`."""
         if self.is_plain:
             return None
         written = from_json(given or "{}") if isinstance(given, str | None) else dict(given)
@@ -116,7 +116,7 @@ class SignatureArguments:
     def _reads_back(
         self, arguments: Mapping[str, Any], path: Path, checked: Mapping[str, Any]
     ) -> bool:
-        """Whether these arguments are read as what was validated, at this path."""
+        """Whether these arguments are read back as the validated value, at this path."""
         try:
             again = self._read_back(arguments)
         except InvalidArguments:

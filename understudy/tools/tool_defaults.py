@@ -1,4 +1,4 @@
-"""What holds for all tools of an agent, or of a runtime, unless they say something else."""
+"""Defaults for all tools of an agent, or of a runtime, that do not say something else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from understudy.tools.effects import CheckedErrors, check_tables, checked_errors
 from understudy.tools.tool_errors import ToolErrors, checked_tool_errors
 
 Undeclared = Literal["effects", "read_only"]
-"""What it does to call a tool again that does not say it: it may harm, or it never harms."""
+"""The effect of calling an undeclared tool again: it may harm, or it never harms."""
 
 
 def checked_undeclared(given: object, *, what: str) -> Undeclared | None:
@@ -25,23 +25,23 @@ def checked_undeclared(given: object, *, what: str) -> Undeclared | None:
 
 @dataclass(frozen=True, slots=True)
 class ToolDefaults:
-    """What an agent, or a runtime, says of all tools."""
+    """The defaults of an agent, or of a runtime, for all tools."""
 
     undeclared: Undeclared | None = None
-    """What holds for tools that do not say what it does to call them again."""
+    """The effect of calling a tool again that does not declare it; None if it is not given."""
     unknown_after: CheckedErrors = ()
-    """Errors after which nobody knows what a call did, besides those that all tools have."""
+    """Errors after which nobody knows what a call did, in addition to those of all tools."""
     errors: ToolErrors | None = None
-    """What happens with an error of a tool, besides that the model gets its text."""
+    """What happens with an error of a tool, in addition to its text for the model."""
 
     @classmethod
     def given(
         cls, undeclared: object, unknown_after: object, tool_errors: object = None, *, what: str
     ) -> ToolDefaults:
-        """Those that were given.
+        """The defaults that were given.
 
         Raises:
-            UsageError: for what they cannot be.
+            UsageError: for invalid values.
 
         """
         errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")

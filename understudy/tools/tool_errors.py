@@ -15,11 +15,11 @@ from understudy.errors import UsageError
 logger: logging.Logger = logging.getLogger(__name__)
 
 ToolErrors = Literal["log", "traceback", "raise"]
-"""What happens with an error of a tool, besides that the model gets its text: the log has its first
-line, or its traceback, or the run fails by it."""
+"""What happens with an error of a tool, in addition to its text for the model: the log gets its
+first line, or its traceback, or the run fails by it."""
 
 QUIET_SECONDS = 60.0
-"""Seconds after an entry about an error of a tool in which others of its kind are only counted."""
+"""Seconds after a log entry in which errors of the same tool and class are only counted."""
 
 
 def checked_tool_errors(given: object, *, what: str) -> ToolErrors | None:
@@ -32,16 +32,18 @@ def checked_tool_errors(given: object, *, what: str) -> ToolErrors | None:
 
 
 class _Entries:
-    """When errors of one tool were logged last. A tool that fails again and again floods no log."""
+    """The last log entries about one tool, so that a tool that fails again and again floods no
+    log.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: dict[type[BaseException], tuple[float, int]] = {}
-        """By class, the time of the last entry in seconds of a monotonic clock, and how many
-        errors came since."""
+        """By error class, the time of the last entry in seconds of a monotonic clock, and the
+        number of errors since."""
 
     def since_last(self, kind: type[BaseException], now: float) -> int | None:
-        """How many errors of the class came since the last entry; None where none is due yet."""
+        """The number of errors of the class since the last entry; None if no entry is due yet."""
         with self._lock:
             last, count = self._last.get(kind, (None, 0))
             if last is not None and 0 <= now - last < QUIET_SECONDS:
@@ -69,14 +71,14 @@ def log_tool_error(
     """Log that the tool of an agent raised an error, which its model gets as a text.
 
     Args:
-        tool: that raised it.
-        error: what it raised.
+        tool: the tool that raised it.
+        error: the error.
         name: the name of the tool.
         agent: the name of the agent.
-        agent_id: its id.
-        run_id: the id of its run.
-        hint: what may be the cause, in brackets; or nothing.
-        now: seconds of a monotonic clock.
+        agent_id: the id of the agent.
+        run_id: the id of the run.
+        hint: the possible cause, in brackets; empty if unknown.
+        now: the time, in seconds of a monotonic clock.
         with_traceback: whether the entry has the traceback of the error.
 
     """

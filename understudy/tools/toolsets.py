@@ -1,4 +1,4 @@
-"""What `Agent(tools=[...])` takes as tools: those of other libraries, too, and toolsets.
+"""The tools that `Agent(tools=[...])` takes, including tools of other libraries and toolsets.
 
 Toolsets of Pydantic AI hold functions here: they must need no agent of Pydantic AI.
 """
@@ -44,14 +44,14 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A tool in a toolset, by the name that it has there."""
+    """A tool in a toolset, with its name there."""
 
     name: str
     tool: PydanticTool[Any]
     asks: tuple[Callable[[dict[str, Any]], Any], ...] = ()
-    """Whether a call needs approval, by the toolsets around it."""
+    """Functions of the toolsets around it that say whether a call needs approval."""
     timeout: float | None = None
-    """Seconds, by its toolset."""
+    """The time limit that its toolset sets, in seconds; None without a limit."""
 
     @property
     def definition(self) -> ToolDefinition:
@@ -126,7 +126,7 @@ def _found(toolset: AbstractToolset[Any]) -> list[_Found]:
 
 
 def _check_calls(toolset: AbstractToolset[Any]) -> None:
-    """Refuse a class of the application: what it does around a call would not be done."""
+    """Refuse a toolset class of the application: what it does around a call would be lost."""
     for known in _KNOWN:
         if isinstance(toolset, known):
             for method in ("call_tool", "get_tools", "get_instructions"):
@@ -154,7 +154,7 @@ def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dic
 
 
 class _NoContext:
-    """In the place of the context that Pydantic AI's agent gives to a function."""
+    """A placeholder for the context that Pydantic AI's agent gives to a function."""
 
     def __init__(self, function: str) -> None:
         self._function = function
@@ -208,7 +208,7 @@ def _rule(found: _Found) -> Rule:
 
 
 def _by_keywords(tool: PydanticTool[Any]) -> Callable[[dict[str, Any]], Any]:
-    """What has a schema and no signature is called with its arguments as keywords."""
+    """A caller, with arguments as keywords, for a tool that has a schema and no signature."""
     function: Any = tool.function
 
     async def call_async(arguments: dict[str, Any]) -> Any:

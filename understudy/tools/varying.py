@@ -1,4 +1,6 @@
-"""Which arguments of a tool may differ between two calls that mean the same: times, and new ids."""
+"""The arguments of a tool that may differ between two calls with the same meaning: times and new
+ids.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ TIMES = frozenset({"date-time", "date", "time"})
 """The formats of times in a JSON schema."""
 UUID = "uuid"
 _EMPTY = (list, dict, set, frozenset, tuple, str, int, float, bool)
-"""What these make is the same each time."""
+"""Factories that make the same value each time."""
 
 
 def varying_arguments(tool: Tool[Any]) -> dict[str, str]:
-    """The arguments of a tool that are a time or a UUID, or that a factory fills in.
+    """The arguments of a tool that are a time or a UUID, or that a factory fills in, with the
+    reason.
 
-    By the name of each: which of these it is. Fields of an argument count, at any depth.
+    The key is the name of the argument. Fields of an argument count, at any depth.
     """
     found: dict[str, str] = {}
     definitions = tool.parameters.get("$defs", {})
@@ -37,7 +40,7 @@ def varying_arguments(tool: Tool[Any]) -> dict[str, str]:
     hints, signature = hints_of(tool.function, tool.name)
     for parameter in signature.parameters.values():
         whole = _Field(parameter.name, parameter.default, hints.get(parameter.name))
-        # Of a function with one model as its parameter, the fields of that are the arguments.
+        # If a function has one model as its parameter, the fields of the model are the arguments.
         for field in (whole, *_fields(whole.hint)):
             if field.name in properties and _is_made(field, set()):
                 found.setdefault(field.name, "made by a factory")
@@ -65,12 +68,12 @@ def _formats(schema: Any, definitions: Mapping[str, Any], seen: set[str]) -> Ite
         seen.add(name)
         yield from _formats(definitions[name], definitions, seen)
     for key, each in schema.items():
-        if key not in ("default", "examples", "const", "enum"):  # these are values
+        if key not in ("default", "examples", "const", "enum"):  # these hold values, not schemas
             yield from _formats(each, definitions, seen)
 
 
 def _referred(schema: Mapping[str, Any]) -> str:
-    """The name of the definition that a schema refers to; often none."""
+    """The name of the definition that a schema refers to; empty if it refers to none."""
     return str(schema.get("$ref", "")).removeprefix("#/$defs/")
 
 

@@ -1,4 +1,6 @@
-"""What other libraries return for a model: texts, pictures and files, in the forms of providers."""
+"""The content that tools of other libraries return for a model: texts, pictures and files, in the
+forms of providers.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from pydantic_ai.messages import BinaryContent, DocumentUrl, ImageUrl
 def content_of(given: Any) -> Any:
     """The content, with pictures and files as a model here gets them.
 
-    A text is a text, and several are one with a line for each. What is in none of the known forms
-    stays as it is.
+    A single text stays a text, and several texts become the lines of one. Content in none of the
+    known forms stays as it is.
     """
     if isinstance(given, Mapping):
         return _block(given)

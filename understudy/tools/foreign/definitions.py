@@ -1,4 +1,6 @@
-"""Tools as OpenAI and Anthropic are told of them: a dict with a JSON schema, beside a function."""
+"""Tools as they are described to OpenAI and Anthropic: a dict with a JSON schema, and a
+function.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _ANTHROPIC = frozenset(("name", "description", "input_schema", "strict", "type")
 
 
 class Definition(NamedTuple):
-    """What a provider is told of a tool."""
+    """The description of a tool for a provider."""
 
     name: str
     description: str
@@ -30,7 +32,7 @@ class Definition(NamedTuple):
 
 
 def read_definition(given: object) -> Definition:
-    """A definition in the form of OpenAI, for either of its APIs, or in that of Anthropic.
+    """A definition in a form of OpenAI, for either of its APIs, or in the form of Anthropic.
 
     Raises:
         UsageError: for anything else, such as a tool that the provider runs itself, and for a key
@@ -39,7 +41,7 @@ def read_definition(given: object) -> Definition:
     """
     if not isinstance(given, Mapping):
         raise UsageError(
-            "tool.from_definition takes the dict by which OpenAI or Anthropic is told of a tool, "
+            "tool.from_definition takes the dict that describes a tool to OpenAI or Anthropic, "
             f"got {shown(given)}"
         )
     kind, inner = given.get("type"), given
@@ -82,11 +84,11 @@ def _check_keys(given: Mapping[str, Any], known: frozenset[str], what: str) -> N
 
 
 def from_definition(given: object, function: Callable[..., Any]) -> Foreign:
-    """A tool that is described by a definition, and called with its arguments by their names.
+    """A tool that is described by a definition, and called with its arguments by name.
 
     Raises:
-        UsageError: as `read_definition` does, for a schema that is none, and for a function that
-            does not take what the schema lets through.
+        UsageError: as `read_definition` does, for an invalid schema, and for a function that does
+            not take what the schema allows.
 
     """
     name, description, parameters, strict = read_definition(given)
@@ -120,7 +122,7 @@ def from_definition(given: object, function: Callable[..., Any]) -> Foreign:
 
 
 def _known_names(schema: Mapping[str, Any], named: list[str]) -> Check:
-    """The check by a schema which lets arguments through that the function does not take."""
+    """A check for a schema that allows arguments which the function does not take."""
     fits = by_schema(schema)
 
     def check(arguments: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Whether a function takes what its schema lets through: a schema that lies is found at once."""
+"""Checks that a function takes what its schema allows, so that a wrong schema is found at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JSON_TYPES: dict[Any, frozenset[str]] = {
     list: frozenset(("array",)),
     dict: frozenset(("object",)),
 }
-"""The types of JSON of which a value is one of these types of Python."""
+"""The JSON types of the values of each Python type."""
 
 
 def check_fits(
@@ -31,21 +31,21 @@ def check_fits(
     """Check that a function can be called with the arguments that a schema names.
 
     Args:
-        function: is called with each argument by its name.
+        function: the function, called with each argument by name.
         named: all arguments that the schema names.
-        always: those of them that each call has.
-        what: names the tool, for the error.
+        always: the arguments that each call has.
+        what: the name of the tool, for the error.
         besides: parameters that a model does not write.
 
     Raises:
-        UsageError: for an argument that the function does not take, or one that it needs and that
-            a call may leave out.
+        UsageError: for an argument that the function does not take, or a needed argument that a
+            call may leave out.
 
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # of C: nobody knows what it takes
+        return  # a function in C does not say what it takes
     parameters = {name: each for name, each in signature.parameters.items() if name not in besides}
     taken = {
         name
@@ -77,7 +77,7 @@ def check_types(function: Callable[..., Any], schema: Mapping[str, Any], *, what
     """Check that no argument is always of another type than its parameter.
 
     Raises:
-        UsageError: for an argument whose type of JSON is none of its parameter's.
+        UsageError: for an argument whose JSON type the parameter never has.
 
     """
     hints, _ = hints_of(function, what)
@@ -93,5 +93,5 @@ def check_types(function: Callable[..., Any], schema: Mapping[str, Any], *, what
 
 
 def _json_types(hint: Any) -> frozenset[str]:
-    """The types of JSON that a parameter takes; none where that is not known."""
+    """The JSON types that a parameter takes; empty if they are not known."""
     return _JSON_TYPES.get(get_origin(hint) or hint, frozenset())

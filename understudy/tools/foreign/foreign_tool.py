@@ -1,4 +1,4 @@
-"""`ForeignTool`: a tool that is made of what another library says of one of its own."""
+"""`ForeignTool`: a tool made from a tool of another library."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ class Foreign:
     name: str
     description: str
     parameters: Any
-    """The JSON schema of its arguments, which is checked where the tool is made."""
+    """The JSON schema of its arguments, which is checked when the tool is made."""
     call: Callable[..., Any]
-    """`call(ctx, arguments)`, async or plain; the arguments are one dict."""
+    """The function `call(ctx, arguments)`, async or plain; the arguments are one dict."""
     check: Check | None = None
-    """Checks arguments as the library does; None where the schema alone says what is right."""
+    """The library's own check of arguments; None if the schema is the only check."""
     strict: bool | None = None
-    """Whether a provider is to hold the model to the schema; None where the tool does not say."""
+    """Whether a provider is to hold the model to the schema; None if the tool does not say."""
     options: ToolOptions = field(default_factory=lambda: ToolOptions())
-    """What the tool says itself of how it is called."""
+    """The tool's own options."""
 
 
 class ForeignTool(Tool[Callable[..., Any]]):
     """A tool of another library.
 
     Args:
-        foreign: what was read of it.
+        foreign: the tool, as it was read.
         name: another name for the model; None for its own.
         description: another description; None for its own.
-        options: of `Tool`. They beat what the tool says itself.
+        options: the options of `Tool`. They override the tool's own options.
 
     Raises:
-        UsageError: for a schema that is none, and as `Tool` does.
+        UsageError: for an invalid schema, and as `Tool` does.
 
     """
 

@@ -1,4 +1,4 @@
-"""`Inject`: what fills in the arguments that a model does not write."""
+"""`Inject`: functions that fill in the arguments that a model does not write."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from typing import Any
 from understudy.tools.context import ToolContext
 
 Inject = Mapping[str, Callable[[ToolContext[Any]], Any]]
-"""By the name of an argument: a plain function that makes it, of the context of a call."""
+"""Plain functions that make an argument from the context of a call, by the argument's name."""

@@ -37,15 +37,15 @@ _ONE_INPUT: dict[str, Any] = {
     "properties": {"__arg1": {"type": "string", "title": "__arg1"}},
     "required": ["__arg1"],
 }
-"""What a model is told of a tool that takes one text, by LangChain too."""
+"""The parameters of a tool that takes one text, as LangChain describes them to a model."""
 
 
 def read(given: BaseTool, *, inject: Inject | None = None) -> Foreign:
-    """What a tool of LangChain says of itself.
+    """Read a tool of LangChain.
 
     Args:
         given: the tool.
-        inject: by its name, what makes an argument that the model does not write.
+        inject: functions that make arguments which the model does not write, by argument name.
 
     Raises:
         UsageError: for what cannot be carried over, and for a schema that does not fit the
@@ -103,14 +103,14 @@ _CONFIG = object()
 def _injected(
     tool: BaseTool, function: Callable[..., Any], inject: Inject, *, what: str
 ) -> dict[str, Any]:
-    """The arguments that a model does not write, each with what fills it in."""
+    """The arguments that a model does not write, each with the function that fills it in."""
     model = tool.args_schema
     hints = dict(get_all_basemodel_annotations(model)) if _is_model(model) else {}
     with suppress(NameError, TypeError):  # LangChain cannot read them either
         hints = {**get_type_hints(function, include_extras=True), **hints}
-    # Those of the schema that the model is not told of, and those of the function alone.
-    told = tool.tool_call_schema
-    known = set(told.model_fields) if _is_model(told) else set(told.get("properties", ()))
+    # The arguments of the schema that the model does not see, and those of the function alone.
+    visible = tool.tool_call_schema
+    known = set(visible.model_fields) if _is_model(visible) else set(visible.get("properties", ()))
     found = set(tool._injected_args_keys)
     if _is_model(model):
         found |= set(model.model_fields) - known
@@ -159,7 +159,7 @@ def _is_model(given: object) -> bool:
 
 
 def _schema_of(tool: BaseTool, *, what: str) -> tuple[Any, type[BaseModel] | None]:
-    """The JSON schema that a model is told, and the class that validates by it, if there is one."""
+    """The JSON schema for the model, and the class that validates by it; None without a class."""
     given = tool.tool_call_schema
     if isinstance(given, dict):
         return {key: each for key, each in given.items() if key not in _SAID_BESIDE}, None
@@ -186,9 +186,9 @@ def _check_function(
     besides: tuple[str, ...],
     what: str,
 ) -> None:
-    told = tool.tool_call_schema
-    if _is_model(told):  # what is left out is filled in by its default
-        named = always = list(told.model_fields)
+    schema = tool.tool_call_schema
+    if _is_model(schema):  # an argument that is left out gets its default
+        named = always = list(schema.model_fields)
     else:
         named, always = list(parameters.get("properties", ())), parameters.get("required", ())
     check_fits(function, named=named, always=always, besides=besides, what=what)
@@ -213,7 +213,7 @@ def _by(model: type[BaseModel]) -> Check:
             model.model_validate(arguments)
         except ValidationError as error:
             raise InvalidArguments(validation_text(error), error_places(error)) from None
-        except Exception as error:  # of a validator of the tool's own
+        except Exception as error:  # a validator of the tool's own may raise anything
             raise InvalidArguments(f"A validator raised {error_text(error)}") from error
 
     return check
@@ -229,11 +229,13 @@ _Answer = dict[str, Any]
 class _Answers:
     """The answers that `interrupt()` of LangGraph gives to the tool, in the order of its calls.
 
-    In a graph it finds them under these private names of LangGraph, and without the names it is a
-    KeyError (tests/others: test_each_interrupt_of_a_tool_is_a_question_to_a_person).
+    In a graph, `interrupt()` finds the answers under these private names of LangGraph, and without
+    the names it raises a KeyError (tests/others:
+    test_each_interrupt_of_a_tool_is_a_question_to_a_person).
 
-    A call has the answers to what was asked last. Those before are points of it, with the ids of
-    their requests: what is recorded right before the next question is no answer to that.
+    A call has the answers to the latest questions. Earlier answers are points of the call, with the
+    ids of their requests: an answer that is recorded right before the next question does not answer
+    that question.
     """
 
     def __init__(self, ctx: ToolContext[Any]) -> None:
@@ -247,10 +249,10 @@ class _Answers:
         return [each["value"] for each in (*self._kept, *self._new())]
 
     def get_null_resume(self, consume: bool = False) -> None:
-        """There is no answer but those to calls before."""
+        """Return None: the only answers are those to earlier calls."""
 
     def points(self) -> Iterator[tuple[str, Callable[[], _Answer]]]:
-        """The points that the call has come to: `add` what is recorded there."""
+        """The points that the call has come to. The caller adds what is recorded there by `add`."""
         while self._ctx.resumed and self._ctx.has_come_to(name := f"answer/{len(self._kept)}"):
             yield name, self._first_new
 
@@ -260,7 +262,7 @@ class _Answers:
             yield f"answer/{len(self._kept)}", self._first_new
 
     def add(self, recorded: _Answer) -> None:
-        """Add what a point has."""
+        """Add the answer that a point has."""
         self._kept.append(recorded)
 
     def _new(self) -> list[_Answer]:
@@ -272,7 +274,7 @@ class _Answers:
         return self._new()[0]
 
     def added_to(self, config: RunnableConfig | None) -> RunnableConfig:
-        """The config with what `interrupt()` looks for. To an inner graph it means nothing."""
+        """The config with what `interrupt()` looks for. An inner graph ignores it."""
         found = {
             "__pregel_scratchpad": self,
             "__pregel_send": _drop,
@@ -283,11 +285,11 @@ class _Answers:
 
 
 def _drop(_: object) -> None:
-    """A graph would keep the answers that it is given. Here they are recorded already."""
+    """Ignore the answers, which a graph would keep: they are recorded already."""
 
 
 def _questions(error: Exception) -> Exception | None:
-    """The questions of a tool that has called `interrupt()`, as a tool asks them here."""
+    """The questions of a tool that has called `interrupt()`, as interrupts; None if it has not."""
     errors = sys.modules.get("langgraph.errors")
     if errors is None or not isinstance(error, errors.GraphInterrupt):
         return None
@@ -296,13 +298,13 @@ def _questions(error: Exception) -> Exception | None:
 
 
 class _Call:
-    """How the tool is called: through LangChain, so that its callbacks are called as well."""
+    """Calls of the tool through LangChain, so that its callbacks are called as well."""
 
     def __init__(self, tool: BaseTool, inject: Inject, config: str | None) -> None:
         self._given = tool
         self._inject, self._config = inject, config
         handlers = ("handle_tool_error", "handle_validation_error")
-        # Here the error itself counts, by what led to it: a text of it says nothing of the effect.
+        # The error itself counts, with what led to it: its text says nothing about the effect.
         own = dict.fromkeys(handlers, False) if any(getattr(tool, e) for e in handlers) else None
         self._tool = tool if own is None else tool.model_copy(update=own)
 
@@ -318,10 +320,10 @@ class _Call:
             if (asked := _questions(error)) is not None:
                 for name, first in answers.new_points():
                     answers.add(await ctx.once(name, first))
-            told = asked or self._told(error)
-            if told is None:
+            raised = asked or self._for_model(error)
+            if raised is None:
                 raise
-            raise told from error
+            raise raised from error
 
     def now(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
         """Call a tool that has a plain function."""
@@ -335,10 +337,10 @@ class _Call:
             if (asked := _questions(error)) is not None:
                 for name, first in answers.new_points():
                     answers.add(ctx.sync.once(name, first))
-            told = asked or self._told(error)
-            if told is None:
+            raised = asked or self._for_model(error)
+            if raised is None:
                 raise
-            raise told from error
+            raise raised from error
 
     def _asked(
         self, ctx: ToolContext[Any], arguments: dict[str, Any], answers: _Answers
@@ -348,8 +350,8 @@ class _Call:
         call = {"id": ctx.tool_call_id, "name": self._tool.name, "args": {**arguments, **made}}
         return {"type": "tool_call", **call}, answers.added_to(given)
 
-    def _told(self, error: Exception) -> RemoteToolError | None:
-        """The error as the tool tells a model of it; None where it has no words of its own."""
+    def _for_model(self, error: Exception) -> RemoteToolError | None:
+        """The error with the tool's own text for the model; None if the tool has no text for it."""
         if not isinstance(error, ToolException | ValidationError):
             return None
         is_own = isinstance(error, ToolException)

@@ -35,7 +35,7 @@ _MODELS = (Text, ToolOutputImage, ToolOutputFileContent)
 
 
 def read(given: object) -> Foreign:
-    """What a tool of the Agents SDK says of itself.
+    """Read a tool of the Agents SDK.
 
     Raises:
         UsageError: for anything but a `FunctionTool`, for what cannot be carried over, and for a
@@ -69,7 +69,9 @@ def read(given: object) -> Foreign:
 
 
 def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema that checks arguments: a strict one also requires those that have a default."""
+    """The schema that checks arguments, without the requirement of arguments that have a
+    default.
+    """
     own, required = schema.get("properties"), schema.get("required")
     if not isinstance(own, dict) or not isinstance(required, list):
         return schema
@@ -78,7 +80,7 @@ def _with_defaults(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_carried(tool: FunctionTool) -> list[tuple[str, bool, str]]:
-    """Each part of a tool that nothing here reads: its name, whether it is there, what to do."""
+    """The parts of a tool that are not carried over: name, whether it is set, and the remedy."""
     tells = "look at what the tool returns in a middleware with wrap_tool_call"
     is_changing = callable(tool.is_enabled)
     hides = "choose the tools of each request in a middleware with wrap_model_call"
@@ -124,7 +126,7 @@ def _is_of_agent(tool: FunctionTool) -> bool:
 
 
 def _check_function(tool: FunctionTool, *, what: str) -> None:
-    """Check the function of a tool by `@function_tool`; of any other nobody knows what it takes."""
+    """Check the function of a tool by `@function_tool`. Other tools do not say what they take."""
     function = getattr(tool, "__wrapped__", None)
     if not callable(function):
         return
@@ -143,7 +145,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _asks(tool: FunctionTool) -> Callable[[dict[str, Any], ToolContext[Any]], Any]:
-    """Whether a call needs a person, as the tool says it of its arguments."""
+    """A function that says, from a call's arguments, whether the call needs a person."""
     needs: Any = tool.needs_approval
 
     async def asks(arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
@@ -154,16 +156,16 @@ def _asks(tool: FunctionTool) -> Callable[[dict[str, Any], ToolContext[Any]], An
 
 
 class _Call:
-    """How the tool is called: as the Agents SDK does it, but for its errors, which are ours."""
+    """Calls of the tool as the Agents SDK makes them, except for errors, which are handled here."""
 
     def __init__(self, tool: FunctionTool) -> None:
         self._tells = resolve_function_tool_failure_error_function(tool)
-        # The SDK makes a text of each error. Here the error counts, by what led to it: a payment
-        # that timed out is in doubt, and no text that asks a model to try again.
+        # The SDK makes a text of each error. Here the error counts, with what led to it: a payment
+        # that timed out is in doubt, and must not become a text that asks the model to try again.
         self._tool = set_function_tool_failure_error_function(copy(tool), None)
 
     async def call(self, ctx: ToolContext[Any], arguments: dict[str, Any]) -> Any:
-        """Call it with a context of the SDK, which has the deps of the run."""
+        """Call the tool with a context of the SDK, which has the deps of the run."""
         text = json.dumps(arguments)
         used = ctx.state.usage
         context: TheirContext[Any] = TheirContext(
@@ -185,9 +187,9 @@ class _Call:
                 raise InvalidArguments(text_of(error)) from error
             if self._tells is None or self._tells is default_tool_error_function:
                 raise
-            told = self._tells(context, error)
-            told = await told if inspect.isawaitable(told) else told
-            raise RemoteToolError(str(told)) from error
+            text = self._tells(context, error)
+            text = await text if inspect.isawaitable(text) else text
+            raise RemoteToolError(str(text)) from error
 
 
 def _is_refused(error: Exception, name: str) -> bool:

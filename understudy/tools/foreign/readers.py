@@ -1,4 +1,4 @@
-"""Which library a tool is of, and what reads it: found by its class, so that none is imported."""
+"""Finds the reader of a tool by the library of its class, without an import of the library."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _READERS: dict[str, Reader] = {
     "langchain_core.tools.base.BaseTool": _langchain,
     "agents.tool.FunctionTool": _openai_agents,
 }
-"""By a class of each library, what reads its tools."""
+"""The reader of each library's tools, by a class of the library."""
 
 
 def reader_of(given: object) -> Reader | None:
-    """What reads this tool; None for what is of none of these libraries."""
+    """The reader of this tool; None if it is a tool of none of these libraries."""
     for kind in type(given).__mro__:
         reader = _READERS.get(f"{kind.__module__}.{kind.__qualname__}")
         if reader is _openai_agents and not _is_agents_sdk():
@@ -43,5 +43,7 @@ def reader_of(given: object) -> Reader | None:
 
 
 def _is_agents_sdk() -> bool:
-    """Whether the package `agents` is the Agents SDK: an application may have one of its own."""
+    """Whether the package `agents` is the Agents SDK: an application may have its own package
+    `agents`.
+    """
     return hasattr(sys.modules.get("agents"), "RunContextWrapper")
