@@ -68,11 +68,12 @@ T = TypeVar("T")
 
 
 _TEXT: Any = None
-"""The default of `output_type`. As an object of type `Any`: None by itself would be the type."""
+"""The default of `output_type`. It is typed `Any`, because None itself would be taken for the
+type."""
 
 
 class RunLimits(TypedDict, total=False):
-    """The options of a run that `extract` takes, too."""
+    """The options of a run that `extract` takes too."""
 
     force: bool
     max_runs: int | None
@@ -293,7 +294,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         validators, retries and capabilities. Its functions get a `RunContext` with the `deps` of
         the run. A tool that needs approval, or whose calls are deferred, asks by a request. If
         something cannot be carried over, an error names it. An exception of a tool ends the run, as
-        in Pydantic AI; with `tool_errors="log"` the model is told of it instead.
+        in Pydantic AI; with `tool_errors="log"` the model gets the error instead.
 
         A run takes a message history as `state=AgentState(messages=...)`. A different model,
         toolsets, output type or instructions for one run need an agent of their own.
@@ -740,8 +741,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         """Return the state without the doubt about a call, once somebody knows what the call did.
 
         While a call is in doubt, each call that equals it needs a decision. `state.doubts_in_tree`
-        has the calls in doubt, by call key. If the call waits for its check, the model is told
-        `how` when the run is resumed.
+        has the calls in doubt, by call key. If the call waits for its check, the model gets `how`
+        when the run is resumed.
 
         Args:
             state: the state with the doubt.

@@ -1,10 +1,10 @@
-"""Background calls: what starts them, and the agent that makes one.
+"""Background calls: the starters of calls, and the agents that make them.
 
-A tool with `background=True` is in its agent as a starter: a call that has another agent make it,
-and tells the model that it has begun. That agent has an id, a journal and one run, whose only turn
-is the call. So all that holds for a run holds for it: its start is written ahead, what is cut off
-is in doubt, it sleeps, waits, asks, is cancelled and continues on any host. When it ends, its
-result is sent to the owner as a message.
+In its agent, a tool with `background=True` is replaced by a starter: its call lets another agent
+make the real call, and the model learns that the call has begun. The other agent has an id, a
+journal and one run, whose only turn is the call. So all rules for a run hold for the call: its
+start is written ahead, it is in doubt if it is cut off, it sleeps, waits, asks, is cancelled and
+continues on any host. When it ends, its result is sent to the owner as a message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from understudy.tools import Tool, ToolContext, ToolFailed
 from understudy.tools.function_tool import Arguments
 
 MAX_OWNER_ID = 480
-"""Characters: the ids of the agents that make the calls of an owner begin with its own."""
+"""The maximum characters of an owner's id: the ids of the agents that make its calls begin with
+it."""
 
 STARTED = (
     "Started in the background as {code}. The result will come in a message that begins with "
@@ -76,7 +77,7 @@ def with_starters(definition: AgentDefinition) -> AgentDefinition:
 
 
 class _WholeArguments:
-    """The arguments of a tool, which its starter gets as one."""
+    """The arguments of a tool, which its starter gets as one argument."""
 
     takes_context = True
     returns: Any = Any
@@ -102,7 +103,7 @@ class _WholeArguments:
 
 
 def _starter(tool: Tool) -> Tool:
-    """What the agent has in place of a background tool: the model and people see no difference.
+    """The starter of a background tool: the model and people see no difference.
 
     It may be called again under the same key, whatever the tool does: it starts the call once.
     """
@@ -130,7 +131,7 @@ async def _start(run: Run, tool: Tool, call_key: str, checked: dict[str, Any]) -
     code = run.current.once.get(key)
     waiting = {} if root.state.plans is None else root.state.plans.background
     if code is not None and code not in waiting and result_id(code) in root.state.message_ids:
-        return STARTED.format(code=code)  # it has ended already, and this was cut off before
+        return STARTED.format(code=code)  # it has ended; this attempt repeats its start
     if root.environment.background is None:  # an agent of the application, run without a runtime
         raise UsageError(f"{tool.name!r} runs in the background, and needs a Runtime")
     if tool.name not in background_definition(root.definition).tools:
@@ -194,7 +195,7 @@ def _arguments(tool: Tool, call: Call, checked: dict[str, Any]) -> dict[str, Any
 async def _refuse_equal(
     run: Run, tool: Tool, waiting: Mapping[str, BackgroundCall], arguments: dict[str, Any]
 ) -> None:
-    """Raise where the same call is open or in doubt, unless it never harms to make it twice."""
+    """Raise if an equal call is open or in doubt, unless it never harms to make it twice."""
     if tool.effect == "read_only":
         return
     for each in waiting.values():
@@ -370,17 +371,17 @@ async def _bring(run: Run, outcome: Completed | Stopped | Failed) -> None:
 
     So a crash in between brings it again, which changes nothing.
     """
-    told, cancelled = run.current.once.get(BACKGROUND), run.current.cancelled
-    if told is None or run.environment.background is None:
+    kept, cancelled = run.current.once.get(BACKGROUND), run.current.cancelled
+    if kept is None or run.environment.background is None:
         return
     if cancelled is not None and cancelled["source"] == OWNER_DELETED:
         return  # T36: another agent may have the id of the owner by now
     calls: BackgroundCalls = run.environment.background()
     await calls.bring(
         run.agent_id,
-        told["owner"],
-        told["code"],
-        _said(run, outcome, told["code"]),
+        kept["owner"],
+        kept["code"],
+        _said(run, outcome, kept["code"]),
     )
 
 
@@ -388,10 +389,10 @@ _BRINGS = Hook("Background", "on_run_end", _bring, is_async=True)
 
 
 def _said(run: Run, outcome: Completed | Stopped | Failed, code: str) -> str:
-    """What the model of the owner is told. It begins with what nobody else can write."""
+    """The text for the owner's model. It begins with the code, which nobody else can write."""
     turn = run.current.turn
     call = None if turn is None else next(iter(turn.calls.values()))
-    if call is None:  # a run that goes on with a call that is over
+    if call is None:  # the run continues with a call that is over
         return f"[{code}] The background call is over."
     what = f"[{code}] The background call of {call.part.tool_name!r}"
     if call.result is not None:

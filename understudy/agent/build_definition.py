@@ -1,4 +1,4 @@
-"""From the options of an `Agent` to an `AgentDefinition`: all checked, all middleware merged.
+"""Builds an `AgentDefinition` from the options of an `Agent`: checks them, and merges middleware.
 
 Each mistake that can be found before a run is found here, and named with its remedy.
 """
@@ -48,9 +48,9 @@ from understudy.tools.tool_defaults import ToolDefaults
 from understudy.tools.toolsets import as_tools
 
 LONGEST = 100
-"""Characters of a label."""
+"""The maximum characters of a label."""
 MOST = 100
-"""Labels of a host, or of an agent."""
+"""The maximum number of labels of a host, or of an agent."""
 
 
 def checked_labels(given: object, *, what: str) -> frozenset[str]:
@@ -220,7 +220,7 @@ def build_definition(
 
 @contextlib.contextmanager
 def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
-    """Name the middleware in what its hook raises: in a note where it is a `UsageError` already."""
+    """Name the middleware in the error that its hook raises; for a `UsageError`, in a note."""
     where = f"{hook} of middleware {item.name!r}"
     try:
         yield
@@ -399,7 +399,7 @@ def check_overrides(max_overrides: object, *, agent: str) -> None:
 
 
 def check_name(name: object) -> str:
-    """The name of an agent; raises a `UsageError` if it cannot be one."""
+    """The name of an agent; raises a `UsageError` if it is no valid name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
             f"Agent: `name` must consist of 1 to 500 letters, digits, _ and -, got {shown(name)}"
@@ -449,7 +449,9 @@ def _stack(
 
 
 def _prices(stack: Sequence[Middleware], *, agent: str) -> Prices | None:
-    """The prices by which the replies of the agent are priced: a reply has one cost."""
+    """The prices for the replies of the agent. Only one set of prices is allowed: a reply has one
+    cost.
+    """
     given = [item.prices for item in stack if item.prices is not None]
     if any(each is not given[0] for each in given):
         raise UsageError(
@@ -474,7 +476,9 @@ def _fallback_models(
 
 
 def _around_model(options: Mapping[str, Any]) -> list[Middleware]:
-    """The middleware that `fallback_models` and `retry` stand for. No part of the fingerprint."""
+    """The middleware for which `fallback_models` and `retry` stand. It is not in the
+    fingerprint.
+    """
     stands_for: list[Middleware[Any]] = []
     if options["fallback_models"]:
         stands_for.append(Fallback(options["fallback_models"]))
@@ -555,7 +559,7 @@ def _prepared(definition: AgentDefinition, stack: Sequence[Middleware]) -> Agent
 
 
 def _with_gates_of_tools(definition: AgentDefinition) -> AgentDefinition:
-    """With a gate for the tools that ask for one themselves, behind those of the middleware."""
+    """The definition with a gate for tools with `ask`, after the gates of the middleware."""
     rules = {tool.name: tool.gate for tool in definition.tools.values() if tool.gate is not None}
     if not rules:
         return definition
@@ -585,7 +589,7 @@ _CHILD_OPTIONS = (
 
 
 def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
-    """The child as given, or made of its options."""
+    """The child as it was given, or made from its options."""
     if not isinstance(given, Mapping):
         definition = definition_of(given)
         if definition is None:

@@ -70,18 +70,18 @@ def check_decisions(
     expect: Mapping[str, str] | None = None,
     voters: Mapping[str, Voter] = MappingProxyType({}),
 ) -> dict[str, Decision | Vote]:
-    """The decisions that are new, checked. Those that were made before are left out.
+    """The new decisions, checked. Decisions that were made before are left out.
 
-    A decision on a request that asks several persons is a vote, of who is known as a voter by the
-    name in it.
+    A decision on a request that asks several persons is a vote, by the voter whose name is in the
+    decision.
 
     Raises:
-        DecisionError: if one does not fit its request, or its request is unknown or stale.
+        DecisionError: if a decision does not fit its request, or its request is unknown or stale.
         RequestChanged: if the digest of a request is not the one that `expect` has for it.
         RequestExpired: if the time of its request is over.
         AlreadyDecided: if a request has another decision.
-        VoteRefused: if who decides may not vote on the request.
-        PeopleUnavailable: if nobody can say now who decides.
+        VoteRefused: if the person may not vote on the request.
+        PeopleUnavailable: if nobody can say now who the person is.
 
     """
     if isinstance(decisions, Decision):
@@ -134,10 +134,10 @@ def check_decisions(
 
 
 def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Clock) -> None:
-    """Refuse grants where the agent has as many as it may have.
+    """Refuse grants if the agent has the maximum number of grants.
 
     Raises:
-        DecisionError: if it has.
+        DecisionError: if it has the maximum number.
 
     """
     given = [request_id for request_id, each in new.items() if each.grant is not None]
@@ -153,11 +153,11 @@ def _check_room(state: AgentState, new: Mapping[str, Decision | Vote], clock: Cl
 def _check_may_settle(
     request: Request, decision: Decision, voters: Mapping[str, Voter], clock: Clock
 ) -> None:
-    """Refuse an answer about a call in doubt by somebody whom the approval of the call excludes.
+    """Refuse an answer about a call in doubt by a person whom the approval of the call excludes.
 
     Raises:
-        VoteRefused: if it is such an answer.
-        PeopleUnavailable: if nobody can say now who it is.
+        VoteRefused: if the person is excluded.
+        PeopleUnavailable: if nobody can say now who the person is.
 
     """
     voter = voters.get(decision.by or "")
@@ -184,8 +184,8 @@ def _vote(
     """The decision as the vote of a person who may vote.
 
     Raises:
-        VoteRefused: if nobody is named, or who is named may not vote.
-        PeopleUnavailable: if nobody can say now who it is.
+        VoteRefused: if nobody is named, or the named person may not vote.
+        PeopleUnavailable: if nobody can say now who the person is.
 
     """
     asked, name = request.approval, decision.by or ""
@@ -222,7 +222,7 @@ def vote_of(
     votes: Sequence[Vote],
     now: datetime,
 ) -> Vote:
-    """The decision as the vote of somebody who may vote."""
+    """The decision as the vote of a person who may vote."""
     other = None
     if not decision.break_glass:
         other = represented_by(asked, voter, votes, excluded_from(request, asked), now)
@@ -254,11 +254,11 @@ def _too_late(request: Request, votes: Sequence[Vote], vote: Vote) -> bool:
     """Whether the request is approved already, though that is not recorded yet.
 
     Raises:
-        AlreadyDecided: if it is, and the vote says something else.
+        AlreadyDecided: if it is approved, and the vote says something else.
 
     """
     # Race: the time has come, and the clock has not reached the agent yet. A veto that comes now
-    # would undo what everybody was told (test_a_veto_after_its_time_is_too_late).
+    # would undo a decision that everybody was notified of (test_a_veto_after_its_time_is_too_late).
     due = approved_at(request, votes)
     if due is None or due > vote.at:
         return False
@@ -268,11 +268,11 @@ def _too_late(request: Request, votes: Sequence[Vote], vote: Vote) -> bool:
 
 
 class AskedOf(Protocol):
-    """What persons vote on: a request of an agent, or one of administration."""
+    """The subject of votes: a request of an agent, or a request of administration."""
 
     @property
     def requesters(self) -> tuple[str, ...] | None:
-        """The ids of the persons who want it; None where they are not known."""
+        """The ids of the persons who want it; None if they are not known."""
 
 
 def why_no_voter(
@@ -284,15 +284,15 @@ def why_no_voter(
     *,
     break_glass: bool = False,
 ) -> str | None:
-    """Why somebody may not vote on the request, in words; None where they may.
+    """Why a person may not vote on the request, in words; None if the person may.
 
     Args:
         request: to vote on.
-        asked: its approval.
+        asked: the approval of the request.
         voter: who it is.
-        now: when they vote.
-        votes: that were cast before.
-        break_glass: whether they would approve it alone.
+        now: the time of the vote.
+        votes: the earlier votes.
+        break_glass: whether the person would approve it alone.
 
     """
     name, nobody = voter.login, voter.why_no_person("vote")
@@ -328,14 +328,14 @@ def excluded_from(request: AskedOf, asked: Approval) -> tuple[str, ...]:
 
 
 def _excludes(request: AskedOf, asked: Approval) -> bool:
-    """Whether persons must not vote. Nobody has edited what is asked of administration."""
+    """Whether some persons must not vote. Requests of administration have no editors."""
     return asked.excludes if isinstance(request, Request) else bool(asked.never)
 
 
 def _why_not_for_others(
     request: AskedOf, asked: Approval, voter: Voter, votes: Sequence[Vote], now: datetime
 ) -> str:
-    """Why nobody may vote for those whose roles they have by delegations; empty without any."""
+    """Why a person may not vote by delegated roles; empty without delegations."""
     for each in voter.represents:
         if each.until <= now or asked.roles.isdisjoint(each.roles):
             continue
@@ -355,7 +355,7 @@ def _in_time(
 ) -> Decision:
     """The decision, checked, if the request has not expired.
 
-    A request to which enough have agreed was answered in time, and does not expire.
+    A request to which enough persons have agreed was answered in time, and does not expire.
     """
     is_over = request.expires_at is not None and request.expires_at <= clock.now()
     if is_over and approved_at(request, votes) is None:
@@ -379,7 +379,7 @@ def _checked(
         if arguments is not None:
             arguments = checked_json(arguments, what="edit(...)")
             asker = _requester(definition, request)
-            if asker is not None:  # else they are checked when the call is due
+            if asker is not None:  # otherwise the arguments are checked when the call is due
                 tool = asker.tool_of(request.tool_name)
                 assert tool is not None, "checked above"
                 completed = tool.made(arguments, tool.revalidate(arguments))
@@ -403,7 +403,7 @@ def _check_possible(definition: AgentDefinition, request: Request, decision: Dec
 
 
 def why_impossible(definition: AgentDefinition, request: Request) -> str | None:
-    """Why nobody can let this call run; None where its agent has the tool, or is not known here."""
+    """Why nobody can let this call run; None if its agent has the tool, or is not known here."""
     if request.kind not in ("approval", "doubt") or request.question_key:
         return None
     asker = _requester(definition, request)
@@ -425,7 +425,7 @@ def _expired(request: Request) -> RequestExpired:
 
 
 def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
-    """The definition of the agent that the request is of; None if only a tool knows that agent."""
+    """The definition of the agent that made the request; None if only a tool knows this agent."""
     for name in request.agent_path[1:]:
         child = definition.children.get(name)
         if child is None:
@@ -435,7 +435,7 @@ def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition
 
 
 def run_of_decisions(state: AgentState, decisions: Mapping[str, Any]) -> str | None:
-    """The id of the run that went on by these decisions; None unless all of them are recorded."""
+    """The id of the run that continued by these decisions; None unless all of them are recorded."""
     made = {record.request.id: record for inner in state.tree for record in inner.decisions}
     run_id: str | None = None
     for request_id, given in decisions.items():
@@ -453,7 +453,7 @@ def run_of_decisions(state: AgentState, decisions: Mapping[str, Any]) -> str | N
 
 
 def _belongs_to_run(run_id: str, root: str) -> bool:
-    """Whether this run is `root`, or one inside it: its id begins with that of the outer run."""
+    """Whether this run is `root`, or a run inside it, whose id begins with the outer run's id."""
     return run_id == root or run_id.startswith(root + ".")
 
 
@@ -473,10 +473,10 @@ def decide(
     context: Context = MappingProxyType({}),
     login: Login | None = None,
 ) -> None:
-    """Record decisions that were checked, each in the ledger of the agent that requested it.
+    """Record checked decisions, each in the ledger of the agent that requested it.
 
     Raises:
-        DecisionError: if one is too large to be kept; none is recorded then.
+        DecisionError: if a decision is too large to be kept; none is recorded then.
 
     """
     places: list[tuple[Ledger, Request]] = []
@@ -499,7 +499,8 @@ def decide(
             place.check(voted)
             completed = decision_by_votes(request, (*before, decision), now)
             if completed is not None and completed.break_glass:
-                # By the outermost agent: an agent inside may be gone before anybody reviews it.
+                # The outermost agent records it: an inner agent may be gone before anybody reviews
+                # it.
                 records.append((ledger, GlassBroken(review=Review.of(request, decision))))
             records.append((place, voted))
             if completed is None:
@@ -510,7 +511,7 @@ def decide(
             request_id=request.id, decision=decision, at=now, context=dict(context), login=known
         )
         try:
-            # What is accepted must fit into the call's result as well.
+            # An accepted value must fit into the call's result too.
             place.check(made, spare=RESULT_BYTES if decision.type == "respond" else 0)
         except RecordRefused as refused:
             raise DecisionError(
@@ -518,8 +519,8 @@ def decide(
                 request_id=request.id,
             ) from refused
         records.append((place, made))
-    # A vote and the decision that it completes are one fact: else a crash between them would leave
-    # a request that enough have agreed to, and that nobody can answer
+    # A vote and the decision that it completes are one fact: otherwise a crash between them would
+    # leave a request to which enough persons have agreed, and that nobody can answer
     # (test_two_votes_are_two_votes_whoever_is_killed_between_them).
     for place, of_place in groupby(records, key=itemgetter(0)):
         place.record(*(record for _, record in of_place))

@@ -22,7 +22,7 @@ def output_tools_of(definition: AgentDefinition) -> tuple[Tool[Any], ...]:
     """The tools by which the model gives its answer; empty if it does not do so by a tool.
 
     Raises:
-        UsageError: if the mode would not end a run by it.
+        UsageError: if the mode would not end a run by such a tool.
 
     """
     output = definition.output
@@ -57,7 +57,7 @@ def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
     """Check what the agent requires of these models.
 
     Raises:
-        UsageError: if one of them lacks something, or a tool has the name of a native tool.
+        UsageError: if a model lacks a feature, or a tool has the name of a native tool.
 
     """
     check_sendable(definition.native_tools, what=f"Agent {definition.name!r}: `native_tools`")
@@ -65,7 +65,7 @@ def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
     if not requirements.fingerprints:
         return
     for name in sorted(native_names(definition.native_tools) & set(definition.tools)):
-        if name != MemoryTool.kind:  # its native tool calls the tool of that name
+        if name != MemoryTool.kind:  # the native memory tool calls the tool of this name
             raise UsageError(
                 f"Agent {definition.name!r} has a tool and a native tool named {name!r}: rename "
                 "the tool with @tool(name=...)"

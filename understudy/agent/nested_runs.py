@@ -41,7 +41,7 @@ class NestedRuns(ChildRunner):
     def __init__(self) -> None:
         self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
         self._asked: dict[str, Model] = {}
-        """The models that were given to `Run.ask_model`, by their names."""
+        """The models that were given to `Run.ask_model`, by name."""
 
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
@@ -86,7 +86,7 @@ class NestedRuns(ChildRunner):
                     values=values,
                     shares=shares,
                     contents=definition.include_contents,
-                    # Where the agents of a workflow are others now, its step says so.
+                    # If the agents of a workflow have changed, its step says so.
                     workflow=definition.workflow if before is None else before.workflow,
                     agent_id=agent_id,
                     deadline=parent.running_seconds_left,
@@ -113,7 +113,9 @@ class NestedRuns(ChildRunner):
         return self._run(parent, definition, ChildLedger(parent.ledger, key, definition.name), ())
 
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
+        """End this child as stopped, because a sibling has failed. Its pipeline does not run
+        now.
+        """
         child = parent.state.children[key]
         assert child.run is not None, "only a child that has begun is stopped"
         run = self.view(parent, key)
@@ -126,13 +128,13 @@ class NestedRuns(ChildRunner):
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
-        """Ask a model, as of `Run.ask_model`."""
+        """Ask a model, for `Run.ask_model`."""
         from understudy.modes.steps.model_call.ask_separately import (
-            ask_separately,  # who asks none does without it
+            ask_separately,  # few runs need it
         )
 
         if not run.models and run.definition.model is not None:
-            run.models = self._models_of(run.definition)  # a run for hooks alone
+            run.models = self._models_of(run.definition)  # a run for hooks only has no models yet
         return await ask_separately(run, key, messages, model, output_type, self._asked)
 
     def _run(
@@ -179,13 +181,13 @@ class NestedRuns(ChildRunner):
         *,
         needed: bool = False,
     ) -> None:
-        """Check that prices are known where a middleware must know what a reply costs.
+        """Check that prices are known if a middleware must know the cost of replies.
 
         Args:
-            definition: the agent; those that it declares are looked at, too.
-            models: those that it asks.
-            prices: of the runtime, or of the agent above; None without.
-            needed: whether a middleware of an agent above must know it.
+            definition: the agent; the agents that it declares are checked too.
+            models: the models that it asks.
+            prices: the prices of the runtime, or of the agent above; None without prices.
+            needed: whether a middleware of an agent above must know the cost.
 
         Raises:
             UsageError: for the first model without a price.
@@ -207,7 +209,7 @@ class NestedRuns(ChildRunner):
             if needed or child.definition.needs_cost_inside:
                 try:
                     inside = self._models_of(child.definition)
-                except UsageError:  # a model that cannot be asked: its run says so
+                except UsageError:  # the run of a model that cannot be asked says so
                     inside = ()
                 self.check_prices(child.definition, inside, prices, needed=needed)
 
@@ -221,9 +223,9 @@ class NestedRuns(ChildRunner):
 
 
 def message_to_go_on(state: AgentState, at: datetime) -> ModelRequest | None:
-    """The prompt with which a run continues the failed one of this state; None where none is due.
+    """The prompt with which a run continues the failed run of this state; None if none is needed.
 
-    A model needs one where its own reply would be the last message.
+    A model needs a prompt if its own reply would be the last message.
     """
     run = state.run
     assert run is not None, "only called for a run that failed, or was cut off"
@@ -236,7 +238,7 @@ def message_to_go_on(state: AgentState, at: datetime) -> ModelRequest | None:
 
 
 def _check_gates(definition: AgentDefinition, gates: tuple[Gate, ...]) -> None:
-    """Raise a `UsageError` if a gate above the agent names a native tool of it."""
+    """Raise a `UsageError` if a gate above the agent names one of its native tools."""
     for name in native_names(definition.native_tools) - set(definition.tools):
         if any(gate.covers(name) for gate in gates):
             raise UsageError(
@@ -259,7 +261,7 @@ def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
 
 
 def _pause_when(parent: Run) -> PauseWhen | None:
-    """The `pause_when` of an agent of a workflow: each of the workflow also pauses its agents."""
+    """The `pause_when` of an agent of a workflow: the workflow's own also pauses its agents."""
     both = (parent.definition.pause_when, parent.environment.pause_when)
     given = [pause_when for pause_when in both if pause_when is not None]
     if len(given) < 2:
@@ -278,7 +280,7 @@ def _pause_when(parent: Run) -> PauseWhen | None:
 
 
 def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
-    """The defaults of those typed values of the middleware that the state lacks.
+    """The defaults of the typed values of middleware that the state lacks.
 
     Raises:
         UsageError: if values in the state do not fit.
@@ -289,7 +291,7 @@ def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
         held = {key: state.values[key] for key in schema.model_fields if key in state.values}
         try:
             whole = schema.model_validate(held).model_dump(mode="json")
-        except Exception as error:  # also whatever a validator of it raises
+        except Exception as error:  # a validator of the schema may raise anything
             why = str(error) if isinstance(error, ValidationError) else error_text(error)
             raise UsageError(f"The state's values do not fit what {owner} keeps: {why}") from error
         seeds.update({key: value for key, value in whole.items() if key not in held})

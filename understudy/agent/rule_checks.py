@@ -1,4 +1,6 @@
-"""What definitions and rules say of each other: which tools rules see, and who can approve."""
+"""Checks of definitions and rules against each other: the tools that rules see, and who can
+approve.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,10 @@ OUTPUT = "the tool by which the model gives its final answer: no rule sees its c
 
 
 def reachable_tools(agents: Iterable[Agent]) -> Iterator[ReachableTool]:
-    """The tools of these agents, and of the agents inside them that they declare.
+    """The tools of these agents, and of the inner agents that they declare.
 
-    What a tool runs by `ctx.run_agent` alone is in no definition, and not here either.
+    An agent that a tool runs only by `ctx.run_agent` is in no definition, so its tools are missing
+    here.
     """
     for path, definition in all_definitions(agents):
         for tool in definition.tools.values():
@@ -34,7 +37,7 @@ def reachable_tools(agents: Iterable[Agent]) -> Iterator[ReachableTool]:
 
 
 def all_definitions(agents: Iterable[Agent]) -> Iterator[tuple[tuple[str, ...], AgentDefinition]]:
-    """All definitions, each behind the names of the agents above it, and its own."""
+    """All definitions, each with the path of names from the outermost agent to itself."""
 
     def of(
         definition: AgentDefinition, above: tuple[str, ...]
@@ -49,7 +52,7 @@ def all_definitions(agents: Iterable[Agent]) -> Iterator[tuple[tuple[str, ...], 
 
 
 def known_tools(agents: Iterable[Agent]) -> Known:
-    """Finds the tools of recorded calls in these definitions.
+    """A lookup of the tools of recorded calls in these definitions.
 
     Args:
         agents: the definitions of today.
@@ -74,15 +77,15 @@ def known_tools(agents: Iterable[Agent]) -> Known:
 
 
 def check_approvals(agents: Iterable[Agent], rules: Rules | None, people: People | None) -> None:
-    """Refuse what asks for more persons than there are, where these are listed.
+    """Refuse gates and rules that ask for more persons than there are, if persons are listed.
 
     Args:
-        agents: of a runtime. Their gates are looked at.
-        rules: of the runtime.
-        people: who may vote.
+        agents: the agents of a runtime, whose gates are checked.
+        rules: the rules of the runtime.
+        people: the people who may vote.
 
     Raises:
-        UsageError: if a rule or a gate asks for what nobody could ever meet.
+        UsageError: if nobody could ever meet what a rule or a gate asks for.
 
     """
     if people is None or people.listed is None:
@@ -109,8 +112,8 @@ def check_approvals(agents: Iterable[Agent], rules: Rules | None, people: People
 
 
 def rules_that_match_nothing(agents: Iterable[Agent], rules: Rules) -> list[str]:
-    """What is to be said of rules that name one tool, and that no call can match by now.
+    """Warnings about rules that name one tool and that no call can match by now.
 
-    Agents that are declared later may have it.
+    Agents that are declared later may have the tool.
     """
     return matches_nothing(rules, reachable_tools(agents))

@@ -1,4 +1,6 @@
-"""The options of a run: those of one attempt at it, and those that are recorded when it begins."""
+"""The options of a run: the options of one attempt, and the options that are recorded when it
+begins.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,9 @@ class RunOptions:
     until_tool: tuple[str, ...] | None = None
     require_tool_success: bool = False
     force: bool = False
-    """The model must call the until tool."""
+    """Whether the model must call the until tool."""
     max_runs: int = 50
     deadline: float | None = None
     early_stopping_prompt: str | None = None
-    """Instead of the agent's own; None for that."""
+    """The prompt for an early stop; None = the agent's own."""
     ends_at: datetime | None = None

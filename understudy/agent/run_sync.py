@@ -1,4 +1,4 @@
-"""Running a coroutine to its end from code that cannot await, also where an event loop runs."""
+"""Runs a coroutine to its end from code that cannot await, also while an event loop runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Await `work()` on an event loop of its own, and return what it returns.
+    """Await `work()` on a new event loop, and return its result.
 
-    Where no loop runs in this thread, that is done here. Where one runs, as in a notebook, it is
-    done in a thread of its own, with a copy of this context, and this thread waits: its loop stands
-    still meanwhile.
+    If no loop runs in this thread, the new loop runs here. If a loop runs, as in a notebook, the
+    new loop runs in a new thread with a copy of this context. This thread waits, and its loop
+    stands still meanwhile.
 
-    What interrupts the wait (`KeyboardInterrupt`) cancels the work and is raised when that has
-    ended. A second interrupt does not wait for it.
+    An interrupt of the wait (`KeyboardInterrupt`) cancels the work, and is raised when the work has
+    ended. A second interrupt does not wait.
     """
     if asyncio._get_running_loop() is None:  # get_running_loop, but without an exception
         with open_runner() as runner:
@@ -38,14 +38,15 @@ def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class _InThread(Generic[T]):
-    """A coroutine that a thread of its own runs to its end."""
+    """A coroutine that a new thread runs to its end."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
         self._ended: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
-        # A daemon: a second interrupt leaves it behind, and the process must be able to end.
+        # The thread is a daemon: a second interrupt leaves it behind, and the process must be able
+        # to end.
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=(self._run,),
@@ -55,33 +56,33 @@ class _InThread(Generic[T]):
         self.start = self._thread.start
 
     def result(self) -> T:
-        """Wait for what the coroutine returns or raises."""
+        """Wait for the coroutine, and return its result or raise its error."""
         return self._ended.result()
 
     def cancel(self) -> None:
-        """Cancel the coroutine, if it has not ended, and wait until it has."""
+        """Cancel the coroutine if it has not ended, and wait for its end."""
         self._cancelled = True
         task = self._task
         if task is not None and not self._ended.done():
             loop = task.get_loop()
             try:
                 loop.call_soon_threadsafe(task.cancel)
-            except RuntimeError:  # it has ended meanwhile, and its loop is closed
+            except RuntimeError:  # the coroutine has ended meanwhile, and its loop is closed
                 assert loop.is_closed()
-        with contextlib.suppress(RuntimeError):  # it was interrupted, or refused, in its start
+        with contextlib.suppress(RuntimeError):  # its start was interrupted or refused
             self._thread.join()
 
     def _run(self) -> None:
         try:
             with open_runner() as runner:
                 result = runner.run(self._main())
-        except BaseException as error:  # it is raised where the result is waited for
+        except BaseException as error:  # `result` raises the error
             self._ended.set_exception(error)
         else:
             self._ended.set_result(result)
 
     async def _main(self) -> T:
-        # The task before the flag, and `cancel` the other way round: one of them sees the other.
+        # The task is set before the flag is read; `cancel` does the reverse, so one sees the other.
         # A thread that was interrupted in its start does nothing.
         self._task = asyncio.current_task()
         if self._cancelled:

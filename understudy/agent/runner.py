@@ -1,4 +1,4 @@
-"""`Runner`: starts a run of one definition, or continues one, on the state or ledger of a caller.
+"""`Runner`: starts or continues runs of one definition, on the state or ledger of a caller.
 
 Both are the same operation: add the new records, then run the pipeline.
 """
@@ -62,15 +62,15 @@ from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal, StopSignals
 
 MAX_RETRIES = 5
-"""How often in a row a failed run is continued without getting any further."""
+"""The maximum number of times in a row that a failed run is continued without getting further."""
 
 
 class Runner:
     """Starts and continues runs of one definition.
 
     Args:
-        definition: of the runs.
-        children: runs the agents inside them, and makes each `Run`; by default a new one.
+        definition: the definition of the runs.
+        children: the object that runs inner agents and makes each `Run`; by default a new one.
 
     """
 
@@ -122,7 +122,9 @@ class Runner:
         return await self.begin(ledger, None, environment=environment, go_on=True)
 
     def _check_runs_alone(self) -> None:
-        """Raise a `UsageError` if the agent needs a runtime: nobody else brings a later result."""
+        """Raise a `UsageError` if the agent needs a runtime, because only a runtime brings later
+        results.
+        """
         names = self._definition.background_inside
         if names:
             raise UsageError(
@@ -141,9 +143,9 @@ class Runner:
         """The last run of this state, which failed, if another run may continue it.
 
         Raises:
-            NotInterrupted: if there is none that failed.
-            NoProgress: if it was continued too often without getting any further.
-            OtherWorkflow: if the agents of its workflow are others now.
+            NotInterrupted: if the last run did not fail.
+            NoProgress: if it was continued too often without getting further.
+            OtherWorkflow: if the agents of its workflow have changed.
 
         """
         run, name = state.run, self._definition.name
@@ -177,23 +179,23 @@ class Runner:
         """Record the start of a run in this ledger, and run its pipeline.
 
         Args:
-            ledger: where the run is recorded.
+            ledger: the ledger that records the run.
             message: the input; None for a retry of the last run, which failed.
-            options: of this run; None for those of the run that is retried.
-            environment: of this attempt.
-            run_id: of the run; None: a new id.
-            message_ids: the ids of the queued messages that `message` is made of.
-            occurrence: the time of a schedule that it is the run of.
-            context: of who sent the message.
+            options: the options of this run; None = the options of the retried run.
+            environment: the environment of this attempt.
+            run_id: the id of the run; None = a new id.
+            message_ids: the ids of the queued messages from which `message` is made.
+            occurrence: the occurrence of a schedule for which it runs; None for any other run.
+            context: the context of the sender of the message.
             go_on: continue the last run, if that failed.
             by: the people who sent the messages, or asked for a retry.
             also_unnamed: whether nobody was named for one of the messages.
-            makes: the background call that it is for; None for any other run.
+            makes: the background call that it makes; None for any other run.
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
-            UsageError: if the context cannot be applied, the cost of a model is not known that a
-                middleware must know, or the failed run cannot be continued. Nothing is recorded
+            UsageError: if the context cannot be applied, if the cost of a model is unknown that a
+                middleware must know, or if the failed run cannot be continued. Nothing is recorded
                 then.
 
         """
@@ -268,7 +270,7 @@ class Runner:
             stop_signal = signal()
             if stop_signal is not None:
                 return await self.stop(ledger, stop_signal, environment=environment)
-            if failed is not None:  # it may lack what that run was given
+            if failed is not None:  # the caller may lack what the failed run was given
                 return await self.go_on(ledger, environment=environment)
             return await run_pipeline(self._run(ledger, environment), self._definition.mode)
 
@@ -280,7 +282,7 @@ class Runner:
         *,
         environment: RunEnvironment,
     ) -> Outcome:
-        """Continue the open run of this state, with decisions and answers if there are some."""
+        """Continue the open run of this state, with decisions and answers if they are given."""
         self._check_runs_alone()
         state = _checked_state(state)
         refuse_inside_run()
@@ -297,9 +299,9 @@ class Runner:
                 raise NotInterrupted(
                     "The run of this state is over: use execute(input, state=...) for a new one"
                 )
-            return self.ended(state)  # the same decisions again
+            return self.ended(state)  # the same decisions were given again
         given = _checked_answers(answers)
-        if given:  # on a copy first: where one of them is refused, nothing is recorded
+        if given:  # first on a copy: if a decision is refused, nothing is recorded
             _record_answers(Ledger(state.copied()), given, environment.clock)
         ledger = self._ledger(state, environment, fresh=False)
         decide(ledger, new, environment.clock)
@@ -340,7 +342,7 @@ class Runner:
             return None
         state = state.copied()
         usage = state.usage
-        if state.requests:  # they take precedence over a pause
+        if state.requests:  # requests take precedence over a pause
             return Interrupted(requests=state.requests, run_id=run.run_id, state=state, usage=usage)
         if state.pause is not None:
             return Paused(reason=state.pause, run_id=run.run_id, state=state, usage=usage)
@@ -353,7 +355,9 @@ class Runner:
     async def stop(
         self, ledger: Ledger, signal: StopSignal, *, environment: RunEnvironment
     ) -> Outcome:
-        """End the open run as stopped. Finished calls are kept, the others marked in history."""
+        """End the open run as stopped. Finished calls are kept; other calls are marked in the
+        history.
+        """
         run = self._run(ledger, environment, models=())
         if run.current.cancelled is None:
             # Race: a crash while the hooks run. The run must not be continued after it.
@@ -432,9 +436,9 @@ def _options_of(run: RunState) -> RunOptions:
 
 
 async def _held_up(run: Run, reason: str) -> Paused:
-    """The outcome of a run that must not continue without something that it had."""
+    """The outcome of a run that must not continue without something that it was given before."""
     paused = replace(run.paused(reason), state=run.state.copied())
-    await run.durable()  # else the pipeline waits, for the next attempt's record
+    await run.durable()  # otherwise the pipeline does it, for the next attempt's record
     return paused
 
 

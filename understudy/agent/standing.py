@@ -1,4 +1,4 @@
-"""`Standing`: what somebody may do about a request on which persons vote, before they do it."""
+"""`Standing`: what a person may do about a request with votes, known before the person acts."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from understudy.approvals import (
 from understudy.interrupts import Request
 
 NOBODY_KNOWN = "no people are known here: give Runtime(people=...)"
-"""Why nobody votes where the application names no people."""
+"""The reason why nobody can vote if the application names no people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What somebody may do about a request on which persons vote."""
+    """What a person may do about a request on which persons vote."""
 
     has_voted: bool = False
-    """Whether they have voted. They may vote again until the request is decided."""
+    """Whether the person has voted. The person may vote again until the request is decided."""
     why_no_vote: str | None = None
-    """Why they may not vote, as a clause; None where they may."""
+    """The reason why the person may not vote, as a clause; None if the person may."""
     counts_as: tuple[str, ...] = ()
-    """The roles by which their vote counts; empty where they may not vote."""
+    """The roles by which the vote counts; empty if the person may not vote."""
     votes_for: Represented | None = None
-    """For whom they vote, by a delegation; None where they vote for themselves, or not."""
+    """The person represented by a delegation; None for an own vote, or if the person may not
+    vote."""
     login_until: datetime | None = None
-    """Until when their login is new enough; None where its age does not matter, or is too old."""
+    """The time until which the login is new enough; None if its age does not matter or is too
+    old."""
     needs_login: bool = False
-    """Whether another login is all that they lack."""
+    """Whether the person lacks only a new login."""
     may_break_glass: bool = False
-    """Whether they may let the call run alone."""
+    """Whether the person may let the call run alone."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the standing as plain data."""
         other = self.votes_for
         return {
             "has_voted": self.has_voted,
@@ -66,15 +68,15 @@ def standing_of(
     voter: Voter | None,
     now: datetime,
 ) -> Standing:
-    """What somebody may do about a request.
+    """What a person may do about a request.
 
     Args:
-        request: to vote on.
-        asked: its approval; None where nobody votes on it. Then `why_no_vote` says why somebody may
-            not answer for a call in doubt.
-        votes: that were cast on it before.
-        voter: who it is; None where no people are known.
-        now: when they would vote.
+        request: the request to vote on.
+        asked: the approval of the request; None if nobody votes on it. Then `why_no_vote` says why
+            the person may not answer for a call in doubt.
+        votes: the earlier votes on it.
+        voter: the person; None if no people are known.
+        now: the time of the vote.
 
     """
     if asked is None:
@@ -110,7 +112,7 @@ def standing_of(
 
 
 def _in_doubt(request: Request, voter: Voter | None, now: datetime) -> Standing:
-    """What somebody may do about a request about a call in doubt, which one answer decides."""
+    """What a person may do about a request about a call in doubt, which one answer decides."""
     if request.call_approval is None or not request.call_approval.never:
         return Standing()
     if voter is not None and voter.why_unknown:

@@ -23,7 +23,8 @@ async def streamed(
     queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def emit(event: Event) -> None:
-        # The thread of an abandoned tool may emit after the loop was closed: that has no reader.
+        # The thread of an abandoned tool may emit after the loop was closed: nobody reads such
+        # events.
         call_on(loop, queue.put_nowait, event)
 
     task = asyncio.ensure_future(begin(emit))

@@ -1,4 +1,4 @@
-"""What `extract` of an agent, and that of its ref, do before and after the run."""
+"""The work of `extract`, of an agent and of its ref, before and after the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from understudy.run.until_tool import UntilTool, collapse_until_tool
 
 
 def refuse_until(tool: UntilTool, options: Mapping[str, object]) -> None:
-    """Raise a `UsageError` for an option that says again until which tool the run goes on."""
+    """Raise a `UsageError` for an option that names the until tool a second time."""
     for fixed in ("until_tool", "until_tool_success"):
         if fixed in options:
             raise UsageError(f"extract() runs until {tool!r} succeeds: leave {fixed} out")

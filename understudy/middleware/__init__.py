@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
     from understudy.middleware.summarization import Summarization
     from understudy.middleware.todo_list import TodoItem, TodoList
     from understudy.middleware.workspace import Workspace
-else:  # who uses none of them does not load them (test_a_plain_import_loads_no_actors_and_stores)
+else:  # unused ones are not loaded (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {

@@ -2,7 +2,7 @@
 
 It only adds the tool `ask_user(questions)`, which raises an `Interrupt` with a schema for the
 answers.
-It owns no requests: they are the tool's own questions, and are answered as any.
+It owns no requests: its requests are the tool's own questions, and are answered like any other.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Question(BaseModel):
 
     @property
     def values(self) -> list[str]:
-        """The labels of its options."""
+        """The labels of the question's options."""
         return [each if isinstance(each, str) else each.label for each in self.options]
 
     def value_of(self, label: str) -> str:
@@ -122,7 +122,7 @@ class AskUser(Middleware[DepsT_contra]):
         title: the title in lists of requests. `{questions}` stands for the texts of the
             questions.
         remind_after: seconds or timedeltas, one or several, after which the person is reminded.
-        escalate_after: the other people who are told, by the seconds after which they are told.
+        escalate_after: the other people to notify, by the seconds after which they are notified.
         expires_after: seconds, or a timedelta, after which unanswered questions expire; None =
             never.
         on_expiry: the effect of expired questions: `"reject"`, or `"stop"`, which stops the
@@ -188,7 +188,7 @@ class AskUser(Middleware[DepsT_contra]):
             "Ask the user, and wait for the answers. Ask all that you need to know at once. For "
             "each question you get the answer, and for an option its value as well."
         )
-        # It has no effect, and runs again when the answers are there.
+        # The tool has no effect, and runs again when the answers are there.
         return Tool(ask_user, name=_TOOL, read_only=True)
 
 
@@ -254,7 +254,7 @@ def _default(question: Question) -> Any:
 
 
 def _answered(question: Question, answers: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model gets of one question."""
+    """The answer to one question, as the model gets it."""
     found: dict[str, Any] = {"question": question.question}
     answer = answers.get(question.question)
     if question.other and answer is not None:

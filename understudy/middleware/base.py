@@ -50,7 +50,8 @@ class Prepared:
 
 
 class RefOfAgent(Protocol):
-    """What a middleware needs of a ref, to show what it keeps for the agent. It is an `AgentRef`.
+    """The part of a ref that a middleware needs to show what it keeps for the agent. It is an
+    `AgentRef`.
 
     The layer `actors` above has the refs: of a runtime, and of a cluster.
     """
@@ -60,10 +61,10 @@ class RefOfAgent(Protocol):
         """The agent's id."""
 
     def state(self) -> Future[AgentState]:
-        """The state of the agent, as of `AgentRef.state`."""
+        """The state of the agent: see `AgentRef.state`."""
 
     def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """The bytes of files, as of `AgentRef.load_blobs`."""
+        """The bytes of files: see `AgentRef.load_blobs`."""
 
     def change_files(
         self,
@@ -71,10 +72,10 @@ class RefOfAgent(Protocol):
         blobs: Mapping[str, bytes],
         expected: Mapping[str, StoredFile | None] | None = None,
     ) -> Future[None]:
-        """Change files, as of `AgentRef.change_files`."""
+        """Change files: see `AgentRef.change_files`."""
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Do work on the loop of the agent, as of `AgentRef.on_loop`."""
+        """Do work on the loop of the agent: see `AgentRef.on_loop`."""
 
 
 class Middleware(Generic[DepsT_contra]):
@@ -314,11 +315,12 @@ def _refuse_misspelt_hooks(middleware: Middleware) -> None:
 
 
 def _hook_meant_by(name: str) -> str | None:
-    """What to say of a name that looks like that of a hook and is none; None for any other name."""
+    """The error text for a name that is nearly the name of a hook; None for any other name."""
     if _LOOKS_LIKE_A_HOOK.match(name):
         near = difflib.get_close_matches(name, _TABLE, n=1)
         return f"did you mean {near[0]}?" if near else f"the hooks are: {', '.join(_TABLE)}."
-    # One slip alone: `checked_tool_calls` and `unwrap_tool_call` are good names of one's own.
+    # Only one slip counts: `checked_tool_calls` and `unwrap_tool_call` are good names for own
+    # methods.
     slips = (hook for hook in _TABLE if _is_one_slip(_letters(name), _letters(hook)))
     return next((f"did you mean {hook}?" for hook in slips), None)
 
@@ -328,8 +330,8 @@ def _letters(name: str) -> str:
 
 
 def _is_one_slip(given: str, meant: str) -> bool:
-    """Whether at most one letter is missing, too much or another one, or two are exchanged."""
-    for _ in range(2):  # without what both begin with, then without what both end with
+    """Whether at most one letter is missing, added or different, or two letters are exchanged."""
+    for _ in range(2):  # drop the common beginning, then the common end
         while given and given[:1] == meant[:1]:
             given, meant = given[1:], meant[1:]
         given, meant = given[::-1], meant[::-1]
@@ -337,11 +339,11 @@ def _is_one_slip(given: str, meant: str) -> bool:
 
 
 def collect_hooks(stack: Sequence[Middleware]) -> Hooks:
-    """The hooks that these middleware override, each in calling order.
+    """The hooks that these middlewares override, each in calling order.
 
     Raises:
-        UsageError: for a plain hook that must be async, or an async one that must be plain; and
-            for a method that looks like a hook and is none: a gate would silently be off.
+        UsageError: for a plain hook that must be async, or an async hook that must be plain; and
+            for a method that looks like a hook but is none, because a gate would silently be off.
 
     """
     for middleware in stack:

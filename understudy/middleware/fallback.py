@@ -47,7 +47,7 @@ class Fallback(Middleware):
         self, run: Run, request: ModelInput, next: NextModelCall
     ) -> ModelResponse:
         if request.ask_key is not None and request.model is not None:
-            return await next(request)  # it was asked for by name
+            return await next(request)  # this model was asked for by name
         models = (request.model, *run.models[1:])
         for model in models[:-1]:
             try:

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 Verdict = str | Interrupt | StopSignal | None
-"""What a check says of a text. None: it passes. A text: that takes its place. An `Interrupt`: a
-person is asked. A `StopSignal`: the run is stopped.
+"""The verdict of a check on a text. None: the text passes. A text: it replaces the checked text. An
+`Interrupt`: a person is asked. A `StopSignal`: the run is stopped.
 """
 Check = Callable[[str, Run], Verdict | Awaitable[Verdict]]
 """A function of the text and the run, async or plain; a plain one runs in a thread."""
 
 
 class Judgement(BaseModel):
-    """What an agent that checks a text answers."""
+    """The answer of an agent that checks a text."""
 
     verdict: Literal["pass", "change", "ask", "stop"]
-    """`ask`: a person decides."""
+    """The verdict; with `ask` a person decides."""
     text: str = ""
-    """For `change`: what takes the text's place."""
+    """The text that replaces the checked text, for `change`."""
     reason: str = ""
 
     @model_validator(mode="after")
@@ -91,7 +91,7 @@ class Guard(Middleware):
         if name is None:
             name = "OutputGuard" if input is None else "InputGuard" if output is None else "Guard"
         self._name = checked_text(name, what="Guard(name=...)")
-        # Without a check of replies their text need not be held back.
+        # Without a check of replies, their text need not be held back.
         self.stream_safe: bool = output is None  # type: ignore[misc]  # of this one
 
     @property
@@ -122,7 +122,8 @@ class Guard(Middleware):
                 changes[text] = said
         if not changes:
             return None
-        # In the conversation, for later calls; and in this request, which may be another one.
+        # The text is changed in the conversation, for later calls, and in this request, which may
+        # differ.
         await run.replace_history(_changed(run.state.messages, changes))
         return request.replace(messages=_changed(request.messages, changes))
 
@@ -138,7 +139,7 @@ class Guard(Middleware):
         return replace(reply, parts=[TextPart(said), *parts])
 
     async def _said(self, run: Run, check: Check | AgentDefinition, text: str, key: str) -> str:
-        """What takes the text's place, or the text itself.
+        """The text that replaces the checked text, or the text itself.
 
         Raises:
             Interrupt: if a person is to decide.
@@ -175,7 +176,7 @@ class Guard(Middleware):
 
 
 def _of_text(schema: dict[str, Any] | None) -> dict[str, Any]:
-    """The schema of an answer, which takes the text's place."""
+    """The schema of an answer, which replaces the text."""
     if schema is None:
         return {"type": "string", "minLength": 1}
     if schema.get("type", "string") != "string":
@@ -196,10 +197,10 @@ async def _verdict(run: Run, check: Check | AgentDefinition, text: str, key: str
 
 
 async def _judged(run: Run, judge: AgentDefinition, text: str, key: str) -> Verdict:
-    told = [await render(each, run.state, agent=judge.name) for each in judge.instructions]
+    instructions = [await render(each, run.state, agent=judge.name) for each in judge.instructions]
     asks = ModelRequest(
         parts=[UserPromptPart(text, timestamp=run.clock.now())],
-        instructions="\n\n".join(each for each in told if each) or None,
+        instructions="\n\n".join(each for each in instructions if each) or None,
         timestamp=run.clock.now(),
     )
     model: str | Model | None = judge.model
@@ -253,14 +254,14 @@ def _texts(part: UserPromptPart) -> list[str]:
 
 
 def _text_of(item: object) -> str | None:
-    """The text of a part of what a user sent; None for a file."""
+    """The text of a part of a user's message; None for a file."""
     return (
         item.content if isinstance(item, TextContent) else item if isinstance(item, str) else None
     )
 
 
 def _changed(messages: Sequence[ModelMessage], changes: dict[str, str]) -> list[ModelMessage]:
-    """The messages with other texts for what users wrote since the last reply."""
+    """The messages with changed texts of what users wrote since the last reply."""
     after = list(messages)
     for index in range(len(after) - 1, -1, -1):
         message = after[index]

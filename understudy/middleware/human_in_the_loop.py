@@ -47,8 +47,8 @@ class HumanInTheLoop(Middleware, Gate):
             options below, in place of the options for all tools.
         remind_after: seconds after which the person is reminded of an unanswered request; one
             number or several.
-        escalate_after: the other people who are told of it, by the seconds after which they are
-            told.
+        escalate_after: the other people to notify of it, by the seconds after which they are
+            notified.
         expires_after: seconds, or a timedelta, after which it expires; None = never.
         on_expiry: the effect of an expired request: `"reject"` rejects its call, `"stop"` stops
             the whole run. Silence never approves.
@@ -153,12 +153,12 @@ class HumanInTheLoop(Middleware, Gate):
 
 
 class GatesOfTools(HumanInTheLoop):
-    """The gates that tools ask for themselves: those of their `ask`.
+    """The gates that tools ask for themselves, by their option `ask`.
 
-    A `HumanInTheLoop` of the agent, or of one above it, that names the tool decides instead.
+    If a `HumanInTheLoop` of the agent, or of an agent above, names the tool, it decides instead.
     """
 
-    name: str = HumanInTheLoop.__name__  # a grant holds whichever of them asked
+    name: str = HumanInTheLoop.__name__  # a grant holds for both kinds of gate
 
     def __init__(self, rules: Mapping[str, GateRule]) -> None:
         super().__init__({})
@@ -171,7 +171,7 @@ class GatesOfTools(HumanInTheLoop):
 
 
 def _native_tools_of(definition: AgentDefinition) -> frozenset[str]:
-    """The native tools of this agent and of all that it may run."""
+    """The names of the native tools of this agent and of all agents that it may run."""
     names = native_names(definition.native_tools)
     for child in definition.children.values():
         names |= _native_tools_of(child.definition)
@@ -179,7 +179,7 @@ def _native_tools_of(definition: AgentDefinition) -> frozenset[str]:
 
 
 def _tools_below(definition: AgentDefinition) -> set[str]:
-    """The names of the tools of all agents that this one may run: a gate applies to them too."""
+    """The names of the tools of all agents that this agent may run: a gate applies to them too."""
     names: set[str] = set()
     for child in definition.children.values():
         names |= {name for tool in child.definition.tools.values() for name in tool.names}

@@ -1,4 +1,4 @@
-"""`Limits`: how many steps, tokens, USD, seconds and failed tool calls a run may take.
+"""`Limits`: the maximum steps, tokens, USD, seconds and failed tool calls of a run.
 
 It only emits stop signals. The pipeline stops the run, the same way for each signal, so a limit can
 be overridden by `run.request_continuation`. It owns no interrupts.
@@ -94,8 +94,8 @@ class Limits(Middleware):
     def _reached(self, run: Run) -> list[StopSignal]:
         """A signal for each limit that is reached.
 
-        The messages are the same each time that this is called for one state: the same signal is
-        recorded once.
+        The messages are the same for each call with one state, because the same signal is recorded
+        once.
         """
         current = run.current
         found = []

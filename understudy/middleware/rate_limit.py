@@ -1,6 +1,6 @@
-"""`RateLimit`: so many requests and tokens a minute to one provider, from this process.
+"""`RateLimit`: limits the requests and tokens per minute from this process to one provider.
 
-It keeps no count in the state: a limit is of the process, not of a run. It owns no requests.
+It keeps no count in the state: the limit belongs to the process, not to a run. It owns no requests.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from understudy.run.waits.points import IN_PROCESS
 
 MINUTE = 60.0
 KEPT = 10.0
-"""Seconds for which a request that was put off has its place in the line after its time."""
+"""Seconds after its time for which a request that was put off keeps its place in the line."""
 _NOW = 1e-6
-"""Seconds that are no wait: a clock counts microseconds."""
+"""Seconds that count as no wait, because a clock counts microseconds."""
 
 
 class RateLimit(Middleware):
@@ -116,15 +116,15 @@ class RateLimit(Middleware):
         tokens = 0 if self._tokens is None else _tokens_of(request)
         call_key = run.current.model_call_key if request.ask_key is None else None
         with _LOCK:
-            # What failed in this attempt, and is not recorded, would be forgotten
+            # An unrecorded failure in this attempt would be forgotten
             # (test_a_request_that_is_made_again_waits_in_memory).
             may_defer = call_key is not None and _asked.get(run) != call_key
         with line.queued(self._requests, self._tokens, tokens, call_key) as entry:
             seconds = await line.wait(entry, self._defer_after if may_defer else math.inf)
         if seconds:
             limits = {"requests": self._requests, "tokens": self._tokens}
-            told = " and ".join(f"{limit} {what}" for what, limit in limits.items() if limit)
-            raise Defer(seconds, reason=f"{model.system} gets {told} a minute at most")
+            limited = " and ".join(f"{limit} {what}" for what, limit in limits.items() if limit)
+            raise Defer(seconds, reason=f"{model.system} gets {limited} a minute at most")
         if call_key is not None:
             with _LOCK:
                 _asked[run] = call_key
@@ -135,7 +135,7 @@ class RateLimit(Middleware):
 
 
 def _tokens_of(request: ModelInput) -> int:
-    """The tokens of a request, as far as a reply tells; the rest is an estimate."""
+    """The tokens of a request, as far as a reply counted them; the rest is an estimate."""
     counted = last_counted(request.messages)
     if counted is not None:
         tokens, index = counted
@@ -154,14 +154,14 @@ class _Entry:
     tokens_limit: int | None
     tokens: int
     at: float = 0.0
-    """When it may be made, or was."""
+    """The time at which it may be made, or was made."""
     waits: bool = True
     wake: Callable[[], object] = field(default=lambda: None)
-    """Called, with the lock held, when `at` has changed."""
+    """A function that is called, with the lock held, when `at` has changed."""
     call_key: str | None = None
-    """Of the model call that it is made for."""
+    """The key of the model call for which it is made."""
     until: float = 0.0
-    """When its place is given up, if it was put off and does not come back."""
+    """The time at which its place is given up, if it was put off and does not come back."""
 
 
 class _Line:
@@ -172,7 +172,7 @@ class _Line:
         self._lock = threading.Lock()
         self._entries: list[_Entry] = []
         self._put_off: dict[str, _Entry] = {}
-        """By the keys of their model calls, those that come back at their time."""
+        """The requests that come back at their time, by the key of their model call."""
 
     @contextmanager
     def queued(
@@ -182,9 +182,9 @@ class _Line:
         tokens: int,
         call_key: str | None = None,
     ) -> Iterator[_Entry]:
-        """While it waits in the line: at its end, or where the one was that was put off.
+        """Hold a request in the line: at its end, or at the place of the request that was put off.
 
-        Who leaves in the middle is not counted.
+        A request that leaves before it was made is not counted.
         """
         entry = _Entry(requests_limit, tokens_limit, tokens, call_key=call_key)
         with self._lock:
@@ -194,7 +194,7 @@ class _Line:
             if put_off is not None:
                 index = self._entries.index(put_off)
                 del self._entries[index]
-                if put_off.at - self._clock.monotonic() <= _NOW:  # it goes now, behind who has gone
+                if put_off.at - self._clock.monotonic() <= _NOW:  # its time has come
                     index = 1 + max(
                         (n for n, e in enumerate(self._entries) if not e.waits), default=-1
                     )
@@ -213,9 +213,10 @@ class _Line:
         self._plan(index)
 
     async def wait(self, entry: _Entry, most: float) -> float:
-        """Wait until the request may be made; then 0.
+        """Wait until the request may be made, and return 0.
 
-        Where that takes longer than `most` seconds, these seconds, at once: it is to be put off.
+        If the wait would be longer than `most` seconds, return its seconds at once: the request is
+        to be put off.
         """
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -234,14 +235,14 @@ class _Line:
             changed.clear()
 
     def correct(self, entry: _Entry, tokens: int) -> None:
-        """The request had so many tokens."""
+        """Correct the tokens of a request to this number."""
         with self._lock:
             entry.tokens = tokens
             if entry in self._entries:
                 self._plan(self._entries.index(entry) + 1)
 
     def _plan(self, start: int) -> None:
-        """Find anew when each request may be made that waits, from this one in the line on."""
+        """Compute anew when each waiting request may be made, from this index in the line on."""
         now = self._clock.monotonic()
         for index in range(start, len(self._entries)):
             entry = self._entries[index]
@@ -252,7 +253,7 @@ class _Line:
                     entry.wake()
 
     def _first_time(self, entry: _Entry, index: int, now: float) -> float:
-        """When this request may be made: not before those that are before it in the line."""
+        """The time at which this request may be made: not before earlier requests in the line."""
         entries = self._entries
         at = max(now, entries[index - 1].at if index else now, entry.until - KEPT)
         limit = entry.requests_limit
@@ -289,11 +290,11 @@ _Lines = dict[tuple[str, str, str], _Line]
 _LOCK = threading.Lock()
 _MACHINE = SystemClock()
 _lines: _Lines = {}
-"""Of the machine's clock, for the whole process."""
+"""The lines by the machine's clock, for the whole process."""
 _simulated: WeakKeyDictionary[Clock, _Lines] = WeakKeyDictionary()
-"""Of any other clock."""
+"""The lines by any other clock."""
 _asked: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
-"""For which model call the last request was made in an attempt at a run."""
+"""The key of the model call of the last request in an attempt, by run."""
 
 
 def _line_of(model: Model, key: str, clock: Clock) -> _Line:
@@ -301,7 +302,7 @@ def _line_of(model: Model, key: str, clock: Clock) -> _Line:
     with _LOCK:
         lines = _lines
         if isinstance(clock, (SystemClock, SharedClock)):
-            clock = _MACHINE  # they all count the same seconds
+            clock = _MACHINE  # all machine clocks count the same seconds
         else:
             lines = _simulated.setdefault(clock, {})
         if place not in lines:

@@ -20,7 +20,7 @@ from understudy.run.waits.points import IN_PROCESS, RETRY
 from understudy.state.run_state import Point
 
 _FINAL = (RefusedReply, EmptyReply, HookFailed, JournalFailed, BudgetUsedUp, BudgetUnknown)
-"""What is not retried."""
+"""The errors that are not retried."""
 
 
 class Retry(Middleware):
@@ -70,7 +70,7 @@ class Retry(Middleware):
                 try:
                     state.set_result(await next(request))
                 except _FINAL:
-                    raise  # the same would come again; or it is none of the model
+                    raise  # the same error would come again, or it is no error of the model
                 except Exception as error:
                     state.set_exception((type(error), error, error.__traceback__))
             elif not isinstance(do, DoSleep):
@@ -103,6 +103,8 @@ def _failures_before(run: Run) -> int:
 
 
 def _seconds_before(run: Run) -> float:
-    """Since the first of them, by the clock of the run: they may have been in other processes."""
+    """Seconds since the first failure, by the run's clock: failures may have been in other
+    processes.
+    """
     since = min((point.since for point in _points(run) if point.since is not None), default=None)
     return 0.0 if since is None else (run.clock.now() - since).total_seconds()

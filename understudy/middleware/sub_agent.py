@@ -22,7 +22,7 @@ from understudy.tools import Tool, ToolContext, ToolFailed
 from understudy.tools.base_agent import BaseAgent, instead_of_agent
 
 TaskInstructions = Callable[[ToolContext[Any], str], "str | Awaitable[str]"]
-"""Of the context of the call and the agent's name: what the agent is told for this task."""
+"""A function of the call's context and the agent's name that gives the instructions of a task."""
 
 GENERAL_PURPOSE = "general-purpose"
 _TOOL = "task"
@@ -43,10 +43,10 @@ class SubAgent(Middleware[DepsT_contra]):
             not get. A gate cannot be blocked: it applies to all agents below.
         max_depth: the number of levels of agents that may nest, including the root. A deeper
             task is an error result.
-        task_instructions: what the agent of each task is told after its own instructions, sent
-            as it is: a text, or a function of the `ToolContext` and the agent's name, async or
-            plain. A plain function is called on the event loop, so it must not block. The text
-            is recorded when the task begins, and is kept when the call runs again.
+        task_instructions: the instructions of the agent of each task after its own ones, sent as
+            they are: a text, or a function of the `ToolContext` and the agent's name, async or
+            plain. A plain function is called on the event loop, so it must not block. The text is
+            recorded when the task begins, and is kept when the call runs again.
         background: the model gets "started" at once, and the result of a task in a later
             message, as with `@tool(background=True)`.
 
@@ -186,8 +186,8 @@ class SubAgent(Middleware[DepsT_contra]):
         task.__annotations__["instructions"] = str
         task.__annotations__["ctx"] = ToolContext
         task.__doc__ = "Hand a task to another agent and get its result."
-        # After a crash or an answer it runs again, and continues the same child.
-        # What it does is done by the agent inside, whose calls are judged one by one.
+        # After a crash or an answer the call runs again, and continues the same child. What it does
+        # is done by the agent inside, whose calls are judged one by one.
         tool = Tool(task, name=_TOOL, read_only=True, background=self._background)
         tool.agent_argument = "task_name"
         return tool

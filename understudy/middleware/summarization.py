@@ -1,4 +1,4 @@
-"""`Summarization`: where a conversation gets too long, its older turns become a summary.
+"""`Summarization`: if a conversation gets too long, its older turns become a summary.
 
 It replaces the conversation that the model gets. What was said stays in the agent's history, and on
 a chat screen. It owns no requests.
@@ -37,7 +37,8 @@ from understudy.run.run import Run, outermost_workflow
 logger: logging.Logger = logging.getLogger(__name__)
 
 Summarize = Callable[[Sequence[ModelMessage]], str | Awaitable[str]]
-"""Makes a summary of the older messages. A plain function runs in a worker thread."""
+"""A function that makes a summary of the older messages. A plain function runs in a worker
+thread."""
 
 PROMPT = (
     "Summarise the conversation below, in the language that it is in. It takes the place of these "
@@ -50,7 +51,7 @@ _MARK = {"understudy": "summary"}
 _KEY = "summarization/"
 _LEFT_ALONE = "summarization: left alone/"
 _AGAIN = 1.5
-"""What could not be summarised is tried again when there is so many times as much of it."""
+"""The growth factor after which messages that could not be summarised are tried again."""
 
 
 class Summarization(Middleware):
@@ -156,7 +157,7 @@ class Summarization(Middleware):
         estimate = estimated_tokens(messages) + text_tokens(request.instructions)
         for tool in request.tools:
             estimate += text_tokens(str(tool.definition))
-        if 2 * estimate <= self._max_tokens:  # far enough away: counting takes a request
+        if 2 * estimate <= self._max_tokens:  # far below the limit: counting takes a request
             return estimate
         model = run.models[0] if request.model is None else request.model
         try:
@@ -174,15 +175,17 @@ class Summarization(Middleware):
         return usage.input_tokens
 
     async def _summary(self, run: Run, older: Sequence[ModelMessage]) -> str | None:
-        """The summary; None where there is none that is shorter."""
-        told = transcript(older)
-        key = f"{_KEY}{digest(told)}"
+        """The summary; None if there is no shorter one."""
+        conversation = transcript(older)
+        key = f"{_KEY}{digest(conversation)}"
         try:
             text = await (
                 self._by_function(run, key, older)
                 if self._summarize
                 else run.ask_model(
-                    key, f"{self._prompt}\n\n<conversation>\n{told}\n</conversation>", self._model
+                    key,
+                    f"{self._prompt}\n\n<conversation>\n{conversation}\n</conversation>",
+                    self._model,
                 )
             )
         except RecordRefused as error:  # it is too large
@@ -222,12 +225,14 @@ class Summarization(Middleware):
 
 
 def is_summary(message: ModelMessage) -> bool:
-    """Whether it is a summary that takes the place of earlier messages."""
+    """Whether the message is a summary that replaces earlier messages."""
     return any(map(_is_summary, message.parts))
 
 
 def _is_summary(part: object) -> bool:
-    """Whether the metadata of its text says so: adjacent messages are stored as one."""
+    """Whether a part is a summary, by the metadata of its text: adjacent messages are stored as
+    one.
+    """
     return (
         isinstance(part, UserPromptPart)
         and not isinstance(part.content, str)
@@ -286,7 +291,7 @@ def _conversation(run: Run) -> list[ModelMessage]:
 
 
 def _with_own_summary(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """The messages with the summary as one of its own: what is stored has adjacent ones merged."""
+    """The messages with the summary as a separate message: stored messages have it merged."""
     for index, message in enumerate(messages):
         if isinstance(message, ModelResponse):
             break
@@ -310,7 +315,7 @@ def _head(messages: Sequence[ModelMessage]) -> int:
 
 
 def _older(messages: Sequence[ModelMessage], keep_turns: int) -> tuple[int, int]:
-    """Where the messages begin and end that a summary may replace."""
+    """The begin and the end of the messages that a summary may replace."""
     start = _head(messages)
     end = len(messages)
     replies = 0
@@ -319,7 +324,8 @@ def _older(messages: Sequence[ModelMessage], keep_turns: int) -> tuple[int, int]
         replies += isinstance(messages[end], ModelResponse)
     if replies < keep_turns:
         return start, start
-    # A result belongs to its call: what is kept holds no result of a call that is not.
+    # A result belongs to its call: the kept messages must not begin with the result of a dropped
+    # call.
     kept = set[str]()
     for message in messages[end:]:
         kept |= _results(message)
@@ -330,7 +336,7 @@ def _older(messages: Sequence[ModelMessage], keep_turns: int) -> tuple[int, int]
         ):
             end = index
             break
-    while end > start and _is_prompt(messages[end - 1]):  # what the first of them answers
+    while end > start and _is_prompt(messages[end - 1]):  # the prompt of the first kept reply
         end -= 1
     return start, end
 
@@ -348,7 +354,7 @@ def _is_prompt(message: ModelMessage) -> bool:
 
 
 def _was_left_alone(run: Run, older: Sequence[ModelMessage]) -> bool:
-    """Whether so much, or not much less, could not be summarised before in this run."""
+    """Whether about the same amount could not be summarised before in this run."""
     tried = [
         int(key.removeprefix(_LEFT_ALONE))
         for key in run.current.once
@@ -382,7 +388,9 @@ async def _share(run: Run, older: Sequence[ModelMessage], text: str) -> None:
 
 
 async def _reuse(run: Run, messages: Sequence[ModelMessage]) -> bool:
-    """Replace what an earlier run of this agent, in the same workflow, has summarised."""
+    """Replace the messages that an earlier run of this agent, in the same workflow, has
+    summarised.
+    """
     workflow = outermost_workflow(run)
     if workflow is run:
         return False

@@ -64,7 +64,7 @@ class TodoLists(BaseModel):
     """The values that a `TodoList` keeps."""
 
     todo_lists: dict[str, list[TodoItem]] = {}
-    """The list of each agent, by its name: agents of a workflow share values, and no list."""
+    """The list of each agent, by its name. Agents of a workflow share values, but no list."""
 
 
 class TodoChange(BaseModel):
@@ -157,7 +157,8 @@ class TodoList(Middleware[DepsT_contra]):
             merge: change the items with these ids and add the others; the rest stays.
 
         """
-        # One after the other: each builds on the list that the call before it has written.
+        # The calls run one after the other: each builds on the list that the call before has
+        # written.
         return Tool(write_todos, name=_TOOL, sequential=True, read_only=True)
 
     @overload
@@ -213,7 +214,7 @@ def _agent_of(state: AgentState) -> str | None:
 
 
 def _items(lists: Any, agent: str | None) -> tuple[TodoItem, ...]:
-    """The list of the agent; where no run says which agent it is, the first one."""
+    """The list of the agent; the first list if no run says which agent it is."""
     found = next(iter(lists.values()), ()) if lists and agent is None else (lists or {}).get(agent)
     return tuple(TodoItem.model_validate(item) for item in found or ())
 
@@ -223,17 +224,17 @@ def _line(item: TodoItem) -> str:
 
 
 def _list_before(ctx: ToolContext[Any], agent: str) -> tuple[TodoItem, ...]:
-    """The list as the calls before this one leave it.
+    """The list as the earlier calls leave it.
 
     Raises:
-        Retry: if one of them has no result yet.
+        Retry: if an earlier call has no result yet.
 
     """
     run = inside_run.get()
     assert run is not None, "a tool runs inside a run"
     lists = run.state.values.get(_KEY)
     turn = run.current.turn
-    # What the calls of a turn change is merged when all of them have a result.
+    # The changes of a turn's calls are merged when all calls have a result.
     for call in turn.calls.values() if turn is not None else ():
         if call.key == ctx.call_key:
             break

@@ -29,7 +29,8 @@ __all__ = ["AgentFiles", "FileInfo", "FileLimits", "Files", "Workspace"]
 
 _DEFAULT = FileLimits()
 LARGEST_FILE: int = _DEFAULT.file
-"""Bytes. One file is one part of a commit, and of a call to another host."""
+"""The default maximum bytes of a file. A file is one part of a commit, and of a call to another
+host."""
 _INSTRUCTIONS = (
     "You have files, which belong to this conversation. Paths are relative, such as "
     "'notes/plan.md'. Read a file before you edit it."

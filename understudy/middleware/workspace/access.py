@@ -1,4 +1,4 @@
-"""How files are reached: those of the conversation, or those of another backend."""
+"""Access to files: the files of the conversation, or of another backend."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from understudy.state.files import FOLDER, StoredFile
 
 MIB = 1024 * 1024
 _TRIES = 5
-"""A read begins again where a compaction took what it was about to read."""
+"""The number of tries of a read: it begins again if a compaction took what it was about to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """How much a workspace takes."""
+    """The limits of a workspace."""
 
     file: int = 10 * MIB
-    """Bytes of one file."""
+    """The maximum bytes of one file."""
     total: int = 100 * MIB
-    """Bytes of all files together."""
+    """The maximum bytes of all files together."""
     number: int = 10_000
-    """Files."""
+    """The maximum number of files."""
 
     def check_size(self, path: str, size: int) -> None:
-        """Raise `UsageError` if no file may be so large."""
+        """Raise `UsageError` if the file is too large."""
         if size > self.file:
             raise UsageError(f"{path!r} would have {size:,} bytes: at most {self.file:,} are kept")
 
@@ -47,11 +47,13 @@ class FileLimits:
 
 
 class Access(ABC):
-    """Files by their paths, which are checked already. Each method raises `UsageError`."""
+    """Access to files by paths, which are checked already. Each method raises `UsageError`."""
 
     @abstractmethod
     async def entries(self) -> Mapping[str, int]:
-        """The sizes of all files, by path; a folder that was made by itself ends with a slash."""
+        """The sizes of all files, by path. The path of a folder that was made on its own ends with
+        a slash.
+        """
 
     @abstractmethod
     async def read(self, path: str) -> bytes:
@@ -59,23 +61,23 @@ class Access(ABC):
 
     @abstractmethod
     async def write(self, files: Mapping[str, bytes]) -> None:
-        """Make these the bytes of these files."""
+        """Write these bytes into these files."""
 
     @abstractmethod
     async def edit(self, path: str, change: Callable[[bytes], bytes]) -> None:
-        """Change a file by a function of its bytes; nobody else changes it in between."""
+        """Change a file by a function of its bytes. No other change comes in between."""
 
     @abstractmethod
     async def delete(self, path: str) -> int:
-        """Delete a file, or a folder with all that is in it; how many files that were."""
+        """Delete a file, or a folder with all its files. Returns the number of files."""
 
     @abstractmethod
     async def move(self, path: str, to: str) -> int:
-        """Move a file, or a folder with all that is in it; how many files that were."""
+        """Move a file, or a folder with all its files. Returns the number of files."""
 
     @abstractmethod
     async def make_folder(self, path: str) -> None:
-        """Make a folder, which may be there."""
+        """Make a folder. It may exist already."""
 
 
 class StoredAccess(Access):
@@ -90,7 +92,7 @@ class StoredAccess(Access):
 
     @abstractmethod
     async def load(self, hashes: Sequence[str]) -> Mapping[str, bytes]:
-        """What is kept under these hashes; what is gone is missing."""
+        """The stored values of these hashes, as far as they still exist."""
 
     @abstractmethod
     async def change(
@@ -99,7 +101,7 @@ class StoredAccess(Access):
         blobs: Mapping[str, bytes],
         expected: Mapping[str, StoredFile | None],
     ) -> None:
-        """Change these paths, as of `FileEdits.add`."""
+        """Change these paths: see `FileEdits.add`."""
 
     async def entries(self) -> Mapping[str, int]:
         return {path: file.size for path, file in (await self.look()).items()}
@@ -112,7 +114,7 @@ class StoredAccess(Access):
             file = found(await self.look(), path)
             kept = dict(await self.load([file.hash]))
             if file.hash not in kept:
-                continue  # it was changed since, and a compaction has taken what it was
+                continue  # the file was changed since, and a compaction has removed the old bytes
             pieces = chunks_of(kept[file.hash])
             if pieces:
                 kept.update(await self.load(pieces))
@@ -188,7 +190,7 @@ class StoredAccess(Access):
 
 
 async def _packed(data: bytes) -> tuple[StoredFile, dict[str, bytes]]:
-    """The bytes, packed by `pack`; in a thread where that takes long."""
+    """The bytes, packed by `pack`; in a thread if that takes long."""
     return pack(data) if len(data) <= MIB else await asyncio.to_thread(pack, data)
 
 
@@ -196,7 +198,7 @@ def found(files: Mapping[str, StoredFile], path: str) -> StoredFile:
     """The file of this path.
 
     Raises:
-        UsageError: if there is none; it says what there is.
+        UsageError: if there is no such file; the error names the files that there are.
 
     """
     file = files.get(path)
@@ -206,7 +208,7 @@ def found(files: Mapping[str, StoredFile], path: str) -> StoredFile:
 
 
 def missing(known: Mapping[str, object], path: str) -> UsageError:
-    """Why there is no file of this path."""
+    """The error for a path without a file."""
     if is_folder(known, path):
         return UsageError(f"{path!r} is a folder: list it, or name a file in it")
     near = [other for other in known if other.casefold() == path.casefold()]
@@ -220,10 +222,10 @@ def is_folder(known: Mapping[str, object], path: str) -> bool:
 
 
 def inside(known: Mapping[str, object], path: str) -> list[str]:
-    """The file of this path, or all of the folder.
+    """The file of this path, or all files of this folder.
 
     Raises:
-        UsageError: if there is neither.
+        UsageError: if there is neither a file nor a folder.
 
     """
     all_of_it = [other for other in known if other == path or is_inside(other, path)]

@@ -1,6 +1,6 @@
 """The files of a conversation as a backend of `pydantic_ai.workspaces`, and the other way round.
 
-Imported only where one of them is used.
+The module is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from understudy.errors import UsageError
 from understudy.middleware.workspace.access import Access, FileLimits, is_folder, missing
 
 ROOT = "/workspace"
-"""Under which the backend has the files: its protocol knows absolute paths alone."""
+"""The folder of the files in the backend, whose protocol knows only absolute paths."""
 MAX_ENTRIES = 10_000
-"""Of another backend, that are listed."""
+"""The maximum number of entries of another backend that are listed."""
 
 
 class FilesBackend(SupportsFilesystem, WorkspaceBackend):
-    """A `WorkspaceBackend` with the file part: for what takes a workspace of Pydantic AI.
+    """A `WorkspaceBackend` with the file part, for code that takes a workspace of Pydantic AI.
 
     Paths are absolute, below `/workspace`; there are no commands, and no symlinks.
     """
@@ -113,7 +113,7 @@ def _inner(path: str) -> str:
     """The path in the workspace; empty for the whole.
 
     Raises:
-        FileNotFoundError: for one outside of it, where nothing is.
+        FileNotFoundError: for a path outside of the workspace, where nothing is.
 
     """
     path = posixpath.normpath(path)

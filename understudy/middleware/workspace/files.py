@@ -45,9 +45,9 @@ class FileInfo:
 class Files:
     """The files of one conversation.
 
-    Each method returns what can be awaited. Of a ref it is a `Future`, whose `.get()` waits in a
-    thread; in a tool it is a coroutine. Paths are relative, with `/` between their parts. Bad
-    paths, files that are not there, and limits raise `UsageError`.
+    Each method returns an awaitable. For a ref it is a `Future`, whose `.get()` waits in a thread;
+    in a tool it is a coroutine. Paths are relative, with `/` between their parts. Bad paths,
+    missing files, and exceeded limits raise `UsageError`.
     """
 
     def __init__(self, access: Access, do: Callable[[Any], Any]) -> None:
@@ -55,7 +55,7 @@ class Files:
         self._do = do
 
     def list(self, folder: str = "") -> Awaitable[builtins.list[FileInfo]]:
-        """The files in a folder and in those inside it, by path."""
+        """The files in a folder and its subfolders, ordered by path."""
 
         async def work() -> builtins.list[FileInfo]:
             top = checked_folder(folder)
@@ -84,7 +84,7 @@ class Files:
         return self._do(lambda: self._access.read(checked_path(path)))  # type: ignore[no-any-return]
 
     def write(self, path: str, content: str | bytes) -> Awaitable[None]:
-        """Make this the content of a file, which may be there. Text is written in UTF-8."""
+        """Write the content of a new or existing file. Text is written in UTF-8."""
         return self.write_all({path: content})
 
     def write_all(self, files: Mapping[str, str | bytes]) -> Awaitable[None]:
@@ -98,11 +98,11 @@ class Files:
         return self._do(work)  # type: ignore[no-any-return]
 
     def delete(self, path: str) -> Awaitable[int]:
-        """Delete a file, or a folder with all that is in it; how many files that were."""
+        """Delete a file, or a folder with all its files. Returns the number of files."""
         return self._do(lambda: self._access.delete(checked_path(path)))  # type: ignore[no-any-return]
 
     def move(self, path: str, to: str) -> Awaitable[int]:
-        """Move a file, or a folder with all that is in it; how many files that were."""
+        """Move a file, or a folder with all its files. Returns the number of files."""
         return self._do(lambda: self._access.move(checked_path(path), checked_path(to, what="to")))  # type: ignore[no-any-return]
 
     def exists(self, path: str) -> Awaitable[bool]:
@@ -141,9 +141,9 @@ class AgentFiles(Files):
         def exists(self, path: str) -> Future[bool]: ...
 
     def state(self) -> Future[AgentState]:
-        """The state of the agent, with the bytes of its files: `to_dict()` has them too.
+        """The state of the agent with the bytes of its files, to continue without a store.
 
-        For one that goes on without a store. `to_dict()` takes up to 8 MiB of files.
+        `to_dict()` has the bytes too, up to 8 MiB.
         """
 
         async def work() -> AgentState:
@@ -180,7 +180,7 @@ class _AtRef(StoredAccess):
 
 
 class InCall(StoredAccess):
-    """The files as one attempt at a tool call sees them. Its result records what it changes."""
+    """The files as one attempt at a tool call sees them. The call's result records the changes."""
 
     def __init__(self, run: Run, ctx: ToolContext[Any], limits: FileLimits) -> None:
         super().__init__(limits)
@@ -242,7 +242,7 @@ def text_of_file(path: str, data: bytes) -> str:
     """The text of a file.
 
     Raises:
-        UsageError: if it is not text; it says what the file is.
+        UsageError: if it is not text; the error says what the file is.
 
     """
     if b"\0" not in data:

@@ -1,4 +1,4 @@
-"""Real folders of the host that a workspace shows, to read alone."""
+"""Real folders of the host that a workspace shows read-only."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from understudy._base.without_links import read_without_links
 from understudy.errors import UsageError
 
 MAX_ENTRIES = 10_000
-"""Files of one mount that are listed."""
+"""The maximum number of files of one mount that are listed."""
 
 
 class Mount:
     """A real folder under a path of the workspace.
 
-    What is behind a symlink is read if it is in the folder as well; what leaves it is refused, also
-    where a link changes while it is followed.
+    The target of a symlink is read if it is inside the folder too. A link that leaves the folder is
+    refused, also if it changes while it is followed.
 
     Args:
-        path: in the workspace.
-        folder: the real one.
+        path: the path in the workspace.
+        folder: the real folder.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if it is no folder.
 
     """
 
@@ -46,7 +46,7 @@ class Mount:
                 try:
                     status = self._inside(inner).stat()
                 except (OSError, UsageError):
-                    continue  # it leaves the folder, or is gone
+                    continue  # the file leaves the folder, or is gone
                 if stat.S_ISREG(status.st_mode) and inner.isprintable():
                     found[f"{self.path}/{inner}"] = status.st_size
                 if len(found) > MAX_ENTRIES:
@@ -57,13 +57,13 @@ class Mount:
         """The bytes of a file.
 
         Raises:
-            UsageError: if it is none, leaves the folder, or has more than `limit` bytes.
+            UsageError: if it is no file, leaves the folder, or has more than `limit` bytes.
 
         """
         inner = path.removeprefix(self.path).lstrip("/")
         try:
             file = self._inside(inner)
-            # It has no links any more: a part that has become one since is refused.
+            # The path has no links any more: a part that has become a link since is refused.
             data = read_without_links(
                 self._root, file.relative_to(self._root).parts or (".",), limit
             )
@@ -78,7 +78,7 @@ class Mount:
         return data
 
     def _inside(self, inner: str) -> Path:
-        """Where a path of the folder really is."""
+        """The real place of a path of the folder."""
         file = Path(os.path.realpath(self._root / inner, strict=True))
         if not file.is_relative_to(self._root):
             raise UsageError(f"'{self.path}/{inner}' leaves the folder that is mounted: refused")
@@ -86,7 +86,7 @@ class Mount:
 
 
 def mount_of(mounts: tuple[Mount, ...], path: str) -> Mount | None:
-    """The mount that a path is in, or is."""
+    """The mount of a path; None if it is in no mount."""
     for mount in mounts:
         if path == mount.path or is_inside(path, mount.path):
             return mount

@@ -1,7 +1,7 @@
 """Patterns over paths and lines, in a bounded time.
 
-A model writes them, so one must not be able to hold up the process. A large one is refused, a long
-line is looked through from its beginning, and a search ends after some seconds.
+A model writes the patterns, so none may hold up the process. A large pattern is refused, only the
+beginning of a long line is searched, and a search ends after some seconds.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from understudy._base.patterns import Pattern
 from understudy.errors import UsageError
 
 MAX_LINE = 1000
-"""Characters of a line that are shown; half of them are searched, whatever the pattern is."""
+"""The maximum characters of a line that are shown; half as many are searched, with any pattern."""
 MAX_SEARCHED_LINE = 10 * MAX_LINE
 MAX_STEPS = 2_000_000
-"""Steps of a pattern in one text: 40 milliseconds, in which nothing else of the process runs."""
+"""The maximum steps of a pattern in one text: 40 milliseconds, in which nothing else of the process
+runs."""
 SEARCH_SECONDS = 10.0
-"""How long one call may search."""
+"""The maximum seconds of a search by one call."""
 
 
 class Search:
-    """Looks for a pattern in texts, for so long.
+    """Looks for a pattern in texts, for a limited time.
 
     Args:
         expression: a regular expression.
-        what: names it in errors.
+        what: the name of the pattern in errors.
 
     Raises:
-        UsageError: for a pattern that is none, or one that takes too long.
+        UsageError: for an invalid pattern, or a pattern that takes too long.
 
     """
 
@@ -50,7 +51,7 @@ class Search:
             raise UsageError(f"{what} repeats too much to be searched for: make it smaller")
 
     def finds(self, text: str) -> bool:
-        """Whether the text, or the beginning of a long one, has the pattern in it.
+        """Whether the text, or the beginning of a long text, contains the pattern.
 
         Raises:
             UsageError: if the time is over.
@@ -68,10 +69,10 @@ class Search:
 
 
 def line_search(text: str, *, is_regex: bool, ignore_case: bool) -> Search:
-    """Finds the lines that have the text, or the pattern, in them.
+    """A search for the lines that contain the text, or the pattern.
 
     Raises:
-        UsageError: for a pattern that is none.
+        UsageError: for an invalid pattern.
 
     """
     if not text:
@@ -83,10 +84,11 @@ def line_search(text: str, *, is_regex: bool, ignore_case: bool) -> Search:
 
 
 def path_filter(pattern: str) -> Callable[[Iterable[str]], list[str]]:
-    """The paths that fit a pattern with `*`, `?` and `**`; without a `/` their names have to fit.
+    """A filter for the paths that fit a pattern with `*`, `?` and `**`; without a `/`, names must
+    fit.
 
     Raises:
-        UsageError: for a pattern that is too long, and where it takes too long.
+        UsageError: for a pattern that is too long, or takes too long.
 
     """
     if not pattern:

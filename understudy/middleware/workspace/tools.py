@@ -17,18 +17,18 @@ from understudy.run.run import Run, inside_run
 from understudy.tools import Tool, ToolContext, ToolFailed
 
 MAX_LINES = 2000
-"""Lines of a file that one call reads."""
+"""The maximum lines of a file that one call reads."""
 MAX_SHOWN = 100_000
-"""Characters of a result."""
+"""The maximum characters of a result."""
 MAX_LISTED = 1000
 MAX_FOUND = 100
 MAX_SEARCHED = 20 * 1024 * 1024
-"""Bytes of files that one search reads."""
+"""The maximum bytes of files that one search reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What one call of a tool works on."""
+    """The files on which one call of a tool works."""
 
     run: Run
     access: Access
@@ -49,10 +49,10 @@ class _Call:
         return data
 
     def to_change(self, path: str, *, what: str = "path") -> str:
-        """The path, checked, of what may be changed.
+        """The checked path of a file that may be changed.
 
         Raises:
-            UsageError: if it is mounted.
+            UsageError: if the path is in a mount.
 
         """
         checked = checked_path(path, what=what)
@@ -64,9 +64,10 @@ class _Call:
 
 @lru_cache(maxsize=8)
 def tools_of_conversations(limits: FileLimits) -> Sequence[Tool]:
-    """The tools over the files of whatever conversation calls them, without mounts.
+    """The tools over the files of the conversation that calls them, without mounts.
 
-    They are made once for all agents: reading their signatures takes most of what an agent takes.
+    They are made once for all agents: reading their signatures takes most of the time to make an
+    agent.
     """
     return make_tools(None, (), limits)
 
@@ -76,7 +77,7 @@ def make_tools(
     mounts: tuple[Mount, ...],
     limits: FileLimits,
 ) -> Sequence[Tool]:
-    """The tools, over these files; None = those of the conversation."""
+    """The tools over these files; None = the files of the conversation."""
 
     async def call(ctx: ToolContext[Any], work: Callable[[_Call], Awaitable[str]]) -> str:
         run = inside_run.get()
@@ -185,7 +186,7 @@ def make_tools(
     writes = (write_file, edit_file, delete_file, move_file)
     return (
         *(Tool(function, read_only=True) for function in reads),
-        # Without a result they have changed nothing: so they may run again.
+        # Without a result the tools have changed nothing, so they may run again.
         *(Tool(function, idempotent=True, sequential=True) for function in writes),
     )
 
@@ -259,7 +260,7 @@ async def _search(
         try:
             lines = text_of_file(path, await to.read(path)).split("\n")
         except UsageError:
-            continue  # no text, or gone
+            continue  # the file is no text, or is gone
         searched += 1
         matches = await to.run.threads.run(_matches, lines, search, MAX_FOUND + 1 - len(found))
         found += [f"{path}:{number}: {line}" for number, line in matches]
@@ -309,7 +310,8 @@ async def _edit(to: _Call, path: str, old: str, new: str, replace_all: bool) -> 
                 f"`old` is {count} times in {path!r}: give more of what is around it, or "
                 "replace_all"
             )
-        # Before it is made: a few calls of a model could ask for more than the memory has.
+        # The size is checked before the text is made: a few calls could ask for more than the
+        # memory has.
         to.limits.check_size(path, len(text) + count * (len(after) - len(before)))
         return text.replace(before, after).encode()
 
