@@ -236,7 +236,7 @@ class Feed(Stream[FeedEvent]):
     ) -> None:
         if start not in ("now", "oldest"):
             raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
-        self._cursors = Cursors("events", None)
+        self._cursors = Cursors("events", None, *_CURSOR)
         self._place = self._place_of(after)
         self._call = call
         self._read_rows = read
@@ -318,7 +318,7 @@ class Feed(Stream[FeedEvent]):
         return self._has_ended() or is_behind
 
     def _place_of(self, cursor: object) -> _Place | None:
-        key = self._cursors.key(cursor, *_CURSOR)
+        key = self._cursors.key(cursor)
         return None if key is None else _Place(*key)
 
     async def _read(self, place: _Place, end: _Place | None) -> _Read:

@@ -126,11 +126,13 @@ class Cursors:
     Args:
         name: of the list.
         filters: what else makes it another list.
+        types: of the values of a key.
 
     """
 
-    def __init__(self, name: str, filters: object) -> None:
+    def __init__(self, name: str, filters: object, *types: type) -> None:
         self._name = name
+        self._types = types
         self._filters = digest(json.loads(json.dumps(filters, default=str)))[:12]
 
     def cursor(self, key: tuple[Any, ...]) -> str:
@@ -138,12 +140,8 @@ class Cursors:
         text = json.dumps([self._name, self._filters, *key], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-    def key(self, after: object, *types: type) -> tuple[Any, ...] | None:
+    def key(self, after: object) -> tuple[Any, ...] | None:
         """The key in a cursor: the page begins behind it.
-
-        Args:
-            after: the cursor.
-            types: of the values of a key.
 
         Raises:
             UsageError: if it is no cursor, or a cursor of another list.
@@ -167,7 +165,7 @@ class Cursors:
                 f"`after` is a cursor of {self._name}() with other filters: pass on the `after` "
                 "of a page with the same ones"
             )
-        if name != self._name or not _are(key, types):
+        if name != self._name or not _are(key, self._types):
             raise UsageError(f"`after` must be a cursor, got {shown(after)}: {remedy}")
         return tuple(key)
 

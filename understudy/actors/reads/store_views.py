@@ -39,7 +39,6 @@ from understudy.actors.reads.listing import (
     Cursors,
     Listing,
     Page,
-    ReadPage,
     checked_limit,
     checked_name,
 )
@@ -56,7 +55,7 @@ from understudy.interrupts import DecisionType, Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk, folded
 from understudy.journal.contracts import IndexStatus, StoredAgent, time_number
-from understudy.journal.decided import DecidedBy, DecidedQuery, DecidedRequest
+from understudy.journal.decided import DecidedBy, DecidedQuery, DecidedRequest, StoredDecided
 from understudy.journal.lists import (
     NEVER,
     AgentKey,
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from understudy.journal.search_words import Where
 
 T = TypeVar("T")
+R = TypeVar("R")
 logger: logging.Logger = logging.getLogger(__name__)
 
 OTHER = "other"
@@ -186,22 +186,13 @@ class StoreViews(ABC):
             version=None if version == OTHER else checked_name("`version`", version),
             not_versions=self._versions() if version == OTHER else None,
         )
-        cursors = Cursors("agents", query)
-        types = (str,) if since is None else (int, str)
+        cursors = Cursors("agents", query, *((str,) if since is None else (int, str)))
 
-        async def read(after: str | None, limit: int) -> Page[AgentInfo]:
-            await self._ready()
-            key = cursors.key(after, *types)
-            found = await self._page_of_agents(
-                query, None if key is None else (0, *key)[-2:], limit + 1
-            )
-            return Page(
-                [self._info(stored) for stored in found[:limit]],
-                cursors.cursor(_agent_key(found[limit - 1], query)) if len(found) > limit else None,
-            )
+        def rows(key: tuple[Any, ...] | None, count: int) -> Awaitable[Sequence[StoredAgent]]:
+            return self._page_of_agents(query, None if key is None else (0, *key)[-2:], count)
 
-        cursors.key(after, *types)
-        return self._listed(read, after, limit)
+        key_of = partial(_agent_key, query=query)
+        return self._listed(cursors, rows, self._info, key_of, after=after, limit=limit)
 
     def pending(
         self,
@@ -547,26 +538,15 @@ class StoreViews(ABC):
         first = None if since is None else checked_time(since, what="`since`")
         last = None if until is None else checked_time(until, what="`until`")
         query = DecidedQuery(person, tool, agent, agent_id, type, origin, first, last)
-        cursors = Cursors("decided", query)
-
-        async def read(after: str | None, limit: int) -> Page[DecidedRequest]:
-            await self._ready()
-            key = cursors.key(after, int, int)
-            found = await self._store.list_decided(
-                query, None if key is None else (key[0], key[1]), limit + 1
-            )
-            page = Page[DecidedRequest]()
-            for stored in found[:limit]:
-                try:
-                    page.append(stored.decided())
-                except (SchemaVersionError, StoreDamaged) as error:
-                    logger.error("a decision is left out: %s", text_of(error))
-            behind = found[limit - 1].key if len(found) > limit else None
-            page.after = None if behind is None else cursors.cursor(behind)
-            return page
-
-        cursors.key(after, int, int)
-        return self._listed(read, after, limit)
+        return self._listed(
+            Cursors("decided", query, int, int),
+            partial(self._store.list_decided, query),
+            StoredDecided.decided,
+            lambda stored: stored.key,
+            after=after,
+            limit=limit,
+            what=lambda _: "a decision",
+        )
 
     def usage(
         self, *, since: datetime | None = None, until: datetime | None = None
@@ -649,19 +629,13 @@ class StoreViews(ABC):
 
     async def _failed(self, since: datetime, limit: int) -> list[AgentInfo]:
         """The agents whose runs have failed since, without those in quarantine."""
-        query, after = AgentQuery(status="failed", updated_since=since), None
         found: list[AgentInfo] = []
-        while len(found) < limit:
-            page = await self._store.list_agents(query, after, PAGE)
-            found += [
-                self._info(stored)
-                for stored in page
-                if stored.index_status is not IndexStatus.QUARANTINED
-            ]
-            if len(page) < PAGE or page[-1].status_at is None:
+        async for info in self.agents(status=Status.FAILED, updated_since=since, limit=PAGE):
+            if info.index_status is not IndexStatus.QUARANTINED:
+                found.append(info)
+            if len(found) == limit:
                 break
-            after = time_number(page[-1].status_at), page[-1].agent_id
-        return found[:limit]
+        return found
 
     async def _expired(
         self, now: datetime, limit: int
@@ -707,27 +681,21 @@ class StoreViews(ABC):
         from understudy.journal.search_words import query_of
 
         query = query_of(text, where)
-        cursors = Cursors("search", [query.words, where])
+        cursors = Cursors("search", [query.words, where], int)
 
-        async def read(after: str | None, limit: int) -> Page[SearchHit]:
-            behind = await self._searchable()
-            key = cursors.key(after, int)
-            found = await self._store.search(query, None if key is None else key[0], limit + 1)
-            page = SearchPage(behind=behind)
-            for stored in found[:limit]:
-                cursor = cursors.cursor((stored.no,))
-                try:
-                    page.append(hit_of(stored, query, cursor))
-                except (SchemaVersionError, StoreDamaged) as error:
-                    what = f"a request of agent {shown(stored.agent_id)}"
-                    logger.error("%s is left out: %s", what, text_of(error))
-                page.after = cursor
-            if len(found) <= limit:
-                page.after = None
-            return page
+        async def empty() -> Page[SearchHit]:
+            return SearchPage(behind=await self._searchable())
 
-        cursors.key(after, int)
-        return self._listed(read, after, limit)
+        return self._listed(
+            cursors,
+            lambda key, count: self._store.search(query, key and key[0], count),
+            lambda stored: hit_of(stored, query, cursors.cursor((stored.no,))),
+            lambda stored: (stored.no,),
+            after=after,
+            limit=limit,
+            what=lambda stored: f"a request of agent {shown(stored.agent_id)}",
+            empty=empty,
+        )
 
     @property
     def has_search(self) -> bool:
@@ -744,7 +712,6 @@ class StoreViews(ABC):
             SearchOff: if the store has no index.
 
         """
-        await self._ready()
         await self._keep_searchable()
         state = await self._store.search_state()
         if not state.is_on:
@@ -779,18 +746,15 @@ class StoreViews(ABC):
         if state is not None and state not in STATES:
             known = ", ".join(map(repr, STATES))
             raise UsageError(f"`state` must be one of {known}, got {shown(state)}")
-        cursors = Cursors("notices", (state,))
-
-        async def read(after: str | None, limit: int) -> Page[StoredNotice]:
-            await self._ready()
-            key = cursors.key(after, int)
-            states = STATES if state is None else (state,)
-            found = await self._store.notices(states, None if key is None else key[0], limit + 1)
-            more = len(found) > limit
-            return Page(found[:limit], cursors.cursor((found[limit - 1].no,)) if more else None)
-
-        cursors.key(after, int)
-        return self._listed(read, after, limit)
+        states = STATES if state is None else (state,)
+        return self._listed(
+            Cursors("notices", (state,), int),
+            lambda key, count: self._store.notices(states, key and key[0], count),
+            lambda notice: notice,
+            lambda notice: (notice.no,),
+            after=after,
+            limit=limit,
+        )
 
     def count(self) -> Future[dict[Status, int]]:
         """Count the agents of the store by status. No agent counts as `PASSIVE`: see
@@ -880,13 +844,52 @@ class StoreViews(ABC):
 
     # ------------------------------------------------------------------ the lists
 
-    def _listed(self, read: ReadPage[T], after: str | None, limit: int | None) -> Listing[T]:
-        """A list, each page of which comes in time, or is `StoreUnavailable`."""
+    def _listed(
+        self,
+        cursors: Cursors,
+        rows: Callable[[Any, int], Awaitable[Sequence[R]]],
+        item: Callable[[R], T],
+        key_of: Callable[[R], tuple[Any, ...] | None],
+        *,
+        after: str | None,
+        limit: int | None,
+        what: Callable[[R], str] = str,
+        empty: Callable[[], Awaitable[Page[T]]] | None = None,
+        finish: Callable[[Sequence[R], Page[T]], Awaitable[None]] | None = None,
+    ) -> Listing[T]:
+        """A list, each page of which comes in time, or is `StoreUnavailable`.
+
+        A row that cannot be read is logged, and not listed.
+
+        Args:
+            cursors: of the list.
+            rows: reads so many rows behind a key.
+            item: what is listed of a row.
+            key_of: the key of a row; None where a damaged row has none.
+            after, limit: as of `pending`.
+            what: names a row, for the log.
+            empty: makes a page without items, before the rows are read.
+            finish: adds to a page what is read for all of it together.
+
+        """
         checked_limit(limit)
-        patience = self._store.patience
-        if patience is None:
-            return Listing(self._call, read, after=after, limit=limit, loop=self._running_loop())
-        seconds = patience + LATE
+        cursors.key(after)
+        seconds = None if self._store.patience is None else self._store.patience + LATE
+
+        async def read(after: str | None, limit: int) -> Page[T]:
+            page = Page[T]() if empty is None else await empty()
+            await self._ready()
+            found = await rows(cursors.key(after), limit + 1)
+            for row in found[:limit]:
+                try:
+                    page.append(item(row))
+                except (SchemaVersionError, StoreDamaged) as error:
+                    logger.error("%s is left out: %s", what(row), text_of(error))
+            if finish is not None:
+                await finish(found[:limit], page)
+            behind = key_of(found[limit - 1]) if len(found) > limit else None
+            page.after = None if behind is None else cursors.cursor(behind)
+            return page
 
         async def in_time(after: str | None, limit: int) -> Page[T]:
             try:
@@ -910,7 +913,7 @@ class StoreViews(ABC):
         finish: Callable[[Sequence[StoredAsk], Page[T]], Awaitable[None]] | None = None,
         within: timedelta | None = None,
     ) -> Listing[T]:
-        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed.
+        """A list of asks, each as `item` shows it.
 
         The cursor of a list that is bounded by a time is a cursor of the span: the time moves.
 
@@ -919,38 +922,25 @@ class StoreViews(ABC):
             query: which asks, and in which order.
             item: what is listed of each.
             after, limit: as of `pending`.
-            finish: adds to a page what is read for all of it together.
+            finish: as of `_listed`.
             within: only what expires in this span.
 
         """
         _check_order(query.order)
         checked_name("`tool`", query.tool)
         checked_name("`agent`", query.agent)
-        cursors = Cursors(name, [query, within])
-
-        async def read(after: str | None, limit: int) -> Page[T]:
-            await self._ready()
-            key = cursors.key(after, int, int)
-            found = await self._store.list_asks(
-                _at(query, self._clock.now(), within),
-                None if key is None else (key[0], key[1]),
-                limit + 1,
-            )
-            page = Page[T]()
-            for ask in found[:limit]:
-                try:
-                    page.append(item(ask))
-                except (SchemaVersionError, StoreDamaged) as error:
-                    what = f"a {query.kind} of agent {shown(ask.agent_id)}"
-                    logger.error("%s is left out: %s", what, text_of(error))
-            if finish is not None:
-                await finish(found[:limit], page)
-            behind = key_of(found[limit - 1], query.order) if len(found) > limit else None
-            page.after = None if behind is None else cursors.cursor(behind)
-            return page
-
-        cursors.key(after, int, int)
-        return self._listed(read, after, limit)
+        return self._listed(
+            Cursors(name, [query, within], int, int),
+            lambda key, count: self._store.list_asks(
+                _at(query, self._clock.now(), within), key, count
+            ),
+            item,
+            partial(key_of, order=query.order),
+            after=after,
+            limit=limit,
+            what=lambda ask: f"a {query.kind} of agent {shown(ask.agent_id)}",
+            finish=finish,
+        )
 
     def _pending_request(self, ask: StoredAsk) -> PendingRequest:
         asked = ask.requested()
