@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from understudy._base.pieces import in_pieces
 from understudy.actors.agent.factory import MadeAtActivation
@@ -100,14 +100,6 @@ class Beginning(NamedTuple):
     """The id of the run that it continues, which has failed."""
 
 
-class Place(Protocol):
-    """What outlives the activation of an agent."""
-
-    def has_deps(self) -> bool:
-        """Whether it has deps here, which another host would lack."""
-        ...
-
-
 Leaving = Passivate | Compact | Delete
 """A request that an agent leaves memory."""
 _NO_ATTEMPTS: frozenset[int] = frozenset()
@@ -177,8 +169,8 @@ class Activation(JournalledAgent):
         self.beginning: Beginning | None = None
         self.lookup: MessageLookup | None = None
         """Of the id of the message that is handled now, if the state does not have it."""
-        self.place: Place | None = None
-        """Its place in this runtime."""
+        self.place: Any = None
+        """The `AgentSlot` that it is in: this module is imported by that of the slot."""
         self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 

@@ -67,7 +67,7 @@ def cancel(slot: AgentSlot, call: AgentCall[Cancel]) -> None:
             request_pause(slot, None)
         answer_when_durable(slot, call.future, None)
         return
-    if waiters.answer_if_over(slot, call.future, cancel.run_id):
+    if waiters.answer_if_over(slot, call, cancel.run_id):
         return
     starts.note_run(slot, call)
     check_run(slot, cancel.run_id)
@@ -185,7 +185,7 @@ def retry(slot: AgentSlot, call: AgentCall[Retry]) -> None:
 def _release(slot: AgentSlot, call: AgentCall[Retry]) -> None:
     """Release a quarantined run, and continue it."""
     activation, retry = slot.current, call.message
-    if waiters.answer_if_over(slot, call.future, retry.run_id):
+    if waiters.answer_if_over(slot, call, retry.run_id):
         return
     check_run(slot, retry.run_id)
     run = starts.open_run(slot)

@@ -14,6 +14,7 @@ from understudy.actors.agent.messages import (
     RecordFact,
     Resume,
     Retry,
+    WaitOutcome,
     handles,
 )
 from understudy.actors.agent.phase import Phase
@@ -74,7 +75,7 @@ def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
     if run is not None and not run.is_held:
         slot.wait(run.run_id, call)
     else:
-        waiters.answer_last(slot, call.future)
+        waiters.wait_outcome(slot, call, WaitOutcome())
 
 
 @handles(Decide)

@@ -75,7 +75,7 @@ def request(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
         # The call is made anew where its host has lost the agent, by an id that no other call has
         # (test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_made_anew).
         raise refusal(slot.id, activation.state, message_id)
-    if waiters.answer_if_quarantined(slot, call.future):
+    if waiters.answer_if_quarantined(slot, call):
         return
     _check_may_withdraw(slot, call)
     is_kept = _is_suspended(slot) and _keeps_run(slot)
@@ -160,7 +160,7 @@ def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
         assert run_id is not None, "a message that a run has taken, or one that waits for its time"
         waiters.wait_outcome(slot, call, WaitOutcome(run_id=run_id))
         return
-    if waiters.answer_if_quarantined(slot, call.future):
+    if waiters.answer_if_quarantined(slot, call):
         return
     if queued.choices is not None:
         call.notes.on_queued()

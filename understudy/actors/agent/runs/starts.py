@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -11,7 +11,6 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from understudy._base.authors import By, authors_of
-from understudy._base.context_codecs import Context
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import message_of
@@ -21,13 +20,10 @@ from understudy.actors.agent.planner import RECORD_BYTES
 from understudy.actors.agent.replies import answer_earlier
 from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.actors.agent.task import start_run_task
-from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
 from understudy.state.plans import (
     BACKGROUND_ID,
-    BackgroundCall,
-    Occurrence,
     QueuedMessage,
     RunChoices,
     retry_id,
@@ -117,20 +113,20 @@ def start_turn(
     made = None
     for queued in turn:
         made = queued.makes or made
-    begun = _begin(
-        slot,
-        run_id,
+    begin = partial(
+        activation.agent.runner.begin,
+        activation.ledger,
         ModelRequest(parts=parts, timestamp=at),
-        options,
-        tuple(queued.message_id for queued in taken),
-        last.context,
-        last.occurrence,
+        options=options,
+        message_ids=tuple(queued.message_id for queued in taken),
+        context=last.context,
+        occurrence=last.occurrence,
         go_on=choices.go_on,
         by=authors_of(authors),
         also_unnamed=None in authors,
         makes=made,
     )
-    _run(slot, Phase.BEGINNING, begun, callers)
+    _run(slot, Phase.BEGINNING, _begin(slot, run_id, begin), callers)
 
 
 def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
@@ -151,10 +147,12 @@ def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
 
 def start_retry(slot: AgentSlot, call: AgentCall[Retry], run_id: str) -> None:
     """Start a run that continues this one, which failed and is the last."""
-    new, by = slot.services.new_id(), authors_of((call.message.by,))
-    slot.current.beginning = Beginning(new, (retry_id(run_id),), retries=run_id)
+    new, activation = slot.services.new_id(), slot.current
+    activation.beginning = Beginning(new, (retry_id(run_id),), retries=run_id)
     slot.wait(new, call)
-    _run(slot, Phase.BEGINNING, _begin(slot, new, None, None, (), {}, go_on=True, by=by))
+    by = authors_of((call.message.by,))
+    begin = partial(activation.agent.runner.begin, activation.ledger, None, go_on=True, by=by)
+    _run(slot, Phase.BEGINNING, _begin(slot, new, begin))
 
 
 def fitting(slot: AgentSlot, turn: list[QueuedMessage]) -> list[QueuedMessage]:
@@ -173,37 +171,11 @@ def fitting(slot: AgentSlot, turn: list[QueuedMessage]) -> list[QueuedMessage]:
 
 
 async def _begin(
-    slot: AgentSlot,
-    run_id: str,
-    message: ModelRequest | None,
-    options: RunOptions | None,
-    message_ids: tuple[str, ...],
-    context: Context,
-    occurrence: Occurrence | None = None,
-    *,
-    go_on: bool = False,
-    by: tuple[By, ...] = (),
-    also_unnamed: bool = False,
-    makes: BackgroundCall | None = None,
+    slot: AgentSlot, run_id: str, begin: Callable[..., Coroutine[Any, Any, Outcome]]
 ) -> Outcome:
-    activation = slot.current
-    runner = activation.agent.runner
-    await runner.check_start(activation.state)
-    return await runner.begin(
-        activation.ledger,
-        message,
-        options=options,
-        environment=slot.environment(),
-        run_id=run_id,
-        message_ids=message_ids,
-        occurrence=occurrence,
-        context=context,
-        go_on=go_on,
-        by=by,
-        also_unnamed=also_unnamed,
-        makes=makes,
-        signal=partial(_run_recorded, slot),
-    )
+    await slot.current.agent.runner.check_start(slot.state)
+    environment, signal = slot.environment(), partial(_run_recorded, slot)
+    return await begin(run_id=run_id, environment=environment, signal=signal)
 
 
 def _run_recorded(slot: AgentSlot) -> StopSignal | None:

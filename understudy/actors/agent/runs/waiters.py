@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import (
     AgentCall,
@@ -22,7 +20,6 @@ from understudy.actors.agent.runs import starts
 from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.errors import UnknownAgent
 from understudy.journal import is_waiting
-from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 
@@ -89,26 +86,19 @@ def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
                 waiter.future._answer(outcome)
 
 
-def answer_if_over(slot: AgentSlot, future: Future[Any], run_id: str | None) -> bool:
+def answer_if_over(slot: AgentSlot, call: AgentCall, run_id: str | None) -> bool:
     """Answer a call that names the last run, if that is over: it has done its work."""
     run = slot.state.run
-    is_over = run_id is not None and run is not None and run.run_id == run_id and run.over
-    if is_over:
-        answer_last(slot, future)
-    return is_over
+    if run is None or not run.over or run.run_id != run_id:
+        return False
+    wait_outcome(slot, call, WaitOutcome(run_id=run_id))
+    return True
 
 
-def answer_if_quarantined(slot: AgentSlot, future: Future[Any]) -> bool:
+def answer_if_quarantined(slot: AgentSlot, call: AgentCall) -> bool:
     """Answer a call for the outcome of a quarantined run: nothing follows by itself."""
     run = starts.open_run(slot)
-    is_held = run is not None and run.is_held
-    if is_held:
-        answer_last(slot, future)
-    return is_held
-
-
-def answer_last(slot: AgentSlot, future: Future[Any]) -> None:
-    """Answer with the outcome that the last run has by now."""
-    activation = slot.current
-    outcome = last_outcome(activation.agent, activation.state, activation.ledger.count)
-    answer_when_durable(slot, future, outcome)
+    if run is None or not run.is_held:
+        return False
+    wait_outcome(slot, call, WaitOutcome(run_id=run.run_id))
+    return True
