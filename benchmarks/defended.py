@@ -268,7 +268,7 @@ DEFENDED: tuple[Defended, ...] = (
         "idle agent",
     ),
     Defended(
-        "actors.agent.slot.AgentSlot.__init__",
+        "actors.agent.slot.AgentSlot",
         "an inbox that is a list in place of a deque",
         "700 bytes",
         "idle agent",

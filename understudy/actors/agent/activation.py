@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from understudy._base.pieces import in_pieces
@@ -106,73 +106,48 @@ _NO_ATTEMPTS: frozenset[int] = frozenset()
 """One for all agents: each empty set takes 0.2 KB."""
 
 
+@dataclass(slots=True, eq=False)
 class Activation(JournalledAgent):
     """An agent in memory: its definition, its state and its run task."""
 
-    __slots__ = (
-        "agent",
-        "beginning",
-        "early_cancel",
-        "ending",
-        "ends_attempt",
-        "is_given_up",
-        "is_taken",
-        "journal",
-        "kept_back",
-        "leaving",
-        "ledger",
-        "lookup",
-        "lost_attempt",
-        "lost_attempts",
-        "notifying",
-        "passivated_because",
-        "place",
-        "result",
-        "self_started_runs",
-        "task",
-        "unpause_asked",
-    )
-
-    ledger: Ledger
-    journal: OwnedJournal
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent: Agent = agent
-        self.task: asyncio.Task[None] | None = None
-        """The run task, until it has ended or is abandoned."""
-        self.ending: asyncio.Task[None] | None = None
-        """Waits for the end of the cancelled run task, and then abandons it."""
-        self.passivated_because: Passivation = "closing"
-        """Once it is: why."""
-        self.ends_attempt: asyncio.Event | None = None
-        """Set once the run task should end. None while nobody waits for that."""
-        self.is_given_up: bool = False
-        """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
-        self.is_taken: bool = False
-        """Another host has claimed it since: there is nothing to release."""
-        self.unpause_asked: Unpause | None = None
-        """`unpause` was called while a run task was under way."""
-        self.result: RunTaskResult | None = None
-        """Of a run task that has ended and that no actor has looked at yet."""
-        self.leaving: tuple[AgentCall, ...] = ()
-        """The requests that the agent leaves memory. Their futures settle once it has left."""
-        self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
-        """Messages that middleware is handling. The agent is not passivated before they end."""
-        self.early_cancel: StopSignal | None = None
-        """A cancel that came before the first record of the run that it is for."""
-        self.lost_attempts: frozenset[int] = _NO_ATTEMPTS
-        """The numbers of the open run's attempts that were cut off while their runtime lived."""
-        self.lost_attempt: LostAttempt | None = None
-        """The attempt here that was cut off because another runtime took over."""
-        self.kept_back: Stop | None = None
-        """Why a run of it did not begin, or go on; None where nothing was kept back."""
-        self.beginning: Beginning | None = None
-        self.lookup: MessageLookup | None = None
-        """Of the id of the message that is handled now, if the state does not have it."""
-        self.place: Any = None
-        """The `AgentSlot` that it is in: this module is imported by that of the slot."""
-        self.self_started_runs: int = 0
-        """How many runs in a row the agent has started by messages to itself."""
+    agent: Agent
+    ledger: Ledger = field(init=False)
+    journal: OwnedJournal = field(init=False)
+    task: asyncio.Task[None] | None = None
+    """The run task, until it has ended or is abandoned."""
+    ending: asyncio.Task[None] | None = None
+    """Waits for the end of the cancelled run task, and then abandons it."""
+    passivated_because: Passivation = "closing"
+    """Once it is: why."""
+    ends_attempt: asyncio.Event | None = None
+    """Set once the run task should end. None while nobody waits for that."""
+    is_given_up: bool = False
+    """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
+    is_taken: bool = False
+    """Another host has claimed it since: there is nothing to release."""
+    unpause_asked: Unpause | None = None
+    """`unpause` was called while a run task was under way."""
+    result: RunTaskResult | None = None
+    """Of a run task that has ended and that no actor has looked at yet."""
+    leaving: tuple[AgentCall, ...] = ()
+    """The requests that the agent leaves memory. Their futures settle once it has left."""
+    notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
+    """Messages that middleware is handling. The agent is not passivated before they end."""
+    early_cancel: StopSignal | None = None
+    """A cancel that came before the first record of the run that it is for."""
+    lost_attempts: frozenset[int] = _NO_ATTEMPTS
+    """The numbers of the open run's attempts that were cut off while their runtime lived."""
+    lost_attempt: LostAttempt | None = None
+    """The attempt here that was cut off because another runtime took over."""
+    kept_back: Stop | None = None
+    """Why a run of it did not begin, or go on; None where nothing was kept back."""
+    beginning: Beginning | None = None
+    lookup: MessageLookup | None = None
+    """Of the id of the message that is handled now, if the state does not have it."""
+    place: Any = None
+    """The `AgentSlot` that it is in: this module is imported by that of the slot."""
+    self_started_runs: int = 0
+    """How many runs in a row the agent has started by messages to itself."""
 
     @property
     def state(self) -> AgentState:

@@ -297,18 +297,16 @@ class EventSink(ABC):
         """Nothing more is emitted."""
 
 
+@dataclass(slots=True, eq=False)
 class EventLog:
     """Passes an agent's events to its subscriptions. Thread-safe; keeps no event."""
 
-    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions", "incarnation")
-
-    def __init__(self, agent_id: str, lock: threading.Lock) -> None:
-        self._agent_id = agent_id
-        self._lock = lock
-        self._subscriptions: tuple[EventSink, ...] = ()
-        self._closed = False
-        self.incarnation: int | None = None
-        """The incarnation of the agent that the events are of, as far as it is known."""
+    _agent_id: str
+    _lock: threading.Lock
+    _subscriptions: tuple[EventSink, ...] = ()
+    _closed: bool = False
+    incarnation: int | None = None
+    """The incarnation of the agent that the events are of, as far as it is known."""
 
     def emit(self, event: Event | AgentOnlyEvent) -> None:
         """Emit an event that has no record. A slow subscriber never slows the agent."""

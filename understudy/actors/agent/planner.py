@@ -68,20 +68,14 @@ _Coming = tuple[datetime, Callable[[], object]]
 """Something that is due: when, and what records it."""
 
 
+@dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans of one agent, where its records are written.
+    """The plans of one agent, where its records are written."""
 
-    Args:
-        ledger: of the agent.
-        clock: of the runtime.
-        new_id: of the runtime.
-
-    """
-
-    def __init__(self, ledger: Ledger, clock: Clock, new_id: NewId) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._new_id = new_id
+    _ledger: Ledger
+    _clock: Clock
+    """Of the runtime, as is `_new_id`."""
+    _new_id: NewId
 
     @property
     def _state(self) -> AgentState:

@@ -11,7 +11,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -80,6 +80,7 @@ def message_waited_for(key: str) -> str | None:
     return key[1:] if key.startswith("/") else None
 
 
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class AgentSlot:
     """Everything of one agent id except its actor.
 
@@ -88,57 +89,33 @@ class AgentSlot:
     (to stop, to answer a supervisor), which are for that one actor and end with it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "activation",
-        "actor_ref",
-        "agent",
-        "change",
-        "deps",
-        "id",
-        "inbox",
-        "is_spawned",
-        "log",
-        "on_progress",
-        "phase",
-        "services",
-        "status",
-        "values",
-        "waits",
-    )
+    id: str
+    agent: Agent | MadeAtActivation | None
+    """Its definition; None until it is read from the store. Names are unique in a runtime."""
+    services: RuntimeServices[AgentSlot, Activation]
+    deps: Any = None
+    values: Mapping[str, Any] | None = None
+    """The values that a new agent's state begins with."""
+    is_spawned: bool = False
+    """Whether it was spawned since it was in memory last: the store may not have it."""
+    phase: Phase = Phase.PASSIVE
+    """Changed by `enter` alone."""
+    inbox: list[AgentCall] = field(default_factory=list)  # an empty deque takes 0.7 KB
+    status: Status = Status.PASSIVE
+    log: EventLog = field(init=False)
+    activation: Activation | None = None
+    waits: dict[str, tuple[AgentCall, ...]] | None = None
+    """Who waits for an outcome, by the id of the run, or by `waits_for` of a message that no
+    run has taken. None where nobody does. It outlives the activation."""
+    change: asyncio.Task[None] | None = None
+    """Starts or releases the actor. A second change waits for the first one."""
+    actor_ref: LoopActorRef[Any] | None = None
+    """Of its actor; of the one before while the supervisor restarts a crashed one."""
+    on_progress: tuple[asyncio.Event, ...] = ()
+    """Set when the run gets further, or ends: each recovery of the agent waits for its own."""
 
-    def __init__(
-        self,
-        id: str,
-        agent: Agent | MadeAtActivation | None,
-        services: RuntimeServices[AgentSlot, Activation],
-        *,
-        deps: Any = None,
-    ) -> None:
-        self.id: str = id
-        self.agent: Agent | MadeAtActivation | None = agent
-        """Its definition; None until it is read from the store. Names are unique in a runtime."""
-        self.services: RuntimeServices[AgentSlot, Activation] = services
-        self.deps: Any = deps
-        self.values: Mapping[str, Any] | None = None
-        """The values that a new agent's state begins with."""
-        self.is_spawned: bool = False
-        """Whether it was spawned since it was in memory last: the store may not have it."""
-        self.phase: Phase = Phase.PASSIVE
-        """Changed by `enter` alone."""
-        self.inbox: list[AgentCall] = []  # an empty deque takes 0.7 KB
-        self.status: Status = Status.PASSIVE
-        self.log: EventLog = EventLog(id, services.lock)
-        self.activation: Activation | None = None
-        self.waits: dict[str, tuple[AgentCall, ...]] | None = None
-        """Who waits for an outcome, by the id of the run, or by `waits_for` of a message that no
-        run has taken. None where nobody does. It outlives the activation."""
-        self.change: asyncio.Task[None] | None = None
-        """Starts or releases the actor. A second change waits for the first one."""
-        self.actor_ref: LoopActorRef[Any] | None = None
-        """Of its actor; of the one before while the supervisor restarts a crashed one."""
-        self.on_progress: tuple[asyncio.Event, ...] = ()
-        """Set when the run gets further, or ends: each recovery of the agent waits for its own."""
+    def __post_init__(self) -> None:
+        self.log = EventLog(self.id, self.services.lock)
 
     def __repr__(self) -> str:
         what = f" of agent {self.agent.name!r}" if self.agent is not None else ""
