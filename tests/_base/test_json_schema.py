@@ -226,6 +226,7 @@ def test_many_items_are_compared_in_a_time_that_grows_with_their_number(items: l
     assert len(faults) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",
     [

@@ -488,6 +488,7 @@ async def test_a_run_waits_for_a_factory_that_makes_its_definition(new_store: Ne
         assert completed(await soon(old.get("a").resume(decision))).text == "done by 1"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_call_is_posted_to_the_host_that_runs_what_it_made(hosts: Hosts) -> None:
     """A11."""

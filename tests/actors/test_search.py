@@ -275,6 +275,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_host_leaves_nothing_out(sqlite: SqlitePlace) -> None:
     """J39."""
@@ -518,6 +519,7 @@ def test_a_search_over_ten_thousand_requests_costs_little(sqlite: SqlitePlace) -
             assert min(seconds(search) for _ in range(5)) < 0.1, "some ms; all would be a second"
 
 
+@pytest.mark.slow
 def test_a_search_that_is_off_loads_no_module_of_it() -> None:
     code = (
         "import sys\nfrom understudy import Agent, Runtime, ScriptedModel\n"

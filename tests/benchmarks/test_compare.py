@@ -35,6 +35,7 @@ def test_each_case_of_ours_runs_and_brings_numbers_above_zero(
             assert all(value > 0 for value in found[how].values())
 
 
+@pytest.mark.slow
 def test_a_run_whose_tool_was_not_called_as_often_as_it_must_be_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

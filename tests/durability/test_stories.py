@@ -29,6 +29,8 @@ from understudy.testing import FakeRemote, Story, crash_points
 from understudy.tools import exit_loop
 from understudy.trust import Budget, Rules, allow, ask, day, sum_of
 
+pytestmark = pytest.mark.slow
+
 
 def paying(bank: FakeRemote, **options: Any) -> Any:
     @tool(**{"idempotent": True, **options})
@@ -229,7 +231,6 @@ def test_a_run_that_is_cancelled_makes_no_call_afterwards(story: Story) -> None:
     assert [each.what for each in story.effects] == ["1: 1"]
 
 
-@pytest.mark.slow
 @crash_points(store="sqlite", twice=True, control=False)
 def test_two_crashes_in_a_row_lose_no_answer_and_repeat_no_call(story: Story) -> None:
     bank = story.remote(dedupe=True)

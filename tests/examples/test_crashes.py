@@ -13,6 +13,8 @@ from examples import expense_desk, payment_webhook, support_desk
 from understudy import ScriptedModel, approve, call
 from understudy.testing import Effects, FakePeople, Story, crash_points
 
+pytestmark = pytest.mark.slow
+
 
 class Counted(dict[str, Any]):
     """The books of an example: each new entry is an effect."""

@@ -531,6 +531,7 @@ async def test_one_notify_is_of_one_runtime() -> None:
                 pass
 
 
+@pytest.mark.slow
 def test_who_tells_nobody_imports_nothing_of_it() -> None:
     code = (
         "import sys; from understudy import Runtime\n"

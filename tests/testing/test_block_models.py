@@ -228,6 +228,7 @@ def test_nothing_is_blocked_where_nobody_asks_for_it(pytester: pytest.Pytester) 
     assert outcomes(pytester)[0] == {"passed": 3}
 
 
+@pytest.mark.slow
 def test_the_fixture_blocks_the_tests_that_have_it(pytester: pytest.Pytester) -> None:
     found, said = outcomes(pytester, fixture="block_models")
     assert found == {"passed": 3, "errors": 1}

@@ -71,6 +71,7 @@ def test_a_payment_under_its_key_is_made_once_at_every_point(story: Story) -> No
     story.same_outcome()
 
 
+@pytest.mark.slow
 @crash_points(store=["memory", "sqlite"])
 def test_a_call_in_doubt_is_not_repeated_by_itself(story: Story) -> None:
     story.spawn(clerk(story.remote(), gated=True))
@@ -120,6 +121,7 @@ def test_another_host_takes_over_where_the_first_one_is_killed(
     crash_points(store="postgresql", two_hosts=True)(test)()
 
 
+@pytest.mark.slow
 @crash_points(store="memory")
 async def test_an_async_story_with_an_agent_inside_an_agent(story: Story) -> None:
     bank = story.remote(dedupe=True)
@@ -135,6 +137,7 @@ async def test_an_async_story_with_an_agent_inside_an_agent(story: Story) -> Non
     story.same_outcome()
 
 
+@pytest.mark.slow
 @crash_points(store="memory")
 def test_what_is_due_in_days_happens_once_whoever_is_killed_meanwhile(story: Story) -> None:
     bank = story.remote(dedupe=True)
@@ -152,6 +155,7 @@ def test_what_is_due_in_days_happens_once_whoever_is_killed_meanwhile(story: Sto
     story.same_outcome()
 
 
+@pytest.mark.slow
 @crash_points(store="memory")
 def test_another_version_is_deployed_while_a_person_is_asked(story: Story) -> None:
     bank = story.remote(dedupe=True)
@@ -163,6 +167,7 @@ def test_another_version_is_deployed_while_a_person_is_asked(story: Story) -> No
     story.effects.once("17")
 
 
+@pytest.mark.slow
 @crash_points(store="memory", people=FakePeople({"ann": ["boss"], "bob": ["boss"]}))
 def test_two_votes_are_two_votes_whoever_is_killed_between_them(story: Story) -> None:
     """V2."""
@@ -176,6 +181,7 @@ def test_two_votes_are_two_votes_whoever_is_killed_between_them(story: Story) ->
     story.effects.once("17")
 
 
+@pytest.mark.slow
 @crash_points(store="memory", people=FakePeople({"cy": [], "ann": ["boss"], "bob": ["boss"]}))
 def test_a_voted_call_in_doubt_that_took_no_effect_is_voted_on_again(story: Story) -> None:
     """V47, V48: by logins, and the requester says nothing."""
@@ -235,6 +241,7 @@ def test_one_point_alone_is_played_where_it_is_named(monkeypatch: pytest.MonkeyP
         test()
 
 
+@pytest.mark.slow
 def test_a_test_that_asserts_nothing_cannot_fail_and_fails_for_that() -> None:
     """K2."""
 

@@ -153,6 +153,7 @@ def test_a_long_text_is_shown_as_it_is() -> None:
         assert read(text).text == text
 
 
+@pytest.mark.slow
 def test_no_text_holds_the_page_for_long() -> None:
     began = time.process_time()
     for unit in ("*a ", "_a__", "a``", "![", "[a](b", "<a", "> ", "|a", "\\", "&", "~~", "- a\n  "):

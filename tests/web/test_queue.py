@@ -144,6 +144,7 @@ async def test_a_search_tells_nothing_of_what_is_hidden() -> None:
         assert answer.headers["location"].startswith("/?")
 
 
+@pytest.mark.slow
 async def test_a_table_of_a_queue_is_bounded_and_says_so() -> None:
     async with Runtime(queue_agents([])) as runtime, site_of(runtime) as client:
         await fill(runtime, 260)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.few_files import few_files
 from understudy import Agent, Runtime, ScriptedModel
+from understudy.cli.app import app
 from understudy.errors import StoreBroken, StoreUnavailable
 from understudy.journal.sqlite.backend import SqliteBackend
 
@@ -50,16 +50,10 @@ def test_a_pipe_in_the_place_of_a_store_does_not_hang(
             pass
         Path(f"{path}{end}").unlink()
     os.mkfifo(f"{path}{end}")
-    done = subprocess.run(
-        [sys.executable, "-m", "understudy", *command, "--store", f"sqlite:///{path}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = CliRunner().invoke(app, [*command, "--store", f"sqlite:///{path}"])
     if not end:
-        assert done.returncode != 0
-        assert "is no file, but a pipe" in done.stdout + done.stderr
+        assert done.exit_code != 0
+        assert "is no file, but a pipe" in done.output
 
 
 def test_a_pipe_in_the_place_of_a_store_is_refused_by_a_runtime(tmp_path: Path) -> None:
