@@ -126,6 +126,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture
+def repeats_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repeats of idempotent calls come without their waits."""
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+
+
 @pytest.fixture(autouse=True)
 def leaves_no_connection_open() -> Iterator[None]:
     left_open()  # those of fixtures that several tests share

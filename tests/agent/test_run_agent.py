@@ -447,11 +447,9 @@ def test_the_time_limit_of_a_tool_ends_the_agent_in_it(cast: Cast) -> None:
     assert end.usage.requests == 3, "what the agent used before is counted"
 
 
-def test_an_idempotent_tool_that_is_tried_again_goes_on_with_the_agent_in_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("repeats_at_once")
+def test_an_idempotent_tool_that_is_tried_again_goes_on_with_the_agent_in_it() -> None:
     """S6, J28: the call that hung below is in doubt, and is not made again."""
-    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
     hung: list[int] = []
 
     @tool

@@ -633,11 +633,11 @@ def test_a_tool_that_only_looks_and_takes_too_long_gets_an_error(stage: Stage, s
     assert slow.did == ["1", "1 cancelled"] * 2
 
 
+@pytest.mark.usefixtures("repeats_at_once")
 def test_an_idempotent_tool_that_takes_too_long_is_tried_again_and_then_in_doubt(
-    stage: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, slow: Slow
 ) -> None:
     """T6, J28: under the same key; the model's own next call would have another one."""
-    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
     stage.cast(pay("put", "1"), pay("put", "1"), tools=slow.tools)
     outcome = interrupted(stage.start())
     assert slow.did == ["1", "1 cancelled"] * 3

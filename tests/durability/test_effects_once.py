@@ -16,14 +16,9 @@ from tests.support.durability.effects_served import two_hosts
 from tests.support.durability.effects_story import CELLS, Cell, Story, false_words, played
 from tests.support.postgres import Hosts
 
+pytestmark = pytest.mark.usefixtures("repeats_at_once")
 SHORT = "after paying: ConnectionError"
 """The row that `make test` plays."""
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The repeats of idempotent calls come without their waits."""
-    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
 
 
 def wrong_in(name: str) -> dict[str, list[str]]:

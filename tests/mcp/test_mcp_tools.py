@@ -302,7 +302,6 @@ async def test_a_call_that_was_never_sent_is_no_doubt_however_slow_the_server_st
     assert (state.doubts, server.calls) == ({}, [])
 
 
-@pytest.mark.slow
 async def test_a_call_that_is_cancelled_while_its_server_starts_is_no_doubt() -> None:
     server = Slow(60.0)
     tools = await listed(server, policy={"pay": {"ask": False}})

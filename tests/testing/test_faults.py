@@ -328,6 +328,7 @@ async def test_an_answer_is_lost_by_the_error_that_the_client_raises(shop: Shop)
     assert "unreadable" in texts(outcome.state)[0]
 
 
+@pytest.mark.usefixtures("repeats_at_once")
 async def test_an_idempotent_tool_whose_answer_is_lost_runs_again_under_its_key() -> None:
     keys: list[str] = []
 

@@ -613,6 +613,7 @@ async def test_what_proves_that_nothing_happened_leaves_nothing_to_check(
     assert bank.asked == []
 
 
+@pytest.mark.usefixtures("repeats_at_once")
 async def test_an_idempotent_call_is_repeated_before_it_is_checked(
     bank: Bank, clock: SimulatedClock
 ) -> None:

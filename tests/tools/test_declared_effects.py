@@ -269,6 +269,7 @@ def test_of_two_declarations_the_one_that_allows_less_holds(
         assert len(set(shop.keys)) == 1
 
 
+@pytest.mark.usefixtures("repeats_at_once")
 def test_what_a_call_was_when_it_started_holds_for_its_errors_too() -> None:
     """T13, J28: a tool is called read-only today; the call that is repeated may have harmed."""
     shop = Shop(Crash(), ConnectionError("reset"), ConnectionError("reset"), ConnectionError("no"))

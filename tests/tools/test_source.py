@@ -158,6 +158,38 @@ async def test_an_execution_that_is_cancelled_closes_it() -> None:
     assert line.told == ["open 1", "closed 1"]
 
 
+async def test_a_runtime_that_stops_does_not_wait_for_one_that_is_still_being_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It took ten seconds: a server that starts was waited for, as one that closes is."""
+    line, opening = Line(), asyncio.Event()
+
+    class Slow:
+        @asynccontextmanager
+        async def open(self) -> AsyncIterator[int]:
+            opening.set()
+            try:
+                await asyncio.Event().wait()
+                yield 1
+            finally:
+                line.told.append("given up")
+
+    slow = Slow()
+
+    async def dial(ctx: ToolContext) -> str:
+        """Dial."""
+        return f"on {await ctx.shared(slow)}"
+
+    agent = Agent("desk", by_turn(call("dial")), tools=[dial])
+    async with Runtime([agent], stop_timeout=0) as runtime:
+        running = runtime.spawn("desk").run("go")
+        await opening.wait()
+    assert line.told == ["given up"]
+    assert "takes too long to close" not in caplog.text
+    with pytest.raises(Exception, match="stopped"):
+        await running
+
+
 # ------------------------------------------------------------------- an unknown outcome
 
 
@@ -192,10 +224,8 @@ def test_a_person_settles_it_where_the_tool_says_so() -> None:
     assert [part.content for part in results(ended.state)] == ["paid"]
 
 
-def test_an_idempotent_tool_is_tried_again_by_itself_or_by_its_policy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+@pytest.mark.usefixtures("repeats_at_once")
+def test_an_idempotent_tool_is_tried_again_by_itself_or_by_its_policy() -> None:
     did: list[int] = []
     ended = completed(paying(did, idempotent=True).execute_sync("go"))
     assert [part.content for part in results(ended.state)] == ["paid"]

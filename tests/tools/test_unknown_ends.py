@@ -221,6 +221,7 @@ async def test_a_middleware_may_give_up_what_only_looks() -> None:
     assert contents(end.state) == [("success", "it took too long")]
 
 
+@pytest.mark.usefixtures("repeats_at_once")
 @pytest.mark.parametrize("fails_then", [False, True])
 async def test_a_result_speaks_for_an_attempt_that_a_middleware_gave_up_and_an_error_does_not(
     fails_then: bool,
@@ -273,6 +274,7 @@ async def test_of_a_group_an_error_that_leaves_it_open_counts_beside_what_asks_s
     assert payments == ["17"]
 
 
+@pytest.mark.usefixtures("repeats_at_once")
 @pytest.mark.parametrize("end", ["stops", "halts", "is rejected", "a message", "a sibling stops"])
 async def test_an_attempt_that_left_it_open_leaves_a_doubt_however_the_call_ends_after_it(
     end: str,

@@ -69,6 +69,9 @@ class SharedResources:
 
     def _end(self, held: _Held[Any]) -> None:
         held.stop.set()
+        if not held.ready.done():  # it is still being opened, and nobody has it
+            held.ready.cancel()  # a task that has not begun would not
+            held.task.cancel()
         if not held.task.done():
             self._ending.add(held.task)
             held.task.add_done_callback(self._ending.discard)
