@@ -23,7 +23,7 @@ from understudy.journal.contracts import (
     StoredRecords,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.kept import Kept
+from understudy.journal.kept import Kept, not_kept
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
@@ -40,7 +40,7 @@ from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.journal.retirement import TombstonePlace, WholeAgent
 from understudy.journal.troubles import GoneHost, Troubles
 from understudy.state.request_notes import RequestNote
-from understudy.state.trust_log import TrustFact
+from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.journal.decided import DecidedKey, DecidedQuery, StoredDecided
@@ -740,6 +740,43 @@ class Backend(ABC):
         """
         self._refuse("trust")
 
+    follows_trust: bool = False
+    """Whether `append_all` notes the last number of the log for `trust_seen`, in the transaction of
+    the records. A database that one host has needs no such note."""
+
+    def follow_trust(self) -> None:
+        """From now on it does. Called in any thread."""
+        self.follows_trust = True
+
+    def acknowledge_trust(self, number: int) -> None:
+        """The reader's: say in this host's row that it judges by all facts of the log up to a
+        number.
+
+        Each renewal of the lease says so as well. It commits by itself, as `add_trust` does.
+        """
+        return
+
+    def hosts_behind(self, number: int) -> list[HostBehind]:
+        """The reader's: the other hosts that have not said so for this number, also those whose
+        lease ended.
+        """
+        return []
+
+    def provide(self, names: Collection[str]) -> None:
+        """Say what this host has, of what a store may require: when it opens, and in each renewal.
+
+        Called in any thread.
+        """
+        return
+
+    def hosts_without(self, name: str) -> list[HostBehind]:
+        """The reader's: the other hosts that have not said that they have something."""
+        return []
+
+    def require_trust(self, fact: TrustFact, name: str) -> bool:
+        """As of `TrustLog`, in the thread that calls `add_trust`, and committed as that."""
+        return self.add_trust(fact)
+
     # ------------------------------------------------------------------- "notices"
     # What people are to be told of requests: see `journal.notices`.
 
@@ -758,7 +795,7 @@ class Backend(ABC):
             limit: so many at most.
 
         """
-        self._refuse("notices")
+        return []
 
     # ------------------------------------------------------------------- "spending"
     # What calls have reserved and spent, over all agents: see `journal.spending`. `append` does
@@ -803,7 +840,7 @@ class Backend(ABC):
             texts: whether comments are wanted; else each is told of without its note.
 
         """
-        self._refuse("notes")
+        return []
 
     def has_notes(self) -> bool:
         """The reader's: whether there are any."""
@@ -819,4 +856,4 @@ class Backend(ABC):
         self._refuse("notes")
 
     def _refuse(self, what: Kept) -> NoReturn:
-        raise UsageError(f"{self!r} keeps no {what}: {what!r} is not in its `keeps`")
+        raise not_kept(self, what)

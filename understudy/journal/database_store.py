@@ -20,7 +20,7 @@ from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned, 
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent
-from understudy.journal.reads import DatabaseReads
+from understudy.journal.reads import DatabaseReads, of_backend
 from understudy.journal.retirement import TombstonePlace
 from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_store import SharedStore
@@ -30,8 +30,7 @@ from understudy.journal.taken_states import TakenStates
 from understudy.models.messages import Messages
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
-from understudy.state.request_notes import RequestNote
-from understudy.state.trust_log import HostBehind, TrustFact
+from understudy.state.trust_log import TrustFact
 
 if TYPE_CHECKING:
     from understudy.journal.database_spending import DatabaseSpending
@@ -214,42 +213,31 @@ class DatabaseStore(DatabaseThreads, Store):
         return in_use(hashes, await self.load_blobs(agent_id, hashes)) if hashes else ()
 
     async def delete(self, agent_id: str, by: str | None = None) -> bool:
-        at, is_told = self.feed_clock.now(), self.keeps_feed
-        backend, sharing = self.backend, self._sharing
-
-        def delete() -> bool:
-            is_deleted = (
-                backend.delete(agent_id)
-                if sharing is None
-                else sharing.delete(agent_id, at_rest=True)
-            )
-            if is_deleted:
-                backend.note_deletions([agent_id], at, by)
-            if is_deleted and is_told:
-                backend.add_deletions([agent_id], at)
-            return is_deleted
-
-        existed = await self.change(delete)
-        self._left.forget(agent_id)
-        if existed and self._spending is not None:
-            self._spending.left(agent_id)
-        if existed and is_told:
-            self.feed_hint.tell()
-        return existed
+        delete = partial(self.backend.delete, agent_id)
+        if self._sharing is not None:
+            delete = partial(self._sharing.delete, agent_id, at_rest=True)
+        return bool(await self._delete(lambda: [agent_id] if delete() else [], by))
 
     async def retire(self, agents: Sequence[StoredAgent], by: str | None = None) -> set[str]:
+        def retire() -> list[str]:
+            answers = zip(agents, self.backend.retire_all(agents), strict=True)
+            return [agent.agent_id for agent, is_gone in answers if is_gone]
+
+        return set(await self._delete(retire, by))
+
+    async def _delete(self, delete: Callable[[], list[str]], by: str | None) -> list[str]:
+        """Have the writer's thread delete agents; a function does it, and returns their ids."""
         at, is_told, backend = self.feed_clock.now(), self.keeps_feed, self.backend
 
-        def retire() -> set[str]:
-            answers = zip(agents, backend.retire_all(agents), strict=True)
-            gone = {agent.agent_id for agent, is_gone in answers if is_gone}
+        def delete_and_note() -> list[str]:
+            gone = delete()
             if gone:
                 backend.note_deletions(gone, at, by)
             if gone and is_told:
                 backend.add_deletions(gone, at)
             return gone
 
-        gone = await self.change(retire)
+        gone = await self.change(delete_and_note)
         for agent_id in gone:
             self._left.forget(agent_id)
             if self._spending is not None:
@@ -285,18 +273,15 @@ class DatabaseStore(DatabaseThreads, Store):
         if await self.read(partial(self.backend.has_old_keys, before)):
             await self.change(partial(self.backend.delete_old_keys, before))
 
-    async def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
-        if "notes" not in self.keeps:
-            return await super().add_note(agent_id, request_id, note)
-        return await self._beside(partial(self.backend.add_note, agent_id, request_id, note))
+    add_note = of_backend(Backend.add_note, by="beside")
 
     async def sweep_notes(self, now: datetime) -> None:
         # Nothing is written where there are none.
-        if "notes" in self.keeps and await self.read(self.backend.has_notes):
-            await self._beside(partial(self.backend.sweep_notes, now))
+        if await self.read(self.backend.has_notes):
+            await self.beside(partial(self.backend.sweep_notes, now))
 
-    async def _beside(self, function: Callable[[], T]) -> T:
-        """Change something beside the records.
+    async def beside(self, function: Callable[[], T]) -> T:
+        """Have a thread do a change of the backend that is beside the records.
 
         Where hosts share the database, never in a transaction of records: who is suspended in one
         would keep the others from adding what they have to add, such as that a host must stop.
@@ -311,63 +296,39 @@ class DatabaseStore(DatabaseThreads, Store):
         return max(self._trust_added, heard, self.backend.trust_seen)
 
     def follow_trust(self) -> None:
-        if self._sharing is not None:  # else all that is added is added here
-            self._sharing.follow_trust()
-
-    async def add_trust(self, fact: TrustFact) -> bool:
-        if "trust" not in self.keeps:
-            return await super().add_trust(fact)
-        is_added = await self._beside(partial(self.backend.add_trust, fact))
-        if is_added:
-            self._trust_added = max(self._trust_added, fact.number)
-        return is_added
-
-    async def acknowledge_trust(self, number: int) -> None:
-        if self._sharing is not None:
-            await self.read(partial(self._sharing.acknowledge_trust, number))
-
-    async def hosts_behind(self, number: int) -> Sequence[HostBehind]:
-        if self._sharing is None:
-            return ()
-        return await self.read(partial(self._sharing.hosts_behind, number))
+        self.backend.follow_trust()
 
     def provide(self, names: Collection[str]) -> None:
-        if self._sharing is not None:
-            self._sharing.provide(names)
+        self.backend.provide(names)
 
-    async def hosts_without(self, name: str) -> Sequence[HostBehind]:
-        if self._sharing is None:
-            return ()
-        return await self.read(partial(self._sharing.hosts_without, name))
+    acknowledge_trust = of_backend(Backend.acknowledge_trust)
+    hosts_behind = of_backend(Backend.hosts_behind)
+    hosts_without = of_backend(Backend.hosts_without)
+
+    async def add_trust(self, fact: TrustFact) -> bool:
+        return await self._add_fact(fact, partial(self.backend.add_trust, fact))
 
     async def require_trust(self, fact: TrustFact, name: str) -> bool:
-        if self._sharing is None:
-            return await self.add_trust(fact)
-        is_added = await self.read(partial(self._sharing.require_trust, fact, name))
+        return await self._add_fact(fact, partial(self.backend.require_trust, fact, name))
+
+    async def _add_fact(self, fact: TrustFact, add: Callable[[], bool]) -> bool:
+        is_added = await self.beside(add)
         if is_added:
             self._trust_added = max(self._trust_added, fact.number)
         return is_added
 
-    async def turn_feed(self, on: bool) -> None:
-        await self.change(partial(self.backend.turn_feed, on))
-
-    async def turn_search(self, on: bool) -> None:
-        turn = partial(self.backend.turn_search, on)
-        await (self.read(turn) if self._sharing is not None else self.change(turn))
+    turn_feed = of_backend(Backend.turn_feed, by="change")
+    trim_feed = of_backend(Backend.trim_feed, by="change")
+    turn_search = of_backend(Backend.turn_search, by="beside")
 
     async def index_more(self) -> bool:
         work = await self.read(partial(self.backend.unindexed, self._indexed_to))
         if work is None:
             return False
         self._indexed_to = work.last
-        # Where hosts share the database, in a transaction of its own: no commit waits for it.
-        put = partial(self.backend.index, work)
-        if not await (self.read(put) if self._sharing is not None else self.change(put)):
+        if not await self.beside(partial(self.backend.index, work)):
             await asyncio.sleep(ANOTHER_INDEXES)
         return True
-
-    async def trim_feed(self, before: datetime, keep: int) -> None:
-        await self.change(partial(self.backend.trim_feed, before, keep))
 
     async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
         return await self.change(lambda: change(self.backend.outbox()))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from understudy.errors import UsageError
+
 Kept = Literal[
     "checkpoints",
     "decided",
@@ -41,6 +43,7 @@ class KeptKind(NamedTuple):
         return self.shared if is_shared and self.shared is not None else self.methods
 
 
+_TRUST = ("trust_seen", "trust_after", "add_trust")
 # The docstring of `Backend` has this table, too: tests/journal/test_kept.py compares them.
 KEPT: Mapping[Kept, KeptKind] = MappingProxyType(
     {
@@ -90,9 +93,24 @@ KEPT: Mapping[Kept, KeptKind] = MappingProxyType(
         ),
         "trust": KeptKind(
             "freezes, rules and delegations of the whole store",
-            ("trust_seen", "trust_after", "add_trust"),
+            _TRUST,
+            shared=(
+                *(*_TRUST, "acknowledge_trust", "hosts_behind", "provide", "hosts_without"),
+                "require_trust",
+            ),
         ),
         "usage": KeptKind("`Runtime(usage=True)`", ("read_usage",), ("used",)),
     }
 )
 """By each value of `Backend.keeps`, what it asks of a backend."""
+
+_NOUNS = {
+    "decided": "decisions (those of one agent are `ref.decisions()`)",
+    "trust": "log of trust",
+}
+
+
+def not_kept(store: object, what: Kept) -> UsageError:
+    """The error by which a store or a backend refuses what it does not keep."""
+    noun = _NOUNS.get(what, what)
+    return UsageError(f"{store!r} keeps no {noun}: {what!r} is not in its `keeps`")

@@ -229,13 +229,13 @@ class MemoryStore(Store):
         return Loaded(_stored(agent_id, kept), kept.floor + from_ + 1, records)
 
     async def load_blobs(
-        self, agent_id: str, hashes: Collection[str] | None = None
+        self, agent_id: str, hashes: Collection[str] | None
     ) -> Mapping[str, bytes]:
         kept = self._kept.get(agent_id)
         return {} if kept is None else _of_these(kept.blobs, hashes)
 
     async def message_runs(
-        self, agent_id: str, message_ids: Collection[str] | None = None
+        self, agent_id: str, message_ids: Collection[str] | None
     ) -> Mapping[str, str]:
         kept = self._kept.get(agent_id)
         return {} if kept is None else _of_these(kept.message_runs, message_ids)

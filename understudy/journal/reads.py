@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property, partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, UsageError
+from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable
 from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
@@ -18,7 +18,7 @@ from understudy.journal.codec import encode_again
 from understudy.journal.committer import failed_once, while_unavailable
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
-from understudy.journal.kept import Kept
+from understudy.journal.kept import Kept, not_kept
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from understudy.journal.spending import CounterSums
     from understudy.journal.usage import Used
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -112,8 +113,8 @@ class StoreReads(ABC):
             with unreadable_is_logged(agent_id):
                 loaded = await self.load(agent_id)
                 if loaded is not None:
-                    blobs = await self.load_blobs(agent_id) if "files" in self.keeps else {}
-                    runs = await self.message_runs(agent_id) if loaded.first_seq > 1 else {}
+                    blobs = await self.load_blobs(agent_id, None) if "files" in self.keeps else {}
+                    runs = await self.message_runs(agent_id, None) if loaded.first_seq > 1 else {}
                     records = tuple(encode_again(record) for record in loaded.records)
                     stored = StoredRecords(
                         agent=loaded.agent, first_seq=loaded.first_seq, records=records
@@ -128,7 +129,7 @@ class StoreReads(ABC):
         return True
 
     async def load_blobs(
-        self, agent_id: str, hashes: Collection[str] | None = None
+        self, agent_id: str, hashes: Collection[str] | None
     ) -> Mapping[str, bytes]:
         """Return the bytes of the agent's files with these hashes, if they are kept; None = all
         files.
@@ -137,10 +138,10 @@ class StoreReads(ABC):
             UsageError: if the store keeps no files.
 
         """
-        raise UsageError(f"{self!r} keeps no files")
+        raise not_kept(self, "files")
 
     async def message_runs(
-        self, agent_id: str, message_ids: Collection[str] | None = None
+        self, agent_id: str, message_ids: Collection[str] | None
     ) -> Mapping[str, str]:
         """Return, by message id, the run that took the message, if it is kept; None = all
         messages.
@@ -243,11 +244,11 @@ class StoreReads(ABC):
             UsageError: if the store keeps no decisions.
 
         """
-        raise _keeps_none_decided(self)
+        raise not_kept(self, "decided")
 
     async def count_decided(self, query: DecidedQuery) -> int:
         """Return the number of decisions that `list_decided` would list."""
-        raise _keeps_none_decided(self)
+        raise not_kept(self, "decided")
 
     async def read_usage(self, first: int, end: int) -> Sequence[Used]:
         """Return the use of models by day, as `Backend.read_usage`.
@@ -256,7 +257,7 @@ class StoreReads(ABC):
             UsageError: if the store keeps no usage.
 
         """
-        raise _keeps_no_usage(self)
+        raise not_kept(self, "usage")
 
     # ------------------------------------------------------------------- the search
 
@@ -272,13 +273,13 @@ class StoreReads(ABC):
         self, query: SearchQuery, before: int | None, limit: int
     ) -> Sequence[StoredHit]:
         """Return the texts with these words, as `Backend.search`."""
-        raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
+        raise not_kept(self, "search")
 
     async def search_asks(self, query: SearchQuery) -> Collection[int]:
         """Return the `StoredAsk.no` of each open request with these words, as
         `Backend.search_asks`.
         """
-        raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
+        raise not_kept(self, "search")
 
     # ------------------------------------------------------------------- the feed
 
@@ -308,6 +309,27 @@ class StoreReads(ABC):
         A runtime asks `Store.spending` instead, which also knows what is about to be committed.
         """
         return ()
+
+
+def of_backend(
+    method: Callable[Concatenate[Any, P], T], *, by: Literal["read", "change", "beside"] = "read"
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method of a store that has a thread call this method of its backend.
+
+    Args:
+        method: of the backend.
+        by: the method of the store that gives it to the thread.
+
+    """
+    name = method.__name__
+
+    @wraps(method, updated=())
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        called = partial(getattr(self.backend, name), *args, **kwargs)
+        result: T = await getattr(self, by)(called)
+        return result
+
+    return call
 
 
 class DatabaseReads(StoreReads):
@@ -385,24 +407,23 @@ class DatabaseReads(StoreReads):
 
         return await self.read_records(load)
 
-    async def load_whole(self, agent_ids: Collection[str]) -> Sequence[WholeAgent]:
-        return await self.read(partial(self.backend.load_whole, agent_ids))
-
-    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        return await self.read(partial(self.backend.has_text, agent_id, kinds, text))
-
-    async def load_blobs(
-        self, agent_id: str, hashes: Collection[str] | None = None
-    ) -> Mapping[str, bytes]:
-        return await self.read(partial(self.backend.load_blobs, agent_id, hashes))
-
-    async def deletion(self, agent_id: str) -> Deletion | None:
-        return await self.read(partial(self.backend.deletion, agent_id))
-
-    async def message_runs(
-        self, agent_id: str, message_ids: Collection[str] | None = None
-    ) -> Mapping[str, str]:
-        return await self.read(partial(self.backend.message_runs, agent_id, message_ids))
+    load_whole = of_backend(Backend.load_whole)
+    has_text = of_backend(Backend.has_text)
+    load_blobs = of_backend(Backend.load_blobs)
+    deletion = of_backend(Backend.deletion)
+    message_runs = of_backend(Backend.message_runs)
+    find_agents = of_backend(Backend.find_agents)
+    gone_hosts = of_backend(Backend.gone_hosts)
+    list_decided = of_backend(Backend.list_decided)
+    count_decided = of_backend(Backend.count_decided)
+    read_usage = of_backend(Backend.read_usage)
+    search_state = of_backend(Backend.search_state)
+    search = of_backend(Backend.search)
+    search_asks = of_backend(Backend.search_asks)
+    read_feed = of_backend(Backend.read_feed)
+    notices = of_backend(Backend.notices)
+    trust_after = of_backend(Backend.trust_after)
+    notes = of_backend(Backend.notes)
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
@@ -414,9 +435,6 @@ class DatabaseReads(StoreReads):
                 yield agent
                 after = agent.agent_id
             is_last = len(page) < PAGE
-
-    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
-        return await self.read(partial(self.backend.find_agents, agent_ids))
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         after: tuple[datetime, str] | None = None
@@ -431,57 +449,6 @@ class DatabaseReads(StoreReads):
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return await self.read(lambda: question(self.backend))
-
-    async def gone_hosts(self, limit: int) -> Sequence[GoneHost]:
-        return await self.read(partial(self.backend.gone_hosts, limit))
-
-    async def list_decided(
-        self, query: DecidedQuery, after: DecidedKey | None, limit: int
-    ) -> Sequence[StoredDecided]:
-        if "decided" not in self.keeps:
-            raise _keeps_none_decided(self.backend)
-        return await self.read(partial(self.backend.list_decided, query, after, limit))
-
-    async def count_decided(self, query: DecidedQuery) -> int:
-        if "decided" not in self.keeps:
-            raise _keeps_none_decided(self.backend)
-        return await self.read(partial(self.backend.count_decided, query))
-
-    async def read_usage(self, first: int, end: int) -> Sequence[Used]:
-        if "usage" not in self.keeps:
-            raise _keeps_no_usage(self.backend)
-        return await self.read(partial(self.backend.read_usage, first, end))
-
-    async def search_state(self) -> SearchState:
-        return await self.read(self.backend.search_state)
-
-    async def search(
-        self, query: SearchQuery, before: int | None, limit: int
-    ) -> Sequence[StoredHit]:
-        return await self.read(partial(self.backend.search, query, before, limit))
-
-    async def search_asks(self, query: SearchQuery) -> Collection[int]:
-        return await self.read(partial(self.backend.search_asks, query))
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        return await self.read(partial(self.backend.read_feed, after, limit))
-
-    async def notices(
-        self, states: Sequence[NoticeState], after: int | None, limit: int
-    ) -> Sequence[StoredNotice]:
-        if "notices" not in self.keeps:
-            return ()
-        return await self.read(partial(self.backend.notices, states, after, limit))
-
-    async def trust_after(self, number: int) -> Sequence[TrustFact]:
-        return await self.read(partial(self.backend.trust_after, number))
-
-    async def notes(
-        self, requests: Collection[tuple[str, str]], *, texts: bool
-    ) -> Sequence[StoredNote]:
-        if "notes" not in self.keeps:
-            return ()
-        return await self.read(partial(self.backend.notes, requests, texts=texts))
 
     async def stored_counters(self) -> Sequence[CounterSums]:
         if "spending" not in self.keeps:
@@ -517,17 +484,6 @@ class DatabaseReads(StoreReads):
             return await attempt()
 
         return await retry(attempted)
-
-
-def _keeps_none_decided(store: object) -> UsageError:
-    return UsageError(
-        f"{store!r} keeps no decisions, of which to list those of all agents: 'decided' is not in "
-        "its `keeps`. Those of one agent are `ref.decisions()`"
-    )
-
-
-def _keeps_no_usage(store: object) -> UsageError:
-    return UsageError(f"{store!r} keeps no usage: 'usage' is not in its `keeps`")
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

@@ -15,7 +15,6 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
 from understudy.journal.kept import KEPT
 from understudy.journal.loaded import Loaded
-from understudy.state.trust_log import HostBehind, TrustFact
 
 if TYPE_CHECKING:
     from understudy.errors import StoreError
@@ -196,14 +195,6 @@ class SharedBackend(Backend):
     def host_id(self) -> int | None:
         """The number of this host; another one after a lost lease. None while it is not open."""
 
-    follows_trust: bool = False
-    """Whether `append_all` notes the last number of the log of trust for `trust_seen`, in the
-    transaction of the records."""
-
-    def follow_trust(self) -> None:
-        """From now on it does. Called in any thread."""
-        self.follows_trust = True
-
     on_neighbours: Callable[[], None] | None = None
     """Called in the heartbeat's thread when `neighbours` are others than before."""
 
@@ -372,32 +363,6 @@ class SharedBackend(Backend):
     @abstractmethod
     def send(self, sent: Sequence[Sent]) -> None:
         """Send texts to hosts that listen, in order. None of it is kept: no commit waits for it."""
-
-    @abstractmethod
-    def acknowledge_trust(self, number: int) -> None:
-        """Say in this host's row that it judges by all facts of the log of trust up to a number.
-
-        Each renewal of the lease says so as well. It commits by itself, as `add_trust` does.
-        """
-
-    @abstractmethod
-    def hosts_behind(self, number: int) -> list[HostBehind]:
-        """The other hosts that have not said so for this number, also those whose lease ended."""
-
-    @abstractmethod
-    def provide(self, names: Collection[str]) -> None:
-        """Say what this host has, of what a store may require: when it opens, and in each renewal.
-
-        Called in any thread.
-        """
-
-    @abstractmethod
-    def hosts_without(self, name: str) -> list[HostBehind]:
-        """The other hosts that have not said that they have something."""
-
-    @abstractmethod
-    def require_trust(self, fact: TrustFact, name: str) -> bool:
-        """As of `TrustLog`. It commits by itself, in one statement, as `add_trust` does."""
 
     @abstractmethod
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:

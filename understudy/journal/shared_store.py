@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
@@ -12,19 +12,13 @@ from understudy.errors import StoreBroken
 from understudy.journal.codec import encode
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.reads import of_backend
 from understudy.journal.shared import (
     Hint,
-    HostedDefinition,
     Neighbours,
     Notified,
-    Place,
-    Post,
-    Posted,
-    PostState,
-    Sent,
     SharedBackend,
     Taken,
-    Wanted,
     hint_of,
 )
 from understudy.journal.taken_states import TakenStates
@@ -56,9 +50,9 @@ class SharedStore:
         *,
         max_bytes: int,
     ) -> None:
-        self._backend = backend
-        self._read = threads.read
-        self._change = threads.change
+        self.backend = backend
+        self.read = threads.read
+        self.change = threads.change
         self._threads = threads
         self._taken = taken
         self._max_bytes = max_bytes
@@ -69,12 +63,12 @@ class SharedStore:
 
     @property
     def host_id(self) -> int | None:
-        return self._backend.host_id
+        return self.backend.host_id
 
     def listen(self, notified: Notified | None) -> None:
         """Listen from the next opening of the store on. `notified` is called on the loop."""
         if notified is None:
-            self._backend.listen(None)
+            self.backend.listen(None)
             return
         loop = asyncio.get_running_loop()
 
@@ -92,11 +86,11 @@ class SharedStore:
                 if text in (None, _LEFT):
                     loop.call_soon_threadsafe(lambda: self.dead_hosts.give())
 
-        self._backend.listen(tell)
+        self.backend.listen(tell)
 
     @property
     def neighbours(self) -> Neighbours | None:
-        return self._backend.neighbours
+        return self.backend.neighbours
 
     def tell_neighbours(self, changed: Callable[[], None]) -> None:
         """From the next opening on, call it on the loop when the neighbours are others."""
@@ -106,7 +100,7 @@ class SharedStore:
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
                 loop.call_soon_threadsafe(changed)
 
-        self._backend.on_neighbours = tell
+        self.backend.on_neighbours = tell
 
     async def secret(self) -> bytes:
         """The secret that the store was made with: no one else than its hosts knows it."""
@@ -121,13 +115,10 @@ class SharedStore:
     # ------------------------------------------------------------------- hosts
 
     def introduce(self, labels: Collection[str]) -> None:
-        self._backend.introduce(labels)
+        self.backend.introduce(labels)
 
-    async def register(self, definitions: Sequence[HostedDefinition]) -> None:
-        await self._change(partial(self._backend.register, definitions))
-
-    async def set_draining(self, draining: bool = True, held: str = "") -> None:
-        await self._change(partial(self._backend.set_draining, draining, held))
+    register = of_backend(SharedBackend.register, by="change")
+    set_draining = of_backend(SharedBackend.set_draining, by="change")
 
     async def give(
         self,
@@ -137,7 +128,7 @@ class SharedStore:
         needs: Collection[str] | None = None,
     ) -> str | None:
         first = None if created is None else encode(created, max_bytes=self._max_bytes)
-        return await self._change(partial(self._backend.give, agent_id, agent, first, needs))
+        return await self.change(partial(self.backend.give, agent_id, agent, first, needs))
 
     @property
     def dead_hosts(self) -> Hints:
@@ -170,14 +161,14 @@ class SharedStore:
         left = self._taken.find(agent_id) if loads else None
 
         def take() -> Taken | None:
-            owned = self._backend.take(agent_id, agent, at_rest=at_rest, creates=creates)
+            owned = self.backend.take(agent_id, agent, at_rest=at_rest, creates=creates)
             if owned is None:
                 return None
             # Here and not in the reader's thread, which would have to wait for the claim: a few
             # records are decoded while the others wait for their commit.
             if left is None or owned.last_seq - left.woken.seq > FEW_RECORDS:
                 return Taken(owned)
-            return Taken(owned, left.read(self._backend.load_claimed))
+            return Taken(owned, left.read(self.backend.load_claimed))
 
         try:
             return await self._threads.claim_by(agent_id, take)
@@ -193,43 +184,19 @@ class SharedStore:
         if left is not None:
             self._taken.keep(left)
 
-    async def place(self, agent_id: str) -> Place | None:
-        return await self._read(partial(self._backend.place, agent_id))
+    place = of_backend(SharedBackend.place)
 
     # ------------------------------------------------------------------- calls
 
-    async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
-        return await self._change(partial(self._backend.post, agent_id, incarnation, posts))
-
-    async def begin_post(self, id: int, attempt: str) -> bool:
-        return await self._change(partial(self._backend.begin_post, id, attempt))
-
-    async def reply(self, id: int, reply: bytes) -> None:
-        await self._change(partial(self._backend.reply, id, reply))
-
-    async def remove_posts(self, ids: Sequence[int]) -> None:
-        await self._change(partial(self._backend.remove_posts, ids))
-
-    async def withdraw(self, ids: Sequence[int]) -> Mapping[int, bool]:
-        return await self._change(partial(self._backend.withdraw, ids))
-
-    async def retell(self, id: int) -> None:
-        await self._change(partial(self._backend.retell, id))
-
-    async def delete_lost_replies(self) -> None:
-        await self._change(self._backend.delete_lost_replies)
-
-    async def tell(self, host_id: int, hint: Hint) -> None:
-        await self._change(partial(self._backend.tell, host_id, hint))
-
-    async def posted(self, wanted: Wanted) -> Sequence[Posted]:
-        return await self._read(partial(self._backend.posted, wanted))
-
-    async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
-        return await self._read(partial(self._backend.post_states, ids))
-
-    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
-        return await self._read(partial(self._backend.orphans, limit))
-
-    async def send(self, sent: Sequence[Sent]) -> None:
-        await self._read(partial(self._backend.send, sent))
+    post = of_backend(SharedBackend.post, by="change")
+    begin_post = of_backend(SharedBackend.begin_post, by="change")
+    reply = of_backend(SharedBackend.reply, by="change")
+    remove_posts = of_backend(SharedBackend.remove_posts, by="change")
+    withdraw = of_backend(SharedBackend.withdraw, by="change")
+    retell = of_backend(SharedBackend.retell, by="change")
+    delete_lost_replies = of_backend(SharedBackend.delete_lost_replies, by="change")
+    tell = of_backend(SharedBackend.tell, by="change")
+    posted = of_backend(SharedBackend.posted)
+    post_states = of_backend(SharedBackend.post_states)
+    orphans = of_backend(SharedBackend.orphans)
+    send = of_backend(SharedBackend.send)

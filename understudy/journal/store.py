@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from understudy._base.clock import Clock, SystemClock
 from understudy.errors import UsageError
 from understudy.journal.contracts import IndexEntry, LostAttempt, Owned, StoredAgent
+from understudy.journal.kept import not_kept
 from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
 from understudy.journal.reads import StoreReads
 from understudy.journal.shared_store import SharedStore
@@ -174,7 +175,7 @@ class Store(StoreReads, TrustLog):
             UsageError: if the store keeps no notes.
 
         """
-        raise UsageError(f"{self!r} keeps no notes beside requests: 'notes' is not in its `keeps`")
+        raise not_kept(self, "notes")
 
     async def sweep_notes(self, now: datetime) -> None:
         """Delete old notes, as `Backend.sweep_notes`."""
@@ -182,7 +183,7 @@ class Store(StoreReads, TrustLog):
 
     async def turn_feed(self, on: bool) -> None:
         """Turn the feed on or off, as `Backend.turn_feed`."""
-        raise UsageError(f"{self!r} keeps no feed")
+        raise not_kept(self, "feed")
 
     async def trim_feed(self, before: datetime, keep: int) -> None:
         """Remove old events of the feed, as `Backend.trim_feed`."""
@@ -190,7 +191,7 @@ class Store(StoreReads, TrustLog):
 
     async def turn_search(self, on: bool) -> None:
         """Make or remove the index of the search, as `Backend.turn_search`."""
-        raise UsageError(f"{self!r} keeps no search: 'search' is not in its `keeps`")
+        raise not_kept(self, "search")
 
     async def index_more(self) -> bool:
         """Do a part of the work on the index of the search. Return whether there was any work."""
@@ -203,7 +204,7 @@ class Store(StoreReads, TrustLog):
             UsageError: if the store keeps no outbox.
 
         """
-        raise UsageError(f"{self!r} keeps no notices: 'notices' is not in its `keeps`")
+        raise not_kept(self, "notices")
 
     # ------------------------------------------------------------------- the log of trust
 
@@ -215,10 +216,7 @@ class Store(StoreReads, TrustLog):
         return
 
     async def add_trust(self, fact: TrustFact) -> bool:
-        raise UsageError(
-            f"{self!r} keeps no log of trust, in which {fact.kind!r} would be: 'trust' is not in "
-            "its `keeps`"
-        )
+        raise not_kept(self, "trust")
 
 
 def hashes_of(snapshot: Record) -> frozenset[str]:

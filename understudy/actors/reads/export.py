@@ -57,7 +57,7 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
     loaded, found = await _read_to_export(store, agent_id)
     blobs: dict[str, bytes] = {}
     if "files" in store.keeps:
-        blobs = dict(await store.load_blobs(agent_id))
+        blobs = dict(await store.load_blobs(agent_id, None))
         # Race: a compaction between the two reads takes what no file has any more, by what it knows
         # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
         while blobs and not (await found.file_hashes(loaded)) <= blobs.keys():
@@ -66,10 +66,10 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
             if loaded.agent == before:
                 what = f"the files of agent {agent_id!r}"
                 raise StoreDamaged(what=what, cause="bytes that they consist of are not there")
-            blobs = dict(await store.load_blobs(agent_id))
+            blobs = dict(await store.load_blobs(agent_id, None))
     runs: Mapping[str, str] = {}
     if loaded.first_seq > 1:  # the records say it else
-        runs = await store.message_runs(agent_id)
+        runs = await store.message_runs(agent_id, None)
     files: dict[str, str] = {}
     written: list[dict[str, Any]] = []
 

@@ -30,7 +30,7 @@ class TrustFacts(BackendTests):
         """A backend that is open, and keeps the log of trust; without one the test is skipped."""
         backend = self.open()
         if "trust" not in backend.keeps:
-            with raised(UsageError, match="keeps no trust"), commit(backend):
+            with raised(UsageError, match="keeps no log of trust"), commit(backend):
                 backend.add_trust(fact(1))
             assert backend.trust_after(0) == []
             self.skip("it keeps no log of trust")

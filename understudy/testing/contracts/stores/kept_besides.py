@@ -109,16 +109,16 @@ class KeptBesides(StoreTests):
             await write(journal, "two")
             journal.keep_blobs(blobs)
             await write(journal, "three")
-            assert dict(await store.load_blobs("a")) == blobs
+            assert dict(await store.load_blobs("a", None)) == blobs
             wanted = next(iter(blobs))
             assert dict(await store.load_blobs("a", [wanted, "00" * 32])) == {wanted: blobs[wanted]}
             assert dict(await journal.load_blobs([wanted])) == {wanted: blobs[wanted]}
-            assert dict(await store.load_blobs("b")) == {}
+            assert dict(await store.load_blobs("b", None)) == {}
         async with self._opened() as store:
-            assert dict(await store.load_blobs("a")) == blobs
+            assert dict(await store.load_blobs("a", None)) == blobs
             assert await store.delete("a")
             await begin(store, "a", "new")
-            assert dict(await store.load_blobs("a")) == {}, "a deletion deletes them"
+            assert dict(await store.load_blobs("a", None)) == {}, "a deletion deletes them"
 
     @on_a_loop
     async def test_a_compaction_keeps_the_bytes_of_the_files_that_there_are(self) -> None:
@@ -133,9 +133,9 @@ class KeptBesides(StoreTests):
             state.files = {"a.txt": StoredFile(hash=there, size=5)}
             snapshot = Snapshot(state=state.to_dict())
             await store.compact(journal.owned, snapshot, IndexEntry(IndexStatus.REST))
-            assert dict(await store.load_blobs("a")) == {there: blobs[there]}
+            assert dict(await store.load_blobs("a", None)) == {there: blobs[there]}
         async with self._opened() as store:
-            assert dict(await store.load_blobs("a")) == {there: blobs[there]}
+            assert dict(await store.load_blobs("a", None)) == {there: blobs[there]}
 
     @on_a_loop
     async def test_ids_of_old_messages_are_kept(self) -> None:
@@ -146,10 +146,13 @@ class KeptBesides(StoreTests):
             await journal.durable()
             assert dict(await store.message_runs("a", ["mail-2", "mail-3"])) == {"mail-2": "run-2"}
         async with self._opened() as store:
-            assert dict(await store.message_runs("a")) == {"mail-1": "run-1", "mail-2": "run-2"}
+            assert dict(await store.message_runs("a", None)) == {
+                "mail-1": "run-1",
+                "mail-2": "run-2",
+            }
             assert await store.delete("a")
             await begin(store, "a", "new")
-            assert dict(await store.message_runs("a")) == {}
+            assert dict(await store.message_runs("a", None)) == {}
 
     @on_a_loop
     async def test_decisions_are_listed_the_newest_first(self) -> None:
