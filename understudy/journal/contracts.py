@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from functools import cache
+from types import MappingProxyType, NoneType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.interrupts import DecisionRecord
 from understudy.journal.asks import Ask
-from understudy.journal.call_keys import KeyEnd, KeyUse
+from understudy.journal.call_keys import KeyEnd
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
 if TYPE_CHECKING:
     from understudy.journal.spending import Settlement
     from understudy.journal.usage import Used
+
+R = TypeVar("R")
 
 Durability = Literal["full", "normal", "off"]
 """What a commit survives; each backend says what that means for its database."""
@@ -115,9 +129,6 @@ class IndexEntry(NamedTuple):
         return self.agent_status or AGENT_STATUS[self.status]
 
 
-_INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
     """The right to write to one agent, for as long as its epoch is the current one."""
@@ -167,42 +178,6 @@ class StoredAgent:
     """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
 
-def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
-    """The agent of a database's row: its columns in the order of the fields.
-
-    Raises:
-        StoreDamaged: if they cannot be what a store has written.
-
-    """
-    agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due, *told = row
-    agent_status, status_at, run_version = told
-    numbers = (incarnation, epoch, last_seq, floor)
-    texts = (agent_id, agent, agent_status)
-    if (
-        index_status not in _INDEX_STATUSES
-        or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
-        or floor > last_seq
-        or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
-        or any(time is not None and time_of(time) is None for time in (due, status_at))
-        or not isinstance(run_version, str | None)
-    ):
-        raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
-    return StoredAgent(
-        agent_id=agent_id,
-        agent=agent,
-        incarnation=incarnation,
-        epoch=epoch,
-        last_seq=last_seq,
-        floor=floor,
-        index_status=IndexStatus(index_status),
-        host=host,
-        due=time_of(due),
-        agent_status=agent_status,
-        status_at=time_of(status_at),
-        run_version=run_version,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
     """What is kept of an agent that was deleted."""
@@ -237,6 +212,87 @@ def time_of(number: object) -> datetime | None:
     return _EPOCH + number * _MICROSECOND
 
 
+def _number(column: object) -> int:
+    if isinstance(column, int) and 0 <= column < 1 << 63:
+        return column
+    raise ValueError(column)
+
+
+def _text(column: object) -> str:
+    if isinstance(column, str) and (column.isascii() or is_storable_text(column)):
+        return column
+    raise ValueError(column)
+
+
+def _time(column: object) -> datetime:
+    time = time_of(column)
+    if time is None:
+        raise ValueError(column)
+    return time
+
+
+_Reader: TypeAlias = Callable[[Any], Any]
+_READERS: Mapping[object, _Reader] = {int: _number, str: _text, datetime: _time, bool: bool}
+
+
+def _reader(hint: Any) -> _Reader | None:
+    """What makes a value of this type of a column; None for a type that no column has."""
+    if get_origin(hint) is Literal:
+        return {each: each for each in get_args(hint)}.__getitem__
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {each.value: each for each in hint}.__getitem__
+    return _READERS.get(hint)
+
+
+@cache
+def _readers(cls: Any) -> tuple[tuple[str, _Reader | None, bool], ...]:
+    """The name of each field, what reads its column, and whether the column may be null."""
+    found: list[tuple[str, _Reader | None, bool]] = []
+    for name, hint in get_type_hints(cls).items():
+        options = get_args(hint) if NoneType in get_args(hint) else (hint,)
+        read = _reader(next(each for each in options if each is not NoneType))
+        found.append((name, read, len(options) > 1))
+    return tuple(found)
+
+
+def from_row(cls: type[R], row: Sequence[Any], what: str, **given: Any) -> R:
+    """The object of a database's row, whose columns are in the order of the fields.
+
+    Args:
+        cls: the type of the object. The types of its fields say what a column may be.
+        row: the columns. Fields behind the last column have their defaults.
+        what: the row is of, for the error.
+        given: fields that are not read of their columns.
+
+    Raises:
+        StoreDamaged: if a column cannot be what a store has written.
+
+    """
+    readers: tuple[tuple[str, _Reader | None, bool], ...] = _readers(cls)  # type: ignore[arg-type]
+    try:
+        found = {
+            name: None if column is None and may_be_null else read(column)
+            for (name, read, may_be_null), column in zip(readers, row, strict=False)
+            if read is not None and name not in given
+        }
+    except (LookupError, TypeError, ValueError) as error:
+        raise StoreDamaged(what=what, cause=f"its row is {shown(tuple(row))}") from error
+    return cls(**found, **given)
+
+
+def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
+    """The agent of a database's row.
+
+    Raises:
+        StoreDamaged: if it cannot be what a store has written.
+
+    """
+    agent = from_row(StoredAgent, row, f"agent {row[0]!r}")
+    if agent.floor > agent.last_seq:
+        raise StoreDamaged(what=f"agent {row[0]!r}", cause=f"its row in the index is {row!r}")
+    return agent
+
+
 def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
     """The agent of a row, for a list: one damaged row is told as such, and hides no other.
 
@@ -262,29 +318,6 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
             due=time_of(due),  # an index of dues goes on behind it
             damage=damage,
         )
-
-
-def key_use(row: tuple[Any, ...]) -> KeyUse:
-    """The call of a database's row that has a key: its columns in the order of the fields.
-
-    Raises:
-        StoreDamaged: if they cannot be what a store has written.
-
-    """
-    agent_id, incarnation, call_key, tool_name, tool_call_id, taken_at, done_at, is_left = row
-    taken, done = time_of(taken_at), time_of(done_at)
-    if taken is None or (done_at is not None and done is None):
-        raise StoreDamaged(what="the keys of calls", cause=f"a row is {row!r}")
-    return KeyUse(
-        agent_id=agent_id,
-        incarnation=incarnation,
-        call_key=call_key,
-        tool_name=tool_name,
-        tool_call_id=tool_call_id,
-        taken_at=taken,
-        done_at=done,
-        is_left=bool(is_left),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

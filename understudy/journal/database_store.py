@@ -18,6 +18,7 @@ from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned, StoredAgent
 from understudy.journal.database_threads import DatabaseThreads
+from understudy.journal.kept import not_kept
 from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent
 from understudy.journal.reads import DatabaseReads, of_backend
@@ -312,6 +313,8 @@ class DatabaseStore(DatabaseThreads, Store):
         return await self._add_fact(fact, partial(self.backend.require_trust, fact, name))
 
     async def _add_fact(self, fact: TrustFact, add: Callable[[], bool]) -> bool:
+        if "trust" not in self.keeps:
+            raise not_kept(self, "trust")
         is_added = await self.beside(add)
         if is_added:
             self._trust_added = max(self._trust_added, fact.number)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -21,7 +21,7 @@ from understudy._base.points_in_time import time_text
 from understudy.approvals import Vote
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Decision, DecisionRecord, DecisionType, Request
-from understudy.journal.contracts import time_number, time_of
+from understudy.journal.contracts import from_row, time_number
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.record_format import FORMAT_VERSION
@@ -368,46 +368,21 @@ def listed_decided(row: tuple[Any, ...]) -> StoredDecided:
 
 
 def _read(row: tuple[Any, ...]) -> DecidedRequest:
-    no, agent_id, agent, incarnation, request_id, kind, tool, type, origin, *rest = row
-    by, login, asked, decided, version, payload = rest
-    asked_at, at = time_of(asked), time_of(decided)
-    texts = (agent_id, agent, request_id, kind, tool)
-    if (
-        not all(isinstance(text, str) for text in texts)
-        or not all(isinstance(number, int) for number in (no, incarnation, version))
-        or not isinstance(by, str | None)
-        or type not in get_args(DecisionType)
-        or origin not in get_args(DecidedBy)
-        or asked_at is None
-        or at is None
-    ):
-        raise StoreDamaged(what="a decision", cause=f"its row is {shown(row[:-1])}")
+    *columns, version, payload = row
+    what, login = f"a decision about agent {shown(row[1])}", row[10]
+    if not isinstance(version, int):
+        raise StoreDamaged(what=what, cause=f"its row is {shown(row[:-1])}")
     if version > FORMAT_VERSION:
         raise SchemaVersionError(version=version, known=FORMAT_VERSION, what="a decision")
     try:
         known = _login().validate_json(login) if login else None
         record = _record().validate_json(payload) if payload else None
     except (TypeError, ValueError) as error:
-        what = f"a decision about agent {agent_id!r}"
         raise StoreDamaged(what=what, cause=str(error)) from error
-    return DecidedRequest(
-        no=no,
-        agent_id=storable_text(agent_id),
-        agent=storable_text(agent),
-        incarnation=incarnation,
-        request_id=storable_text(request_id),
-        kind=storable_text(kind),
-        tool_name=storable_text(tool),
-        type=type,
-        origin=origin,
-        by=None if by is None else storable_text(by),
-        login=known,
-        asked_at=asked_at,
-        at=at,
-        request=None if record is None else record.request,
-        decision=None if record is None else record.decision,
-        votes=() if record is None else record.votes,
-    )
+    shown_then: dict[str, Any] = {"request": None, "decision": None}
+    if record is not None:
+        shown_then = {name: getattr(record, name) for name in ("request", "decision", "votes")}
+    return from_row(DecidedRequest, columns, what, login=known, **shown_then)
 
 
 def _column(text: str) -> str:

@@ -104,6 +104,12 @@ KEPT: Mapping[Kept, KeptKind] = MappingProxyType(
 )
 """By each value of `Backend.keeps`, what it asks of a backend."""
 
+
+def kept_by(method: str) -> Kept | None:
+    """The value of `Backend.keeps` that needs this method of a backend; None if none does."""
+    return next((kept for kept, kind in KEPT.items() if method in kind.methods), None)
+
+
 _NOUNS = {
     "decided": "decisions (those of one agent are `ref.decisions()`)",
     "trust": "log of trust",

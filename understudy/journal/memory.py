@@ -137,6 +137,8 @@ class MemoryStore(Store):
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self._outbox: MemoryOutbox | None = None
+        self._notices: bytes | None = None
+        """What the outbox had when the store was closed."""
         self._notes_soon = False
         self.keys: MemoryKeys = MemoryKeys()
         self.decided: MemoryDecided = MemoryDecided()
@@ -149,10 +151,13 @@ class MemoryStore(Store):
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
     async def open(self, on_lost: Callable[[], None]) -> None:
-        return
+        if self._notices is not None:
+            self._outbox, self._notices = self._make_outbox(), None
 
     async def close(self) -> None:
-        return
+        if self._outbox is not None:
+            self._notices = self._outbox.close()
+            self._outbox = None
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)
@@ -345,12 +350,14 @@ class MemoryStore(Store):
         return [each for each in self._used if first <= each.day < end]
 
     async def change_outbox(self, change: Callable[[Outbox], T]) -> T:
-        if self._outbox is None:  # who tells nobody imports nothing of it
-            from understudy.journal.memory_notices import MemoryOutbox
-
-            self._outbox = MemoryOutbox(self._index)
+        self._outbox = self._outbox or self._make_outbox()
         self._up_to_date()
         return change(self._outbox)
+
+    def _make_outbox(self) -> MemoryOutbox:
+        from understudy.journal.memory_notices import MemoryOutbox  # few stores have one
+
+        return MemoryOutbox(self._index, self._notices)
 
     async def notices(
         self, states: Sequence[NoticeState], after: int | None, limit: int
@@ -394,7 +401,7 @@ class MemoryStore(Store):
         index = self._up_to_date()
 
         def is_asked(agent_id: str, request_id: str) -> bool:
-            asks = index.asks_of(agent_id)
+            asks = index.asks.get(agent_id, {}).values()
             return any(each.kind == "request" and each.request().id == request_id for each in asks)
 
         self._notes.sweep(now, is_asked)
@@ -443,7 +450,7 @@ class MemoryStore(Store):
         found.keep(self._kept)
         for agent_id, kept in self._kept.items():
             about = agent_id, kept.agent, kept.incarnation, kept.floor
-            found.follow(*about, kept.records, index.asks_of(agent_id))
+            found.follow(*about, kept.records, index.asks.get(agent_id, {}).values())
         return found
 
     @property

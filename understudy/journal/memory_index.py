@@ -7,7 +7,7 @@ import logging
 import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -46,7 +46,7 @@ class MemoryIndex:
         self._agents: dict[str, StoredAgent] = {}
         self._ids: list[str] = []
         """In order, as the keys of asks. Who puts many agents puts them by id: that is cheap."""
-        self._asks: dict[str, dict[str, StoredAsk]] = {}
+        self.asks: dict[str, dict[str, StoredAsk]] = {}
         """By the id of the agent, and that of the ask. An agent that asks nothing is not in it."""
         self._by_no: dict[int, StoredAsk] = {}
         self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
@@ -63,7 +63,7 @@ class MemoryIndex:
         if agent.agent_id not in self._agents:
             insort(self._ids, agent.agent_id)
         self._agents[agent.agent_id] = agent
-        if asks or agent.agent_id in self._asks:
+        if asks or agent.agent_id in self.asks:
             self._put_asks(agent, asks)
 
     def put_loaded(self, loaded: Loaded) -> None:
@@ -84,7 +84,7 @@ class MemoryIndex:
             self._put_asks(agent, ())
 
     def _put_asks(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
-        rows = self._asks.setdefault(agent.agent_id, {})
+        rows = self.asks.setdefault(agent.agent_id, {})
         stored = {id: (row.told.reminders, row.told.escalations) for id, row in rows.items()}
         changed = changes(stored, asks)
         if self.on_asks is not None:
@@ -114,7 +114,7 @@ class MemoryIndex:
                 for order, keys in self._orders.items():
                     insort(keys, _key(row, order))
         if not rows:
-            del self._asks[agent.agent_id]
+            del self.asks[agent.agent_id]
 
     # ------------------------------------------------------------------- reading
 
@@ -161,7 +161,7 @@ class MemoryIndex:
             agent.index_status is IndexStatus.REST
             and agent.due is None
             and agent.run_version is None
-            and agent.agent_id not in self._asks
+            and agent.agent_id not in self.asks
             and agent.status_at is not None
             and agent.status_at <= until
         )
@@ -216,7 +216,7 @@ class MemoryIndex:
         self, query: AskQuery, of: AskedAt, wants: Callable[[StoredAsk], bool] | None = None
     ) -> AskPlace:
         """As `Backend.find_place`."""
-        rows = self._asks.get(of.agent_id, {})
+        rows = self.asks.get(of.agent_id, {})
         number = next((a.no for id, a in rows.items() if request_of(id) == of.request_id), 0)
         key, found = (of.time, number), self.list_asks(query, None, sys.maxsize, wants)
         before = [each for each in found if _key(each, query.order) < key]
@@ -247,17 +247,9 @@ class MemoryIndex:
             counts[kind, ask.tool, ask.agent, time] += 1
         return [AskGroup(*group, count) for group, count in counts.items()]
 
-    def asks_of(self, agent_id: str) -> Iterable[StoredAsk]:
-        """What an agent asks."""
-        return self._asks.get(agent_id, {}).values()
-
-    def ask_by_id(self, agent_id: str, id: str) -> StoredAsk | None:
-        """The row of an agent with the id of an ask."""
-        return self._asks.get(agent_id, {}).get(id)
-
     def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
         """As `Backend.ask_of`."""
-        for row in self._asks.get(agent_id, {}).values():
+        for row in self.asks.get(agent_id, {}).values():
             if row.kind == "request" and row.request().id == request_id:
                 return row
         return None

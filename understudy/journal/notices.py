@@ -16,8 +16,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from understudy._base.json_values import shown
-from understudy.errors import StoreDamaged
-from understudy.journal.contracts import time_number, time_of
+from understudy.journal.contracts import from_row, time_number
 
 Happened = Literal["asked", "reminder", "escalation", "ended", "expired"]
 """What happened to a request. `ended`: it does not wait any more; `expired` is one way to end."""
@@ -176,6 +175,29 @@ ON_DELETE = (
 )
 """Statements of the triggers, as both databases take them."""
 
+_HAS_SQLITE_TRIGGERS = (
+    "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'notices_of_new'"
+)
+_SQLITE_TRIGGERS = {
+    f"notices_of_{name}": f"CREATE TRIGGER notices_of_{name} AFTER {change} ON asks"
+    f" WHEN {row}.kind = 'request' BEGIN {statements} END"
+    for name, change, row, statements in (
+        ("new", "INSERT", "NEW", ON_INSERT),
+        ("told", "UPDATE", "NEW", ON_UPDATE),
+        ("gone", "DELETE", "OLD", ON_DELETE),
+    )
+}
+
+
+def turn_sqlite_triggers(fetch: Fetch, on: bool) -> bool:
+    """Make the triggers in a database of SQLite, or remove them; whether something changed."""
+    if on == bool(fetch(_HAS_SQLITE_TRIGGERS, ())):
+        return False
+    for name, statement in _SQLITE_TRIGGERS.items():
+        fetch(statement if on else f"DROP TRIGGER {name}", ())
+    return True
+
+
 _COLUMNS = """
 SELECT n.no, a.agent_id, a.definition, n.request, n.what, n.count, n.channel, n.state, n.due,
     n.attempts, n.at, n.host, n.detail, n.receipt, a.deleted
@@ -217,32 +239,7 @@ def stored_notice(row: Sequence[Any]) -> StoredNotice:
         StoreDamaged: if it cannot be what a store has written.
 
     """
-    no, agent_id, agent, request_id, what, count, channel, state, due, attempts, at, *rest = row
-    host, detail, receipt, is_deleted = rest
-    texts = (agent_id, agent, request_id, what, channel, host, detail, receipt)
-    is_whole = all(isinstance(each, str) for each in texts) and all(
-        isinstance(each, int) for each in (no, count, attempts)
-    )
-    if not is_whole or state not in STATES:
-        cause = f"its row is {tuple(row[:8])!r}"
-        raise StoreDamaged(what=f"a notice of agent {shown(agent_id)}", cause=cause)
-    return StoredNotice(
-        no=no,
-        agent_id=agent_id,
-        agent=agent,
-        request_id=request_id,
-        what=what,
-        count=count,
-        channel=channel,
-        state=state,
-        due=time_of(due),
-        attempts=attempts,
-        at=None if at is None else time_of(at),
-        host=host,
-        detail=detail,
-        receipt=receipt,
-        is_deleted=bool(is_deleted),
-    )
+    return from_row(StoredNotice, row, f"a notice of agent {shown(row[1])}")
 
 
 class SqlOutbox(Outbox):

@@ -18,7 +18,7 @@ from understudy.journal.codec import encode_again
 from understudy.journal.committer import failed_once, while_unavailable
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
-from understudy.journal.kept import Kept, not_kept
+from understudy.journal.kept import Kept, kept_by, not_kept
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
@@ -316,15 +316,21 @@ def of_backend(
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """The method of a store that has a thread call this method of its backend.
 
+    A change of what the backend does not keep is refused before it is in a transaction with
+    others.
+
     Args:
         method: of the backend.
         by: the method of the store that gives it to the thread.
 
     """
     name = method.__name__
+    changed = None if by == "read" else kept_by(name)
 
     @wraps(method, updated=())
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if changed is not None and changed not in self.backend.keeps:
+            raise not_kept(self, changed)
         called = partial(getattr(self.backend, name), *args, **kwargs)
         result: T = await getattr(self, by)(called)
         return result

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from understudy.errors import Fenced
 from understudy.journal.call_keys import KeyTaking, KeyUse, may_take
-from understudy.journal.contracts import Batch, Owned, key_use, time_number
+from understudy.journal.contracts import Batch, Owned, from_row, time_number
 from understudy.journal.sql_backend import Rows, SqlBackend
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -48,7 +48,7 @@ class SqlKeys(SqlBackend):
 
     def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
         rows = self._fetch(USES, [bytes.fromhex(key_hash), time_number(at)])
-        return [key_use(row) for row in rows]
+        return [from_row(KeyUse, row, "the keys of calls") for row in rows]
 
     def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
         hash = bytes.fromhex(taking.key_hash)

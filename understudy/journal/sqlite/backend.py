@@ -29,7 +29,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.kept import ALL_KEPT, Kept
-from understudy.journal.notices import ON_DELETE, ON_INSERT, ON_UPDATE
+from understudy.journal.notices import turn_sqlite_triggers
 from understudy.journal.retirement import AT_REST
 from understudy.journal.sql_backend import LAST_FACT, Rows, Values, feed_rows, sqlite_query
 from understudy.journal.sqlite import writer
@@ -85,16 +85,6 @@ _RETIRE = f"""{_DELETE} AND a.incarnation = ? AND a.epoch = ? AND a.last_seq = ?
 
 _INCREMENTAL = 2
 """The mode of a file that gives pages back one by one."""
-_HAS_TRIGGERS = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'notices_of_new'"
-_TRIGGERS = {
-    f"notices_of_{name}": f"CREATE TRIGGER notices_of_{name} AFTER {change} ON asks"
-    f" WHEN {row}.kind = 'request' BEGIN {statements} END"
-    for name, change, row, statements in (
-        ("new", "INSERT", "NEW", ON_INSERT),
-        ("told", "UPDATE", "NEW", ON_UPDATE),
-        ("gone", "DELETE", "OLD", ON_DELETE),
-    )
-}
 
 
 class SqliteBackend(SqliteReader):
@@ -402,11 +392,7 @@ class SqliteBackend(SqliteReader):
         (search.turn_on if on else search.turn_off)(self._fetch)
 
     def _turn_notices(self, on: bool) -> bool:
-        if on == bool(self._fetch(_HAS_TRIGGERS)):
-            return False
-        for name, statement in _TRIGGERS.items():
-            self._fetch(statement if on else f"DROP TRIGGER {name}")
-        return True
+        return turn_sqlite_triggers(self._fetch, on)
 
     def _fetch(self, query: str, values: Values = ()) -> Rows:
         return self._run(_rows, query, values)
