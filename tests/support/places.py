@@ -84,7 +84,7 @@ class PostgresPlace(Place):
         return DatabaseStore(self._hosts.new(self._newest, durability="off"))
 
     def after_crash(self) -> Store:
-        self._hosts.end_lease(self._newest)
+        self._hosts.end_for_good(self._newest)
         return self.store()
 
 

@@ -324,6 +324,13 @@ class Hosts:
             host,
         )
 
+    def end_for_good(self, host: str) -> None:
+        """As if its process had ended: it never renews its lease, though it lives on here.
+
+        A host renews an ended lease at the next occasion, such as when its listener is connected.
+        """
+        self.sql("UPDATE hosts SET lease_until = '-infinity' WHERE name = %s", host)
+
     async def found(self, statement: str) -> None:
         """Until it finds a row, as an agent changes or something is posted."""
         await asyncio.to_thread(self._find, statement)

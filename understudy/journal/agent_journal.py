@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -131,15 +131,7 @@ class AgentJournal(OwnedJournal, Job):
     @property
     def owned(self) -> Owned:
         """The epoch that it writes under, with the number of its newest appended record."""
-        owned = self._owned
-        return Owned(
-            agent_id=owned.agent_id,
-            agent=owned.agent,
-            incarnation=owned.incarnation,
-            epoch=owned.epoch,
-            last_seq=self._appended,
-            has_posts=owned.has_posts,
-        )
+        return replace(self._owned, last_seq=self._appended)
 
     @property
     def has_unflushed(self) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from inspect import isabstract
 from itertools import groupby
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 from understudy.journal.backend import Backend
@@ -107,18 +107,29 @@ CommitListener: TypeAlias = Callable[[float, StoreError | None], None]
 
 
 class Change(Job, Generic[T]):
-    """A job that is a function, which changes the backend, with its result."""
+    """A job that is a function, which changes the backend, with its result.
+
+    Args:
+        function: does it.
+        batch: the records that it adds, if it adds some.
+        ended: called on the loop at the end of the job, before the next job ends. It gets the
+            result, or the error.
+
+    """
 
     def __init__(
         self,
         function: Callable[[], T],
         batch: Batch | None = None,
+        *,
+        ended: Callable[[T | None, StoreError | None], None] | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self.loop.create_future()
         self._function = function
         self._batch = batch
-        self._value: T
+        self._ended = ended
+        self._value: T | None = None
 
     def execute(self, backend: Backend) -> None:
         self._value = self._function()
@@ -128,12 +139,15 @@ class Change(Job, Generic[T]):
         return self._batch is not None and backend.is_committed(self._batch)
 
     def end(self, batch: Batch | None, error: StoreError | None) -> None:
+        if self._ended is not None:
+            self._ended(None if error is not None else self._value, error)
         if self.future.done():
             return  # its waiter was cancelled
         if error is not None:
             self.future.set_exception(error)
+            self.future.exception()  # there may be no waiter
         else:
-            self.future.set_result(self._value)
+            self.future.set_result(cast("T", self._value))
 
 
 class Committer:

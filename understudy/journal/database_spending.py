@@ -8,14 +8,12 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreError, StoreUnavailable
 from understudy.journal.agent_journal import FIRST_PAUSE, LONGEST_PAUSE
-from understudy.journal.backend import Backend
-from understudy.journal.committer import Job, defect_of, logger
-from understudy.journal.contracts import Batch
+from understudy.journal.committer import Change, defect_of, logger
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.shared import SharedBackend
 from understudy.journal.spending import (
@@ -26,21 +24,22 @@ from understudy.journal.spending import (
     Reserved,
     Settlement,
     SpendId,
-    StoredSpending,
+    Spending,
     check_reservation,
-    check_settlements,
 )
-from understudy.journal.spending_books import Books, Decision
+from understudy.journal.spending_books import Books
 
 if TYPE_CHECKING:
     from understudy.journal.store import Store
+
+T = TypeVar("T")
 
 MOST_JOINED = 64
 """Reservations of one statement: each has a lock in a table of the server that has room for some
 thousands."""
 
 
-class DatabaseSpending(StoredSpending):
+class DatabaseSpending(Spending):
     """The counters of a `DatabaseStore`.
 
     Args:
@@ -75,7 +74,7 @@ class DatabaseSpending(StoredSpending):
     def note_settled(
         self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
     ) -> None:
-        check_settlements(settlements, agent_id, incarnation)
+        super().note_settled(settlements, agent_id, incarnation)
         self._noted += 1
 
     def left(self, agent_id: str) -> None:
@@ -109,10 +108,10 @@ class LocalSpending(DatabaseSpending):
         books = self._books or await self._load()
         decision = books.reserve(asked, self._store.feed_clock.now())
         if decision.lines is not None:
-            done = asyncio.get_running_loop().create_future() if asked.must_last else None
-            self._put(_Keep(self, decision, done), flush=asked.must_last)
-            if done is not None:
-                await done
+            keep = partial(self._threads.backend.keep_reserved, decision)
+            kept = self._put(Change(keep, ended=self._kept), flush=asked.must_last)
+            if asked.must_last:
+                await kept
         return decision.answer
 
     async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
@@ -129,35 +128,29 @@ class LocalSpending(DatabaseSpending):
         if self._books is not None:
             self._books.leave(agent_id)
 
-    def forget(self) -> None:
-        """A write has failed."""
-        self._books = None
-
-    def loaded(self, books: Books | None, error: StoreError | None) -> None:
-        """All was read, as it was after each commit so far."""
-        loading, self._loading = self._loading, None
-        self._books = books
-        if loading is None or loading.done():
-            return
-        if books is not None:
-            loading.set_result(books)
-        elif error is not None:
-            loading.set_exception(error)
-            loading.exception()  # those who waited for it may be cancelled
+    def _kept(self, _: None, error: StoreError | None) -> None:
+        if error is not None:  # what is in memory may be ahead of the database
+            self._books = None
 
     async def _load(self) -> Books:
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_future()
-            # Behind all that was reserved and settled so far, by the thread that writes it.
-            self._put(_Load(self), flush=True)
+            # Behind all that was reserved and settled so far, by the thread that writes it. The
+            # books are installed at its end: a commit behind this one settles in them
+            # (test_what_is_settled_while_the_counters_are_read_counts_once).
+            load = Change(lambda: Books(self._threads.backend.load_spending()), ended=self._loaded)
+            self._loading = self._put(load, flush=True)
         return await asyncio.shield(self._loading)
 
-    def _put(self, job: Job, *, flush: bool) -> None:
+    def _loaded(self, books: Books | None, error: StoreError | None) -> None:
+        self._books, self._loading = books, None
+
+    def _put(self, change: Change[T], *, flush: bool) -> asyncio.Future[T]:
         committer = self._threads.committer
         with committer.lock:
-            committer.put(job)
+            committer.put(change)
             if flush:
                 committer.flush_now()
+        return change.future
 
 
 class SharedSpending(DatabaseSpending):
@@ -255,48 +248,3 @@ class _Waiting(NamedTuple):
 
     asked: Reservation
     done: asyncio.Future[Reserved | StoreError | None]
-
-
-class _Load(Job):
-    """Reads all that is kept, into memory."""
-
-    # The books are installed by `end`: a commit behind this one settles in them
-    # (test_what_is_settled_while_the_counters_are_read_counts_once).
-
-    def __init__(self, spending: LocalSpending) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._spending = spending
-        self._books: Books | None = None
-
-    def execute(self, backend: Backend) -> None:
-        self._books = Books(backend.load_spending())
-
-    def end(self, batch: Batch | None, error: StoreError | None) -> None:
-        self._spending.loaded(None if error is not None else self._books, error)
-
-
-class _Keep(Job):
-    """Writes what came of a reservation."""
-
-    __slots__ = ("_decision", "_done", "_spending", "loop")
-
-    def __init__(
-        self, spending: LocalSpending, decision: Decision, done: asyncio.Future[None] | None
-    ) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._spending = spending
-        self._decision = decision
-        self._done = done
-
-    def execute(self, backend: Backend) -> None:
-        backend.keep_reserved(self._decision)
-
-    def end(self, batch: Batch | None, error: StoreError | None) -> None:
-        if error is not None:
-            self._spending.forget()
-        if self._done is None or self._done.done():
-            return
-        if error is not None:
-            self._done.set_exception(error)
-        else:
-            self._done.set_result(None)

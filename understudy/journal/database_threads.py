@@ -16,7 +16,7 @@ from understudy.journal.reads import DatabaseReads
 from understudy.journal.shared import check_kept
 
 if TYPE_CHECKING:
-    from understudy.journal.spending import StoredSpending
+    from understudy.journal.spending import Spending
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class DatabaseThreads(DatabaseReads):
         self._reader.end_idle()
 
     @property
-    def spending(self) -> StoredSpending | None:
+    def spending(self) -> Spending | None:
         """As `Store.spending`."""
         return None
 

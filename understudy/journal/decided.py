@@ -152,15 +152,15 @@ def decided_in(
         decided = inner.decided
     found = []
     for each in decided:
-        request = _request_of(each.request_id, appended, state)
-        if request is None:  # the fold refuses the record
+        asked = _asked(each.request_id, appended, state)
+        if asked is None:  # the fold refuses the record
             continue
-        votes = (*_votes_before(each.request_id, state), *_votes_with(each.request_id, appended))
+        votes = (*asked.votes, *_votes_with(each.request_id, appended))
         grant = state.grants.get(each.decision.by_grant or "")
         votes = votes or (() if grant is None else grant.votes)
         found.append(
             DecisionRecord(
-                request=replace(request, context={}, salt=""),
+                request=replace(asked.request, context={}, salt=""),
                 decision=each.decision,
                 at=each.at,
                 votes=votes,
@@ -170,38 +170,40 @@ def decided_in(
     return tuple(found)
 
 
+class _Asked(NamedTuple):
+    """A request, with the votes on it so far."""
+
+    request: Request
+    votes: tuple[Vote, ...] = ()
+
+
 def _inner(record: r.Record) -> r.Record:
     while isinstance(record, r.ChildRecord):
         record = record.record
     return record
 
 
-def _request_of(id: str, appended: Sequence[r.Record], state: AgentState) -> Request | None:
+def _asked(id: str, appended: Sequence[r.Record], state: AgentState) -> _Asked | None:
+    """The request with this id; None if there is none."""
     for inner in map(_inner, appended):
-        if isinstance(inner, r.Requested) and inner.request.id == id:
-            return inner.request
-        if isinstance(inner, r.InterruptsChecked):
-            for request in inner.requests:
-                if request.id == id:
-                    return request
+        requests: Sequence[Request] = ()
+        if isinstance(inner, r.Requested):
+            requests = (inner.request,)
+        elif isinstance(inner, r.InterruptsChecked):
+            requests = inner.requests
+        for request in requests:
+            if request.id == id:
+                return _Asked(request)
     for each in state.tree:
         run = each.run
         if run is None:
             continue
         if run.halt is not None and run.halt.id == id:
-            return run.halt
+            return _Asked(run.halt)
         for call in run.calls:
             if id in call.requests:
-                return call.requests[id]
+                return _Asked(call.requests[id], tuple(call.votes.get(id, ())))
     return None
-
-
-def _votes_before(id: str, state: AgentState) -> tuple[Vote, ...]:
-    for each in state.tree:
-        for call in () if each.run is None else each.run.calls:
-            if id in call.votes:
-                return tuple(call.votes[id])
-    return ()
 
 
 def _votes_with(id: str, appended: Sequence[r.Record]) -> tuple[Vote, ...]:

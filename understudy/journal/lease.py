@@ -1,7 +1,10 @@
 """`Lease`: how long this runtime may act as the owner of its agents.
 
 A thread of its own renews it, so that a busy event loop does not lose it. But it renews only while
-that loop ticks: if the loop hangs, another runtime gets the agents.
+that loop ticks: if the loop hangs, another runtime gets the agents. The thread is no `Lookout`,
+which is a task of the loop. It notices that the loop hangs while it hangs
+(test_a_lease_is_not_renewed_while_the_loop_hangs), and a lease that is lost ends at once for the
+threads that ask for it before they enter a tool.
 
 A lease that has run out is not lost yet: the database may have been away. No tool is entered then,
 and what waits for the store waits on, until the database says which: the renewal succeeds, so no
@@ -66,8 +69,8 @@ class Lease:
         self._stop = threading.Event()
         self._beat = threading.Event()
         """Set to have the heartbeat renew at once."""
-        self._waiters: list[asyncio.Future[None]] = []
-        """The futures of who waits for the lease. Only used on the loop."""
+        self._settled: Hints = Hints()
+        """Given on the loop when the lease was renewed, is lost, or ends."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -125,25 +128,16 @@ class Lease:
         await self._wait_until(lambda: term != self._term and self.holds(self._term))
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._patience):
-                while not condition() and not self._stop.is_set():
-                    # Race: this against the heartbeat, which wakes all waiters by a callback on
-                    # this loop: the callback of a renewal that the line above did not see comes
-                    # after the waiter is in the list.
-                    settled = asyncio.get_running_loop().create_future()
-                    self._waiters.append(settled)
-                    self._beat.set()
-                    await settled
-
-    def _wake_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._patience
+        while not condition() and not self._stop.is_set() and clock() < end:
+            # Race: this against the heartbeat, which gives its hint by a callback on this loop: the
+            # hint of a renewal that the line above did not see comes after this wait has begun.
+            self._beat.set()
+            await self._settled.wait(end - clock(), self._settled.count)
 
     def _renewed(self) -> None:
-        self._wake_waiters()
+        self._settled.give()
         if self.on_renewed is not None:
             self.on_renewed()
 
@@ -224,13 +218,13 @@ class Lease:
                 # (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
                 self._term += 1
                 _notify(loop, on_lost)
-                _notify(loop, self._wake_waiters)
+                _notify(loop, self._settled.give)
                 self._begin_next_term()
             except StoreError as error:
                 logger.warning("the lease could not be renewed: %s", error)
             except Exception:  # a defect of the backend: without this thread nothing is renewed
                 logger.exception("the lease could not be renewed")
-        _notify(loop, self._wake_waiters)
+        _notify(loop, self._settled.give)
 
     def _wait_for_beat(self) -> bool:
         """Wait until the next renewal is due; False if there is none."""

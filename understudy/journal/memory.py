@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from understudy.errors import Fenced, SearchOff, StoreConflict
-from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
@@ -32,13 +31,11 @@ from understudy.journal.decided import (
 )
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.kept import ALL_KEPT, Kept
-from understudy.journal.lists import AskedAt, AskGroup, AskKey, AskPlace, AskQuery
 from understudy.journal.loaded import Loaded
 from understudy.journal.memory_decided import MemoryDecided
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
-from understudy.journal.memory_notes import MemoryNotes
 from understudy.journal.notes import StoredNote
 from understudy.journal.notices import NoticeState, Outbox, StoredNotice
 from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
@@ -143,7 +140,6 @@ class MemoryStore(Store):
         self.keys: MemoryKeys = MemoryKeys()
         self.decided: MemoryDecided = MemoryDecided()
         self._trust: list[TrustFact] = []
-        self._notes: MemoryNotes | None = None
         self._spending: MemorySpending | None = None
         self._used: list[Used] = []
         self._search: MemorySearch | None = None
@@ -297,8 +293,6 @@ class MemoryStore(Store):
             self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
         self.decided.leave(agent_id)
-        if self._notes is not None:
-            self._notes.forget(agent_id)
         if self._spending is not None:
             self._spending.books.leave(agent_id)
         self._changed.discard(agent_id)
@@ -364,47 +358,20 @@ class MemoryStore(Store):
     ) -> Sequence[StoredNotice]:
         return () if self._outbox is None else self._outbox.listed(states, after, limit)
 
-    async def list_asks(
-        self, query: AskQuery, after: AskKey | None, limit: int
-    ) -> Sequence[StoredAsk]:
-        index, notes = self._up_to_date(), self._notes
-        found = index.list_asks(query, after, limit, self._wants(query))
-        if notes is None:
-            return found
-        return [replace(each, noted=notes.has(each.agent_id)) for each in found]
-
-    async def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> Sequence[AskGroup]:
-        return self._up_to_date().count_asks(query, times, self._wants(query))
-
-    async def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
-        return self._up_to_date().find_place(query, of, self._wants(query))
-
-    def _wants(self, query: AskQuery) -> Callable[[StoredAsk], bool] | None:
-        of = query.notes
-        return None if of is None or of.is_any else (self._notes or MemoryNotes()).filter(of)
-
     async def add_note(self, agent_id: str, request_id: str, note: RequestNote) -> bool:
         if agent_id not in self._kept:
             return False
-        self._notes = self._notes or MemoryNotes()
-        self._notes.add(agent_id, request_id, note)
+        self._index.notes.add(agent_id, request_id, note)
         return True
 
     async def notes(
         self, requests: Collection[tuple[str, str]], *, texts: bool
     ) -> Sequence[StoredNote]:
-        return () if self._notes is None else self._notes.of(requests, texts=texts)
+        return self._index.notes.of(requests, texts=texts)
 
     async def sweep_notes(self, now: datetime) -> None:
-        if self._notes is None:
-            return
         index = self._up_to_date()
-
-        def is_asked(agent_id: str, request_id: str) -> bool:
-            asks = index.asks.get(agent_id, {}).values()
-            return any(each.kind == "request" and each.request().id == request_id for each in asks)
-
-        self._notes.sweep(now, is_asked)
+        index.notes.sweep(now, lambda *asked: index.ask_of(*asked) is not None)
 
     @property
     def keeps_feed(self) -> bool:
@@ -581,7 +548,9 @@ class MemoryAgentJournal(OwnedJournal):
         return _of_these(self._kept.blobs, hashes)
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
-        self._store.spending.settle(settlements, self._owned)
+        spending, owned = self._store.spending, self._owned
+        spending.note_settled(settlements, owned.agent_id, owned.incarnation)
+        spending.settled(settlements)
 
     async def durable(self) -> None:
         return

@@ -33,6 +33,7 @@ from understudy.journal.lists import (
     request_of,
 )
 from understudy.journal.loaded import Loaded
+from understudy.journal.memory_notes import MemoryNotes
 from understudy.journal.troubles import Troubles
 from understudy.state.records import Requested
 
@@ -51,6 +52,8 @@ class MemoryIndex:
         self._by_no: dict[int, StoredAsk] = {}
         self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
         self._numbers = itertools.count(1)
+        self.notes: MemoryNotes = MemoryNotes()
+        """What people write beside requests."""
         self.on_asks: Callable[[StoredAgent, AskChanges], None] | None = None
         """Gets each change of what an agent asks; None where nobody is told of it."""
 
@@ -82,6 +85,7 @@ class MemoryIndex:
         if agent is not None:
             del self._ids[bisect_left(self._ids, agent_id)]
             self._put_asks(agent, ())
+        self.notes.forget(agent_id)
 
     def _put_asks(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
         rows = self.asks.setdefault(agent.agent_id, {})
@@ -166,25 +170,14 @@ class MemoryIndex:
             and agent.status_at <= until
         )
 
-    def list_asks(
-        self,
-        query: AskQuery,
-        after: AskKey | None,
-        limit: int,
-        wants: Callable[[StoredAsk], bool] | None = None,
-    ) -> list[StoredAsk]:
-        """As `Backend.list_asks`.
-
-        Args:
-            query, after, limit: as there.
-            wants: whether an ask that fits is listed all the same.
-
-        """
-        keys = self._orders[query.order]
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        """As `Backend.list_asks`."""
+        keys, of = self._orders[query.order], query.notes
+        wants = None if of is None or of.is_any else self.notes.filter(of)
         start = 0 if after is None else bisect_right(keys, after)
         found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
         wanted = (
-            ask
+            replace(ask, noted=True) if self.notes.has(ask.agent_id) else ask
             for ask in found
             if ask.kind == query.kind
             and query.agent in (None, ask.agent)
@@ -212,13 +205,11 @@ class MemoryIndex:
             doubts=sum(ask.kind == "doubt" for ask in asks),
         )
 
-    def find_place(
-        self, query: AskQuery, of: AskedAt, wants: Callable[[StoredAsk], bool] | None = None
-    ) -> AskPlace:
+    def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
         """As `Backend.find_place`."""
         rows = self.asks.get(of.agent_id, {})
         number = next((a.no for id, a in rows.items() if request_of(id) == of.request_id), 0)
-        key, found = (of.time, number), self.list_asks(query, None, sys.maxsize, wants)
+        key, found = (of.time, number), self.list_asks(query, None, sys.maxsize)
         before = [each for each in found if _key(each, query.order) < key]
         behind = (each for each in found if _key(each, query.order) > key)
 
@@ -232,15 +223,10 @@ class MemoryIndex:
             None if following is None else ids(following),
         )
 
-    def count_asks(
-        self,
-        query: AskQuery,
-        times: Sequence[datetime],
-        wants: Callable[[StoredAsk], bool] | None = None,
-    ) -> list[AskGroup]:
+    def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
         """As `Backend.count_asks`."""
         counts = Counter[tuple[str, str, str, int]]()
-        for ask in self.list_asks(query, None, sys.maxsize, wants):
+        for ask in self.list_asks(query, None, sys.maxsize):
             kind, _ = request_words(ask.requested().request)
             until = ask.expires_at
             time = len(times) if until is None else bisect_left(times, until)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from understudy.errors import Fenced
-from understudy.journal.contracts import Owned
 from understudy.journal.spending import (
     CounterSums,
     OpenSpending,
@@ -14,7 +13,6 @@ from understudy.journal.spending import (
     Settlement,
     Spending,
     check_reservation,
-    check_settlements,
 )
 from understudy.journal.spending_books import Books
 from understudy.journal.store import Store
@@ -41,9 +39,7 @@ class MemorySpending(Spending):
             raise Fenced(agent_id=agent_id, why="it was deleted")
         return self.books.reserve(asked, self._store.feed_clock.now()).answer
 
-    def settle(self, settlements: Sequence[Settlement], owned: Owned) -> None:
-        """As `OwnedJournal.settle`, in the journal of this agent."""
-        check_settlements(settlements, owned.agent_id, owned.incarnation)
+    def settled(self, settlements: Sequence[Settlement]) -> None:
         self.books.settle(settlements)
 
     async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -56,21 +56,11 @@ class StoredNotice:
 
     def to_dict(self) -> dict[str, Any]:
         """The notice as plain data, to be shown."""
-        return {
-            "no": self.no,
-            "agent_id": self.agent_id,
-            "agent": self.agent,
-            "request_id": self.request_id,
-            "what": self.what,
-            "count": self.count,
-            "channel": self.channel,
-            "state": self.state,
-            "due": None if self.due is None or self.state != "new" else self.due.isoformat(),
-            "attempts": self.attempts,
-            "at": None if self.at is None else self.at.isoformat(),
-            "host": self.host,
-            "detail": self.detail,
-        }
+        data = asdict(self)
+        del data["receipt"], data["is_deleted"]
+        due = self.due if self.state == "new" else None
+        times = {"due": due, "at": self.at}
+        return data | {name: time and time.isoformat() for name, time in times.items()}
 
 
 class Outbox(ABC):

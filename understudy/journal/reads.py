@@ -467,29 +467,15 @@ class DatabaseReads(StoreReads):
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call it in the reader's thread, again while the database cannot be reached."""
-        try:
-            return await self._reader.run(function)
-        except StoreUnavailable as error:
-            return await self._retry(self._reader, function, error)
+        return await self.run_in(self._reader, function)
 
     async def run_in(self, threads: WorkerThreads, function: Callable[[], T]) -> T:
         """As `read`, in other threads."""
         try:
             return await threads.run(function)
         except StoreUnavailable as error:
-            return await self._retry(threads, function, error)
-
-    async def _retry(
-        self, threads: WorkerThreads, function: Callable[[], T], first: StoreUnavailable
-    ) -> T:
-        """The attempts after the first one, which has failed."""
-        retry = self._retrying.copy()
-        attempt = failed_once(first, partial(threads.run, function))
-
-        async def attempted() -> T:
-            return await attempt()
-
-        return await retry(attempted)
+            attempts = failed_once(error, partial(threads.run, function))
+            return await self._retrying.copy()(attempts)
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

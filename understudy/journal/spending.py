@@ -189,11 +189,6 @@ class Spending(ABC):
     async def counters(self, budgets: Collection[str] | None = None) -> Sequence[CounterSums]:
         """The counters of these budgets, sorted; None for all."""
 
-
-class StoredSpending(Spending):
-    """The counters of a database, as the journals of its agents know them."""
-
-    @abstractmethod
     def note_settled(
         self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
     ) -> None:
@@ -203,6 +198,7 @@ class StoredSpending(Spending):
             UsageError: if they cannot be kept.
 
         """
+        check_settlements(settlements, agent_id, incarnation)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
         """They are committed. Called in the order of the commits."""

@@ -7,7 +7,7 @@ They are written in the transaction of the replies, where a runtime asks for it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timezone
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -70,17 +70,7 @@ class DayUsage:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON. The cost is a text."""
-        return {
-            "day": self.day.isoformat(),
-            "agent": self.agent,
-            "model": self.model,
-            "requests": self.requests,
-            "unknown": self.unknown,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cached_tokens": self.cached_tokens,
-            "cost": usd_text(self.cost),
-        }
+        return {**asdict(self), "day": self.day.isoformat(), "cost": usd_text(self.cost)}
 
 
 def used_by(record: r.Record, agent: str, state: AgentState) -> tuple[Used, ...]:

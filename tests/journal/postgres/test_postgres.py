@@ -132,6 +132,16 @@ def test_an_owner_whose_lease_ended_keeps_what_no_other_host_has_claimed(hosts: 
     assert claim(a, "y").epoch == 1
 
 
+def test_a_host_whose_process_has_ended_renews_no_lease(hosts: Hosts) -> None:
+    """J50: tests of crashes rely on it, where the host lives on in the process of the test."""
+    a, b = hosts.open("a"), hosts.open("b")
+    claim(a, "x")
+    hosts.end_for_good("a")
+    with pytest.raises(Fenced):
+        a.renew()
+    assert claim(b, "x").epoch == 2
+
+
 def test_a_late_renewal_waits_for_a_claim_under_way_and_believes_it(hosts: Hosts) -> None:
     """J6, J8."""
     a, b = hosts.open("a"), hosts.open("b")
