@@ -15,7 +15,7 @@ from understudy._base.context_codecs import Context, ContextCodecs
 from understudy._base.security_log import current_address
 from understudy.actors.verbs import VERBS, Repeat
 from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
-from understudy.cluster.hosts import HostEnd, HostPhase
+from understudy.cluster.hosts import HostEnd, HostLost, HostPhase
 from understudy.errors import CallLost, UsageError
 from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future, refuse, settle_in_task
@@ -85,19 +85,21 @@ class Calls:
         """Call a function on the loop; the future, a new one or this, gets what comes of it."""
         settled: Future[T] = Future(self.loop) if future is None else future
 
-        def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-            task = self.loop.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return task
-
         def begin() -> None:
-            settle_in_task(settled, function, start_task, told=lambda error: error, gone=stopped)
+            settle_in_task(
+                settled, function, self._start_task, told=lambda error: error, gone=stopped
+            )
 
         if self._has_ended:
             raise stopped()
         self.loop.call_soon_threadsafe(begin)
         return settled
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def call_host(self, target: Target, method: str, *arguments: Any) -> tuple[Any, HostEnd]:
         """Call some host from the loop; its answer, and which it was."""
@@ -119,16 +121,17 @@ class Calls:
             return
         running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
         agent = wanted.target.agent or self._agent_of.get(wanted.route)
-        if wanted.route and agent is None and self._pools_differ():
-            self._locate(wanted)
+        is_to_be_located = wanted.route and agent is None and not wanted.is_nowhere
+        if is_to_be_located and self._pools_differ():
+            self._locating[wanted.route] = [wanted]
+            self._start_task(self._locate(wanted.route))
             return
         pool = running if agent is None else self._pool_of(agent, running)
         if not pool:
             self._waiting.append(wanted)
             return
-        self._host_for(wanted.route, pool).send(
-            wanted, wanted.target, wanted.method, wanted.payload
-        )
+        host = self._host_for(wanted.route, pool)
+        host.send(wanted.answered, wanted.target, wanted.method, wanted.payload)
 
     def _pool_of(self, agent: str, running: list[HostEnd]) -> list[HostEnd]:
         """The running hosts that have this definition, or else those that make definitions."""
@@ -159,36 +162,23 @@ class Calls:
             _remember(self._host_of, route, host)
         return host
 
-    def _locate(self, wanted: Wanted) -> None:
+    async def _locate(self, route: str) -> None:
         """Look up the definition of the agent, for hosts have different ones."""
-        self._locating[wanted.route] = [wanted]
-        options = {"prefix": wanted.route, "limit": 1}
-        asked = Wanted(self, Target(), "page", (("agents", options), {}, {}, None))
-
-        def located(value: Any, error: Exception | None) -> None:
-            found = [info.agent for info in value or () if info.id == wanted.route]
-            waiting = self._locating.pop(wanted.route)
-            for each in waiting:
-                if found:
-                    _remember(self._agent_of, wanted.route, found[0])
-                elif error is not None:
-                    refuse(each.future, error)
-                    continue
-                else:  # there is none: any host says so
-                    each.target = each.target._replace(agent=None, values=None)
-                    self._send_anywhere(each)
-                    continue
-                self.dispatch(each)
-
-        asked.then = located
-        self.dispatch(asked)
-
-    def _send_anywhere(self, wanted: Wanted) -> None:
-        running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
-        if not running:
-            self._waiting.append(wanted)
+        options = {"prefix": route, "limit": 1}
+        try:
+            page, _ = await self.call_host(Target(), "page", "agents", options)
+        except Exception as error:
+            for each in self._locating.pop(route, ()):
+                refuse(each.future, error)
             return
-        running[0].send(wanted, wanted.target, wanted.method, wanted.payload)
+        found = [info.agent for info in page if info.id == route]
+        if found:
+            _remember(self._agent_of, route, found[0])
+        for each in self._locating.pop(route, ()):
+            if not found:  # there is none: any host says so
+                each.target = each.target._replace(agent=None, values=None)
+                each.is_nowhere = True
+            self.dispatch(each)
 
     def learn(self, wanted: Wanted) -> None:
         """A call is answered: what is known of its agent by that."""
@@ -222,8 +212,8 @@ class Wanted:
     """One call, on its way to hosts until one of them answers."""
 
     __slots__ = (
-        "_calls", "_met", "future", "host", "is_repeatable", "method", "payload", "route",
-        "target", "then",
+        "_calls", "_met", "future", "host", "is_nowhere", "is_repeatable", "method", "payload",
+        "route", "target",
     )  # fmt: skip
 
     def __init__(
@@ -250,20 +240,18 @@ class Wanted:
         self.future: Future[Any] = Future(calls.loop)
         self.host: HostEnd | None = None
         """The host that has answered."""
-        self.then: Callable[[Any, Exception | None], None] | None = None
+        self.is_nowhere: bool = False
+        """No host has the agent that it is about."""
 
     def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
-        if host.phase is HostPhase.DRAINING and isinstance(
-            error, pykka.ActorDeadError | UsageError
-        ):
-            self.lost(host)
-            return
-        self.host = host
-        if self.then is not None:
-            self.then(value, error)
+        """As of `hosts.Answered`."""
+        is_refused = isinstance(error, pykka.ActorDeadError | UsageError)
+        if isinstance(error, HostLost) or (is_refused and host.phase is HostPhase.DRAINING):
+            self._lost(host)
         elif error is not None:
             refuse(self.future, error)
         else:
+            self.host = host
             self._calls.learn(self)
             if self._met is not None:
                 self._met()
@@ -273,7 +261,7 @@ class Wanted:
             )
             self.future.set(value)
 
-    def lost(self, host: HostEnd) -> None:
+    def _lost(self, host: HostEnd) -> None:
         if self._calls.has_ended:
             refuse(self.future, stopped())
         elif self.is_repeatable:

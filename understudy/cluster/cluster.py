@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack, cast
 
@@ -15,11 +14,9 @@ from understudy._base.context_codecs import ContextCodec, ContextCodecs
 from understudy._base.json_values import checked_limit_seconds, checked_seconds, shown
 from understudy._base.request_timing import Seconds
 from understudy.actors import (
-    AgentInfo,
     AgentRef,
     Feed,
     Page,
-    PendingRequest,
     Recovery,
     Runtime,
 )
@@ -31,7 +28,6 @@ from understudy.actors.reads.feed import Start
 from understudy.actors.reads.listing import Listing, checked_limit
 from understudy.actors.runtime import NOT_SAID, RuntimeOptions
 from understudy.actors.schedules import own_ref
-from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.approvals import Caller
@@ -46,22 +42,17 @@ from understudy.cluster.frames import Target
 from understudy.cluster.hosts import HostLost
 from understudy.cluster.pools import HostPools, checked_pools
 from understudy.cluster.processes import Processes
-from understudy.cluster.refs import ClusterRef, ClusterSchedules
+from understudy.cluster.refs import ClusterRef, ClusterSchedules, forward
 from understudy.cluster.status import ClusterStatus, status_of, tree_of
 from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
-from understudy.journal.decided import DecidedRequest
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.notices import StoredNotice
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
-from understudy.state.doubts import Doubt
-from understudy.state.reviews import Review
-from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.rules import Rules
 from understudy.trust.trust import NO_TRUST, Trust
@@ -79,7 +70,6 @@ DRAIN_TIMEOUT = 60.0
 
 
 if TYPE_CHECKING:
-    from understudy.actors.reads.search import SearchHit
     from understudy.actors.retiring import Retired
     from understudy.journal.vacuum import Vacuumed
 
@@ -102,7 +92,7 @@ class Cluster(_RuntimeCalls):
     Differences from a runtime: an error for a wrong argument may come from the future, because only
     a host knows the definition. An outcome comes without its state: `outcome.state` asks a host
     when it is first read, and raises `UsageError` if the agent was deleted meanwhile, or compacted
-    after its next run.
+    after its next run. `AgentInfo.is_active` is about the host that answers.
 
     Args:
         hosts: for one pool, `"module:attribute"`: a function that returns the agents; see
@@ -498,47 +488,15 @@ class Cluster(_RuntimeCalls):
         """Return None: only the hosts have definitions. `resume` says why a call cannot run."""
         self._refuse_unusable()
 
-    def agents(self, **options: Any) -> Listing[AgentInfo]:
-        """Return the agents, as `Runtime.agents`. `is_active` is about the host that answers."""
-        return self._listing("agents", options)
-
-    def pending(self, **options: Any) -> Listing[PendingRequest]:
-        """Return the requests that wait for a person, as `Runtime.pending`."""
-        return self._listing("pending", options)
-
-    def waiting(self, **options: Any) -> Listing[Wait]:
-        """Return the sleeps and waits of tools, as `Runtime.waiting`."""
-        return self._listing("waiting", options)
-
-    def doubts(self, **options: Any) -> Listing[Doubt]:
-        """Return the calls in doubt, as `Runtime.doubts`."""
-        return self._listing("doubts", options)
-
-    def decided(self, **options: Any) -> Listing[DecidedRequest]:
-        """Return the decisions, as `Runtime.decided`."""
-        return self._listing("decided", options)
-
-    def reviews(self, **options: Any) -> Listing[Review]:
-        """Return the calls that need a review, as `Runtime.reviews`."""
-        return self._listing("reviews", options)
-
     @property
     def has_search(self) -> bool:
         """False: only the hosts keep an index. They answer `search`."""
         return False
 
-    def search(self, text: str, **options: Any) -> Listing[SearchHit]:
-        """Search for words, as `Runtime.search`."""
-        return self._listing("search", {"text": text, **options})
-
     @property
     def has_notify(self) -> bool:
         """False: a cluster itself tells nobody about requests."""
         return False
-
-    def notices(self, **options: Any) -> Listing[StoredNotice]:
-        """Return the notices, as `Runtime.notices`."""
-        return self._listing("notices", options)
 
     def retry_notice(self, no: int, *, by: str | None = None) -> NoReturn:
         """Refused: use the program of a runtime that has `notify`.
@@ -551,7 +509,6 @@ class Cluster(_RuntimeCalls):
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()
-        inspect.signature(getattr(Runtime, name)).bind(self, **options)
         after, limit = options.pop("after", None), checked_limit(options.pop("limit", None))
 
         async def read(after: str | None, limit: int) -> Page[Any]:
@@ -650,30 +607,23 @@ class Cluster(_RuntimeCalls):
             raise UsageError("this cluster is not started: use it in `with` or `async with`")
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
-    original = getattr(Runtime, name)
-    signature = inspect.signature(original)
-    first = list(signature.parameters)[1:2]
-
-    @functools.wraps(original)
-    def call(self: Cluster, *arguments: Any, **named: Any) -> Future[Any]:
-        bound = signature.bind(self, *arguments, **named)  # a TypeError is the caller's
-        # Its first argument says whose agent it is about: an id, or a token with one.
-        about = bound.args[1] if first in (["id"], ["token"]) else ""
-        if first == ["token"]:
-            about = agent_of(about) if isinstance(about, str) else ""
-        elif first == ["id"]:
-            checked_id(about)
-        return self._runtime_call(name, bound.args[1:], dict(bound.kwargs), about)
-
-    return call
+def _ask(
+    cluster: Cluster, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Future[Any] | Listing[Any]:
+    signature = inspect.signature(getattr(Runtime, name))
+    if str(signature.return_annotation).startswith("Listing"):
+        bound = signature.bind(cluster, *arguments, **named)
+        return cluster._listing(name, dict(list(bound.arguments.items())[1:]))
+    # Its first argument says whose agent it is about: an id, or a token with one.
+    first, about = list(signature.parameters)[1:2], ""
+    if first == ["token"]:
+        about = agent_of(arguments[0]) if isinstance(arguments[0], str) else ""
+    elif first == ["id"]:
+        about = checked_id(arguments[0])
+    return cluster._runtime_call(name, arguments, named, about)
 
 
-for _name in VERBS:
-    if hasattr(Runtime, _name) and _name not in vars(Cluster):
-        setattr(Cluster, _name, _forwarded(_name))
-
-
+forward(Cluster, Runtime, _ask)
 # As for a type checker: what takes a runtime takes a cluster.
 Runtime.register(Cluster)
 

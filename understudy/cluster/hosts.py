@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.cluster.engine import HostLine, Hosts, HostSpec, RunningHost
@@ -35,18 +35,13 @@ class HostPhase(str, Enum):
     ENDED = "ended"
 
 
-class Asked(Protocol):
-    """Who waits for the answer of a host. Called on the cluster's loop."""
-
-    def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
-        """The host has answered."""
-
-    def lost(self, host: HostEnd) -> None:
-        """The host has ended before it answered: whether it did what was asked is not known."""
-
-
 class HostLost(Exception):  # not an error of a caller's: the call is repeated
     """The host has ended before it answered."""
+
+
+Answered = Callable[["HostEnd", Any, Exception | None], None]
+"""Gets the answer of a host, or its error, on the cluster's loop. `HostLost`: the host has ended
+before it answered, so whether it did what was asked is not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +65,7 @@ class HostEnd(HostLine):
     names: set[str] = field(default_factory=set)
     """What the store calls its processes so far."""
     _number: int = 0
-    _asked: dict[int, Asked] = field(default_factory=dict)
+    _asked: dict[int, Answered] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -93,11 +88,11 @@ class HostEnd(HostLine):
 
     # ------------------------------------------------------------------------ calls
 
-    def send(self, asked: Asked, target: Target, method: str, arguments: bytes) -> None:
+    def send(self, answered: Answered, target: Target, method: str, arguments: bytes) -> None:
         """Call it. The calls are received in the order in which they are sent."""
         assert self.running is not None, "it has greeted"
         self._number += 1
-        self._asked[self._number] = asked
+        self._asked[self._number] = answered
         self.running.send(dumps(Call(self._number, target, method, arguments)))
 
     async def ask(self, method: str, *arguments: Any) -> Any:
@@ -109,9 +104,18 @@ class HostEnd(HostLine):
         """
         if self.running is None or self.phase in (HostPhase.STARTING, HostPhase.ENDED):
             raise HostLost
-        awaited = _Awaited()
-        self.send(awaited, Target(), method, dump_arguments(method, (arguments, {}, {}, None)))
-        return await awaited.future
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(_: HostEnd, value: Any, error: Exception | None) -> None:
+            if future.done():
+                return  # who awaited it was cancelled
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        self.send(answered, Target(), method, dump_arguments(method, (arguments, {}, {}, None)))
+        return await future
 
     async def drain(self, timeout: float) -> None:
         """Let it release its agents and end; kill it after so many seconds."""
@@ -140,9 +144,9 @@ class HostEnd(HostLine):
             logger.error("host %r cannot start: %s", self.name, why, exc_info=found.error)
             self.changed(self)
         else:
-            asked = self._asked.pop(found.number, None)
-            if asked is not None:
-                asked.answered(self, *found.read())
+            answered = self._asked.pop(found.number, None)
+            if answered is not None:
+                answered(self, *found.read())
 
     def lost(self, why: str) -> None:
         """Lose what was asked of the process, which has ended."""
@@ -154,26 +158,9 @@ class HostEnd(HostLine):
 
     def _lose(self) -> None:
         asked, self._asked = self._asked, {}
-        for each in asked.values():  # in the order in which they were sent
-            each.lost(self)
+        for answered in asked.values():  # in the order in which they were sent
+            answered(self, None, HostLost())
 
     def _enter(self, phase: HostPhase) -> None:
         self.phase = phase
         self.changed(self)
-
-
-class _Awaited:
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
-        if self.future.done():
-            return  # who awaited it was cancelled
-        if error is None:
-            self.future.set_result(value)
-        else:
-            self.future.set_exception(error)
-
-    def lost(self, host: HostEnd) -> None:
-        if not self.future.done():
-            self.future.set_exception(HostLost())

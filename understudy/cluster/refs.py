@@ -101,25 +101,52 @@ class ClusterRef(AgentRef[OutputT_co]):
         return future.get(timeout=timeout) if block else future
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
-    original = getattr(AgentRef, name)
+def forward(
+    there: type[Any],
+    here: type[Any],
+    ask: Callable[[Any, str, tuple[Any, ...], dict[str, Any]], Any],
+    *,
+    prefix: str = "",
+) -> None:
+    """Give a class of a cluster the verbs of a class of a runtime that it does not write out.
+
+    Args:
+        there: the class of a cluster.
+        here: the class of a runtime.
+        ask: asks a host. It gets the object, the name of the verb, and the arguments: by place and
+            by name.
+        prefix: of the names of the verbs.
+
+    """
+    for verb in VERBS.values():
+        is_of_class = verb.name == prefix + verb.method and hasattr(here, verb.method)
+        if is_of_class and verb.method not in vars(there):
+            setattr(there, verb.method, _forwarded(getattr(here, verb.method), verb.name, ask))
+
+
+def _forwarded(original: Callable[..., Any], name: str, ask: Callable[..., Any]) -> Any:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def call(self: ClusterRef, *arguments: Any, **named: Any) -> Future[Any]:
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
         bound = signature.bind(self, *arguments, **named)  # a TypeError is the caller's
-        options = dict(bound.kwargs)
-        if name in ("resume", "decide"):
-            if isinstance(bound.args[1], Decision):
-                return self._decide_only(bound.args[1], functools.partial(call, self))
-            return self._call(name, (decisions_by_id(bound.args[1]),), options)
-        if name == "run":
-            _name_tools(options)
-        if name in ("run", "send") and options.get("message_id") is None:
-            options["message_id"] = self._calls.new_id()  # so that it can be repeated
-        return self._call(name, bound.args[1:], options)
+        return ask(self, name, bound.args[1:], dict(bound.kwargs))
 
     return call
+
+
+def _ask(
+    ref: ClusterRef[Any], name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Future[Any]:
+    if name in ("resume", "decide"):
+        if isinstance(arguments[0], Decision):
+            return ref._decide_only(arguments[0], getattr(ref, name))
+        arguments = (decisions_by_id(arguments[0]),)
+    if name == "run":
+        _name_tools(named)
+    if name in ("run", "send") and named.get("message_id") is None:
+        named["message_id"] = ref._calls.new_id()  # so that it can be repeated
+    return ref._call(name, arguments, named)
 
 
 def _name_tools(options: dict[str, Any]) -> None:
@@ -136,9 +163,7 @@ def _name_tools(options: dict[str, Any]) -> None:
         options["until_tool" if until is not None else "until_tool_success"] = names
 
 
-for _name in VERBS:
-    if hasattr(AgentRef, _name) and _name not in vars(ClusterRef):
-        setattr(ClusterRef, _name, _forwarded(_name))
+forward(ClusterRef, AgentRef, _ask)
 
 
 class ClusterSchedules(Schedules):
@@ -148,19 +173,11 @@ class ClusterSchedules(Schedules):
         self._ref = ref
 
 
-def _forwarded_schedules(name: str) -> Callable[..., Any]:
-    original = getattr(Schedules, name)
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def call(self: ClusterSchedules, *arguments: Any, **named: Any) -> Future[Any]:
-        signature.bind(self, *arguments, **named)
-        ref: ClusterRef[Any] = self._ref  # type: ignore[assignment]
-        return ref._call(f"schedules.{name}", arguments, named)
-
-    return call
+def _ask_schedules(
+    schedules: ClusterSchedules, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Future[Any]:
+    ref: ClusterRef[Any] = schedules._ref  # type: ignore[assignment]
+    return ref._call(name, arguments, named)
 
 
-for _verb in VERBS.values():
-    if _verb.name.startswith("schedules."):
-        setattr(ClusterSchedules, _verb.method, _forwarded_schedules(_verb.method))
+forward(ClusterSchedules, Schedules, _ask_schedules, prefix="schedules.")
