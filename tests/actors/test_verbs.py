@@ -140,7 +140,7 @@ def test_a_verb_is_a_row_or_says_why_not(verb: Verb) -> None:
         same = ROWS[verb.row_kind]
         assert same.message is verb.message
         # The row knows no more of its verb than its kind says.
-        assert (same.of_run, same.lasts, same.result) == (verb.of_run, verb.lasts, verb.result)
+        assert (same.of_run, same.is_long, same.result) == (verb.of_run, verb.is_long, verb.result)
 
 
 def test_an_agent_handles_the_message_of_each_verb() -> None:

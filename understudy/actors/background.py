@@ -22,7 +22,7 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.already_done import latest_state
+from understudy.actors.agent.stored_agents import latest_state
 from understudy.errors import (
     RecordRefused,
     SchemaVersionError,

@@ -51,13 +51,6 @@ class Repeat(Enum):
     NEVER = "never"  # nothing tells it from a second call
 
 
-class Lasts(Enum):
-    """How long the host that does a call may take for it."""
-
-    MOMENT = "moment"
-    LONG = "long"
-
-
 _WHY: Mapping[str, str] = {
     "row": "any host reads it from the store",
     "api": "only the program that has the agents knows what to give",
@@ -83,7 +76,7 @@ class Verb:
         message: what an agent gets; None where nobody asks the agent.
         lacks: the ways by which it cannot be called, each with the reason.
         repeat: whether it may be made again.
-        lasts: how long it may take.
+        is_long: whether the host that does it may need more than a moment.
         of_run: whether it is answered by the outcome of a run, which goes on when the call is done.
         kind: the kind of its rows; its name by default. Verbs with one message have one kind.
         result: what its reply brings, where that is no plain JSON and no run.
@@ -98,8 +91,8 @@ class Verb:
     message: type[AgentMessage] | None = None
     lacks: Mapping[Way, str] = field(default_factory=lambda: _without("mcp", "ag_ui"))
     repeat: Repeat = Repeat.ALWAYS
-    lasts: Lasts = Lasts.MOMENT
     _: KW_ONLY
+    is_long: bool = False
     of_run: bool = False
     kind: str = ""
     result: Any = Any
@@ -159,12 +152,12 @@ _TABLE = (
          plain=True, said="it is revoked: people are asked again"),
     Verb("close_review", "decide", m.RecordFact, kind="record", plain=True,
          said="the review is closed"),
-    Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG, unsigned=_OWN),
+    Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, is_long=True, unsigned=_OWN),
     Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED, unsigned=_OWN),
-    Verb("compact", "admin", m.Compact, lasts=Lasts.LONG,
+    Verb("compact", "admin", m.Compact, is_long=True,
          plain=True, said="the records are replaced by a snapshot"),
-    Verb("delete", "admin", m.Delete, lasts=Lasts.LONG, said="the agent is deleted"),
-    Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG,
+    Verb("delete", "admin", m.Delete, is_long=True, said="the agent is deleted"),
+    Verb("stop", "admin", m.Passivate, _IN_MEMORY, is_long=True,
          unsigned="it changes nothing of the agent"),
     Verb("outcome", "read", None, _without("row", "ag_ui", cli="`run --wait` ends with it",
          mcp="`read_history` has it")),

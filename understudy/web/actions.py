@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.clock import new_random_id
 from understudy.actors import AgentRef, Future
-from understudy.actors.verbs import VERBS, Arguments, Lasts, Verb, arguments_of
+from understudy.actors.verbs import VERBS, Arguments, Verb, arguments_of
 from understudy.errors import SchemaVersionError
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
@@ -119,7 +119,7 @@ def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
 async def _call(visit: Visit, verb: Verb, body: Arguments) -> dict[str, Any]:
     given = body.model_dump()
     future = getattr(visit.ref, verb.method)(**given, by=visit.user.by)
-    if verb.of_run or verb.lasts is not Lasts.MOMENT:
+    if verb.of_run or verb.is_long:
         return {"id": visit.agent_id, "done": await begun(future)}
     if await visit.wait(future) is False:
         raise refused(409, "NotNow", "There is nothing to do any more.")

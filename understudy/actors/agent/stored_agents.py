@@ -368,3 +368,9 @@ def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> Pend
 
 
 _STATUSES = {status.value: status for status in Status if status is not Status.PASSIVE}
+
+
+async def latest_state(store: StoreReads, agent_id: str) -> AgentState | None:
+    """The state that the store has of an agent."""
+    loaded = await store.load_latest(agent_id)
+    return None if loaded is None else await in_pieces(loaded.folding())

@@ -23,7 +23,7 @@ from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import call_of, message_of, refusal_of, reply_to
-from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
+from understudy.actors.verbs import ROWS, Repeat, Verb
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError, UsageError
 from understudy.journal.shared import Hint, Posted, Sent, Wanted, to_reply
 from understudy.journal.shared_store import SharedStore
@@ -152,8 +152,11 @@ class Incoming:
 
     async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, AgentCall]]:
         """The calls that are to be done now, those of each agent in their order."""
-        lasts = {id: [verb.lasts for verb in verbs.values()] for id, verbs in self._in_hand.items()}
-        busy = [id for id, each in lasts.items() if each.count(Lasts.MOMENT) >= PAGE]
+        busy = [
+            id
+            for id, verbs in self._in_hand.items()
+            if sum(not verb.is_long for verb in verbs.values()) >= PAGE
+        ]
         if agent_ids is not None:
             agent_ids = [id for id in agent_ids if id not in busy]
             if not agent_ids:
@@ -206,10 +209,26 @@ class Incoming:
     def _settled(self, row: Posted, first: Future[Any], both: tuple[Future[Any], ...]) -> None:
         for future in both:
             future._remove_waiter(self)
-        if row.kind == "delete" and _is_refused(first):
-            self._services.start_task(self._delete_all_the_same(row), f"deleting {row.agent_id}")
+        try:
+            value = first.get()
+        except Exception as error:
+            is_away = isinstance(error, JournalFailed | pykka.ActorDeadError)
+            is_lost = is_away and not isinstance(error, RecordRefused)
+            if is_lost and ROWS[row.kind].repeat is not Repeat.NEVER:
+                # It stays posted, for the next owner or for this one. At once: the host that claims
+                # the agent next does it before those that came later.
+                self._let_go(row)
+            elif row.kind == "delete" and isinstance(error, UnderstudyError) and not is_away:
+                work = self._delete_all_the_same(row)
+                self._services.start_task(work, f"deleting {row.agent_id}")
+            else:
+                self._reply_soon(row, refusal_of(error))
+            return
+        if ROWS[row.kind].of_run and isinstance(value, str | dict):  # its run, or its message
+            self._followers[row.agent_id].add(row.asker)
+            self._reply_soon(row, to_reply({"run": value} if isinstance(value, str) else value))
         else:
-            self._answer(row, first)
+            self._reply_soon(row, reply_to(row.kind, value))
 
     async def _delete_all_the_same(self, row: Posted) -> None:
         """Delete an agent that could not be activated, as where its deletion is asked for here.
@@ -217,40 +236,22 @@ class Incoming:
         Its asker would take "there is no such agent" for a deletion that another host has made
         (test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_hangs).
         """
-        deleted: Future[bool] = Future(self._services.loop)
         asked: Any = message_of(row.kind, row.body)[0]
         slot = self._directory.get(row.agent_id)
         try:
             gone = await delete_stored(self._services, row.agent_id, asked.by)
             slot.forget()
             self._directory.drop_unless_needed(slot)
-            deleted.set(await gone.end_calls(self._services))
-        except Exception as error:
-            refuse(deleted, error)
-        self._answer(row, deleted)
-
-    def _answer(self, row: Posted, first: Future[Any]) -> None:
-        reply = self._reply_to(row, first)
-        if reply is None:
-            # At once: the host that claims the agent next does it before those that came later.
+            reply = reply_to(row.kind, await gone.end_calls(self._services))
+        except JournalFailed:
             self._let_go(row)
-        else:
-            self._services.start_task(self._reply(row, reply), f"answering {row.kind}")
-
-    def _reply_to(self, row: Posted, settled: Future[Any]) -> bytes | None:
-        """The reply; None where the call stays posted, for the next owner or for this one."""
-        try:
-            value = settled.get()
         except Exception as error:
-            lost = isinstance(error, JournalFailed) and not isinstance(error, RecordRefused)
-            is_dead = lost or isinstance(error, pykka.ActorDeadError)
-            if is_dead and ROWS[row.kind].repeat is not Repeat.NEVER:
-                return None
-            return refusal_of(error)
-        if ROWS[row.kind].of_run and isinstance(value, str | dict):  # its run, or its message
-            self._followers[row.agent_id].add(row.asker)
-            return to_reply({"run": value} if isinstance(value, str) else value)
-        return reply_to(row.kind, value)
+            await self._reply(row, refusal_of(error))
+        else:
+            await self._reply(row, reply)
+
+    def _reply_soon(self, row: Posted, reply: bytes) -> None:
+        self._services.start_task(self._reply(row, reply), f"answering {row.kind}")
 
     async def _reply(self, row: Posted, reply: bytes) -> None:
         try:
@@ -268,17 +269,6 @@ class Incoming:
             del self._in_hand[row.agent_id]
         if len(in_hand) == PAGE // 2:  # more may be posted than was in hand
             self.collect(row.agent_id)
-
-
-def _is_refused(settled: Future[Any]) -> bool:
-    """Whether the agent did not do it, though the store and the runtime are there."""
-    try:
-        settled.get()
-    except (JournalFailed, pykka.ActorDeadError):
-        return False
-    except UnderstudyError:
-        return True
-    return False
 
 
 class _PostedCall(CallNotes):

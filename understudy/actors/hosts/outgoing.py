@@ -43,7 +43,7 @@ from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import has_outcome, refusal
 from understudy.actors.agent.services import Calls
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.already_done import latest_state, run_of_call
+from understudy.actors.agent.stored_agents import latest_state
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming, unless_away
 from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.recovery import Progress, Recovering
@@ -63,6 +63,7 @@ from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause, run_named_by
+from understudy.state.run_state import RunState
 
 if TYPE_CHECKING:
     from understudy.actors.hosts.peers.calls import PeerCalls
@@ -161,13 +162,13 @@ class Outgoing(Calls[AgentSlot]):
     async def _send(self, sent: list[Sent]) -> None:
         """Send texts to other hosts."""
         if self._peers is not None:
-            sent = self._peers.send(sent)
+            sent = self._peers.peers.send(sent)
         if sent:
             await self._shared.send(sent)
 
     async def _tell(self, host_id: int, hint: Hint) -> None:
         """Tell another host something."""
-        if self._peers is None or not self._peers.tell(host_id, hint):
+        if self._peers is None or self._peers.peers.send([Sent(host_id, str(hint))]):
             await self._shared.tell(host_id, hint)
 
     def close(self) -> None:
@@ -180,7 +181,7 @@ class Outgoing(Calls[AgentSlot]):
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
         if self._peers is not None:
-            self._peers.close()
+            self._peers.peers.close()
         for call in list(self._calls):
             call.refuse(runtime_stopped(call.slot.id))
 
@@ -206,20 +207,21 @@ class Outgoing(Calls[AgentSlot]):
                 line.append(call)
                 return
             is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
-            peers, link = self._peers, None
-            is_elsewhere = is_passive or slot.id in self._by_agent
-            if peers is not None and not is_elsewhere:
-                is_elsewhere = peers.is_to_be_named(call)
+            peers = self._peers
+            is_elsewhere = (
+                is_passive
+                or slot.id in self._by_agent
+                or (peers is not None and peers.is_to_be_named(call))
+            )
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             elif peers is not None and (link := peers.route(call)) is not None:
                 peers.put(link, call)
+                return
             else:
                 self._put_here([call])
         if is_elsewhere:
             call_on(self._services.loop, self._begin, slot)
-        elif peers is not None and link is not None:
-            peers.flush_soon()
         else:
             self._services.check_inbox(slot)
 
@@ -383,7 +385,6 @@ class Outgoing(Calls[AgentSlot]):
             if self._peers is not None and link is not None and calls:
                 for call in calls:
                     self._peers.put(link, call, is_for_owner=True)
-                self._peers.flush_soon()
                 return
             if is_here:
                 self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
@@ -550,7 +551,7 @@ class Outgoing(Calls[AgentSlot]):
         """
         message, call.was_looked_up = call.message, True
         state = await latest_state(self._services.store, call.slot.id)
-        run = run_of_call(state, message)
+        run = _run_of_call(state, message)
         if isinstance(message, Retry) and run is not None and run.has_failed:
             call.message = replace(message, run_id=run.run_id)
         call.run_id = None if run is None else run.run_id
@@ -729,3 +730,16 @@ def _is_in_doubt(call: RefCall) -> bool:
 def _can_be_taken(call: RefCall) -> bool:
     """Whether a call can be taken from a living owner that has not done it."""
     return not (call.is_once_at_most or isinstance(call.message, Passivate))
+
+
+def _run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:
+    """The run that a call is for that names none: the one that is open now, if it may be meant.
+
+    A retry is for the last one, if that has failed.
+    """
+    run = state.run if state is not None else None
+    if run is None:
+        return None
+    if isinstance(message, Retry):
+        return run if run.has_failed or (run.is_held and not run.over) else None
+    return None if run.over else run

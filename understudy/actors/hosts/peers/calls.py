@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -43,13 +42,13 @@ from understudy.actors.hosts.peers.peers import Peers
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
 from understudy.actors.hosts.wire import body_of, call_of, refusal_of, reply_to
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UsageError
-from understudy.journal.shared import Hint, Sent
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 Result = Note | Refused | HasOutcome | Answered
+"""What comes back from a process that was sent a call."""
 FRESH = PATIENCE - 1.0
 """Seconds after which a call that was sent is not begun any more: who has sent it may have made it
 elsewhere by now. That waits longer, by `link.PATIENCE`
@@ -95,7 +94,6 @@ class PeerCalls:
         """The calls that are with another process, by their numbers, by agent."""
         self._calls: dict[int, RefCall] = {}
         """The same by their numbers."""
-        self._to_send: deque[tuple[Link, RefCall, bool]] = deque()
         self._served: dict[tuple[Link, int], ServedCall] = {}
         """The calls of other processes that are under way here."""
         self._refused: dict[Link, dict[str, int]] = {}
@@ -136,55 +134,49 @@ class PeerCalls:
         return is_elsewhere and self.peers.has_homes and call.names_no_run
 
     def put(self, link: Link, call: RefCall, *, is_for_owner: bool = False) -> None:
-        """Send a call, in the order of these calls."""
+        """Send a call soon, in the order of these calls."""
         call.phase, call.link = CallPhase.SENT, link
         self._sent.setdefault(call.slot.id, {})[call.number] = call
-        self._to_send.append((link, call, is_for_owner))
-
-    def flush_soon(self) -> None:
-        """Send what was put. In any thread, also outside of the lock."""
-        call_soon_on(self._services.loop, self.flush)
+        call_soon_on(self._services.loop, self._send, link, call, is_for_owner)
 
     # ------------------------------------------------------------------- on the loop
 
-    def flush(self) -> None:
-        while self._to_send:
-            link, call, is_for_owner = self._to_send.popleft()
-            if call.phase is not CallPhase.SENT:
-                continue  # its runtime has stopped
-            if not link.is_ready:
-                self._drop(call)
-                self._join(call.slot, [call])
-                continue
-            slot, owner = call.slot, f"host {link.host_id}"
-            try:
-                kind, body = body_of(
-                    call.as_known(), owner=owner, expects=call.expects, has_deps=slot.has_deps()
-                )
-            except Exception as error:
-                self._drop(call)
-                # What is no JSON can be done here, as far as this host may have the agent.
-                if is_for_owner:
-                    call.refuse(error)
-                else:
-                    self._put_here(call)
-                continue
-            is_new = slot.is_spawned
-            self._calls[call.number] = call
-            link.watch()
-            link.send(
-                Call(
-                    call.number,
-                    time.monotonic(),
-                    link.refusals,
-                    slot.id,
-                    slot.agent.name if is_new and slot.agent is not None else None,
-                    dict(slot.values) if is_new and slot.values else None,
-                    kind,
-                    body,
-                    is_for_owner,
-                )
+    def _send(self, link: Link, call: RefCall, is_for_owner: bool) -> None:
+        if call.phase is not CallPhase.SENT:
+            return  # its runtime has stopped
+        if not link.is_ready:
+            self._drop(call)
+            self._join(call.slot, [call])
+            return
+        slot, owner = call.slot, f"host {link.host_id}"
+        try:
+            kind, body = body_of(
+                call.as_known(), owner=owner, expects=call.expects, has_deps=slot.has_deps()
             )
+        except Exception as error:
+            self._drop(call)
+            # What is no JSON can be done here, as far as this host may have the agent.
+            if is_for_owner:
+                call.refuse(error)
+            else:
+                self._put_here(call)
+            return
+        is_new = slot.is_spawned
+        self._calls[call.number] = call
+        link.watch()
+        link.send(
+            Call(
+                call.number,
+                time.monotonic(),
+                link.refusals,
+                slot.id,
+                slot.agent.name if is_new and slot.agent is not None else None,
+                dict(slot.values) if is_new and slot.values else None,
+                kind,
+                body,
+                is_for_owner,
+            )
+        )
 
     def _drop(self, call: RefCall) -> None:
         """It is not with another process any more."""
@@ -196,18 +188,6 @@ class PeerCalls:
             sent.pop(call.number, None)
             if not sent:
                 self._sent.pop(call.slot.id, None)
-
-    def send(self, sent: list[Sent]) -> list[Sent]:
-        """Send texts to hosts of this machine; the texts that go by the store are left."""
-        return self.peers.send(sent, Hinted)
-
-    def tell(self, host_id: int, hint: Hint) -> bool:
-        """Tell a host of this machine something; False where it goes by the store."""
-        return not self.send([Sent(host_id, str(hint))])
-
-    def close(self) -> None:
-        """The runtime has stopped."""
-        self.peers.close()
 
     # ------------------------------------------------------------------- what comes
 
@@ -221,9 +201,7 @@ class PeerCalls:
             if call is not None and call.link is link:
                 self._take(link, call, frame)
 
-    def _take(
-        self, link: Link, call: RefCall, frame: Note | Refused | HasOutcome | Answered
-    ) -> None:
+    def _take(self, link: Link, call: RefCall, frame: Result) -> None:
         if isinstance(frame, Note):
             if frame.run_id is None:
                 call.is_queued = True
@@ -251,7 +229,12 @@ class PeerCalls:
 
     def _has_agent(self, slot: AgentSlot) -> None:
         """The store has the agent that was spawned here: nothing is to be kept of it."""
-        if slot.is_spawned and slot.phase is Phase.PASSIVE and slot.id not in self._sent:
+        if slot.is_spawned and slot.id not in self._sent:
+            self._forget(slot)
+
+    def _forget(self, slot: AgentSlot) -> None:
+        """Keep nothing of an agent that was spawned here, and is another process's."""
+        if slot.phase is Phase.PASSIVE:
             slot.is_spawned, slot.values = False, None
             self._directory.drop_unless_needed(slot)
 
@@ -334,9 +317,8 @@ class PeerCalls:
                 link.send(Answered(number, refusal_of(error)))
                 return
             self._refuse(link, number, slot.id, is_begun=isinstance(error, LOST))
-            if served.is_new and slot.phase is Phase.PASSIVE:
-                slot.is_spawned, slot.values = False, None
-                self._directory.drop_unless_needed(slot)
+            if served.is_new:
+                self._forget(slot)
         else:
             outcome = outcome_frame(number, value) if isinstance(value, Outcome) else None
             link.send(outcome or Answered(number, reply_to(served.kind, value)))

@@ -22,7 +22,7 @@ from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.agent.directory import Directory
-from understudy.actors.hosts.peers.frames import About, Greeting
+from understudy.actors.hosts.peers.frames import About, Greeting, Hinted
 from understudy.actors.hosts.peers.link import (
     PATIENCE,
     Link,
@@ -113,14 +113,8 @@ class Peers:
         """The connection with a host."""
         return None if host_id is None else self._links.get(host_id)
 
-    def send(self, sent: Sequence[Sent], frame: Callable[[str], object]) -> list[Sent]:
-        """Send texts to hosts of this machine; the texts that go by the store are left.
-
-        Args:
-            sent: the texts.
-            frame: makes a frame of each.
-
-        """
+    def send(self, sent: Sequence[Sent]) -> list[Sent]:
+        """Send texts to hosts of this machine; the texts that go by the store are left."""
         left: list[Sent] = []
         for each in sent:
             links = self._to(each.host_id)
@@ -128,7 +122,7 @@ class Peers:
                 left.append(each)
             else:
                 for link in links:
-                    link.send(frame(each.text))
+                    link.send(Hinted(each.text))
         return left
 
     def _to(self, host_id: int | None) -> Iterable[Link] | None:
