@@ -334,9 +334,7 @@ async def test_a_host_that_raises_the_version_of_its_rules_holds_no_call(
             added = await add(fact)
             assert store.on_trust is not None
             store.on_trust()
-            reading = "reading the log of trust"
-            await until(lambda: reading in {task.get_name() for task in asyncio.all_tasks()})
-            await until(lambda: reading not in {task.get_name() for task in asyncio.all_tasks()})
+            await until(lambda: runtime.trust.state.number == fact.number)
             return added
 
         store.add_trust = slowly  # type: ignore[method-assign]

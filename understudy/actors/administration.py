@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from understudy._base.clock import new_random_id
 from understudy._base.json_values import digest, shown
-from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.trust_watch import TrustWatch
 from understudy.agent.decisions import vote_of, why_no_voter
 from understudy.approvals import (
     Approval,
@@ -92,16 +92,15 @@ class Administration:
     """What is protected in one runtime, and the votes on it. On the runtime's loop.
 
     Args:
-        services: of the runtime.
+        watch: of its store.
         protect: by verb, who must agree.
 
     """
 
-    def __init__(
-        self, services: RuntimeServices[Any, Any], protect: Mapping[str, Approval]
-    ) -> None:
-        self._services = services
-        self._trust = services.runs.trust
+    def __init__(self, watch: TrustWatch, protect: Mapping[str, Approval]) -> None:
+        self._watch = watch
+        self._trust = watch.trust
+        self._clock = watch.services.clock
         self._protect = protect
 
     async def allow(self, verb: str, about: str, arguments: Any, caller: Caller | None) -> None:
@@ -130,9 +129,8 @@ class Administration:
         wanted, voter = digest([verb, arguments]), await self._voter(caller, about)
         if not voter.person:
             raise UsageError(f"{about}: `people` knows nobody by the name {caller.name!r}")
-        self._follow()
         while True:
-            await self._trust.look()
+            await self._look()
             found = self._found(self._trust.state, wanted, voter)
             if found is None:
                 found = await self._asked(verb, about, wanted, asked, voter, caller)
@@ -160,9 +158,8 @@ class Administration:
             or decision.break_glass
         ):
             raise DecisionError(f"Request {id!r} takes approve() or reject()", request_id=id)
-        now = self._services.clock.now()
-        self._follow()
-        await self._trust.look()
+        now = self._clock.now()
+        await self._look()
         found = self._pending(self._trust.state, id)
         asked, voter = found.said.approval, await self._voter(caller, found.said.about)
         why = why_no_voter(found, asked, voter, now, found.votes)
@@ -176,13 +173,13 @@ class Administration:
             votes = self._pending(state, id).votes
             return None if equal_vote(votes, vote) else AdminVoted(id=id, vote=vote)
 
-        await self._trust.add(to_vote, at=now, by=caller.shown)
+        await self._watch.add(to_vote, caller.shown)
         return self._trust.state.administration[id]
 
     async def requests(self) -> list[AdminRequest]:
         """Those whose time is not over, and that were not used; the oldest first."""
         await self._trust.look()
-        now = self._services.clock.now()
+        now = self._clock.now()
         found = (each for each in self._trust.state.administration.values() if each.holds(now))
         return sorted(found, key=lambda each: each.number)
 
@@ -191,13 +188,13 @@ class Administration:
     async def _voter(self, caller: Caller, about: str) -> Voter:
         if self._trust.people is None:
             raise UsageError(f"{about}: no people are known: give Runtime(people=...)")
-        voter = await self._trust.voter(caller, self._services.clock.now())
+        voter = await self._trust.voter(caller, self._clock.now())
         if voter.why_unknown:
             raise PeopleUnavailable(f"{about}: {voter.why_unknown}. Try again later")
         return voter
 
     def _found(self, state: TrustState, wanted: str, voter: Voter) -> AdminRequest | None:
-        now = self._services.clock.now()
+        now = self._clock.now()
         for each in state.administration.values():
             if each.said.digest == wanted and each.said.person == voter.person and each.holds(now):
                 return each
@@ -205,7 +202,7 @@ class Administration:
 
     def _pending(self, state: TrustState, id: str) -> AdminRequest:
         found = state.administration.get(id)
-        if found is None or not found.holds(self._services.clock.now()):
+        if found is None or not found.holds(self._clock.now()):
             raise DecisionError(
                 f"Request {id!r} of administration is not pending: it is unknown, used, or its "
                 "time is over",
@@ -218,7 +215,7 @@ class Administration:
     async def _asked(
         self, verb: str, about: str, wanted: str, asked: Approval, voter: Voter, caller: Caller
     ) -> AdminRequest:
-        now = self._services.clock.now()
+        now = self._clock.now()
         within = WITHIN if asked.within is None else timedelta(seconds=asked.within)
         said = AdminRequested(
             id=new_random_id(),
@@ -240,14 +237,14 @@ class Administration:
                 raise UsageError(f"{MOST} requests of administration wait already")
             return said
 
-        await self._trust.add(to_ask, at=now, by=caller.shown)
+        await self._watch.add(to_ask, caller.shown)
         found = self._found(self._trust.state, wanted, voter)
         assert found is not None, "it is there, or was added"
         return found
 
     async def _missing(self, found: AdminRequest, today: Approval) -> str | None:
         """What is missing, in words; None where it may be done now. Empty: it is rejected."""
-        now, asked = self._services.clock.now(), stricter(found.said.approval, today)
+        now, asked = self._clock.now(), stricter(found.said.approval, today)
         standing = await self._standing(found, asked)
         result = tally(asked, standing)
         if result.result is None:
@@ -265,27 +262,25 @@ class Administration:
         if asked.use_within is None or not found.votes:
             return False
         since = max(found.votes[-1].at, starts_at(asked, found.votes) or found.at)
-        return self._services.clock.now() > since + timedelta(seconds=asked.use_within)
+        return self._clock.now() > since + timedelta(seconds=asked.use_within)
 
     async def _standing(self, found: AdminRequest, asked: Approval) -> list[Vote]:
         """The votes of those who may still vote."""
         excluded = found.requesters if asked.never else ()
-        voters = await self._trust.voters(
-            (each.caller for each in found.votes), self._services.clock.now()
-        )
+        voters = await self._trust.voters((each.caller for each in found.votes), self._clock.now())
         return [each for each in found.votes if still_counts(each, voters[each.caller], excluded)]
 
     async def _used(self, found: AdminRequest) -> bool:
         """Use the votes up; False where something has changed meanwhile."""
-        now = self._services.clock.now()
 
         def to_use(state: TrustState) -> FactContent | None:
             # Race: this against a vote that is changed, and against the same at another host: it is
             # done once (test_what_was_agreed_to_is_done_once).
             return AdminUsed(id=found.id) if state.administration.get(found.id) == found else None
 
-        return await self._trust.add(to_use, at=now, by=found.said.name) is not None
+        return await self._watch.add(to_use, found.said.name) is not None
 
-    def _follow(self) -> None:
-        if self._trust.log is None:
-            self._trust.follow(self._services.store)
+    async def _look(self) -> None:
+        """Know each fact of the store: another host may have added one that was not heard of."""
+        self._trust.follow(self._watch.services.store)
+        await self._trust.look()

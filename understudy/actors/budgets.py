@@ -216,10 +216,7 @@ class BudgetDesk:
             until=None if ends >= NO_LATER else _time(ends),
             why=checked_text(why, what="raise_budget(why=...)"),
         )
-        trust = services.runs.trust
-        if trust.log is None:
-            trust.follow(services.store)
-        await trust.add(lambda _state: said, at=services.clock.now(), by=by)
+        await services.runs.trust.add(lambda _state: said, at=services.clock.now(), by=by)
         return next(
             each for each in await self.uses() if (each.budget.id, each.key) == (budget.id, key)
         )

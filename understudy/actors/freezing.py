@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime
 
 from understudy._base.clock import new_random_id
 from understudy._base.pieces import in_pieces
 from understudy.actors.agent.directory import Directory
+from understudy.actors.trust_watch import TrustWatch
 from understudy.agent.rule_checks import reachable_tools
 from understudy.errors import UsageError
 from understudy.journal import IndexStatus
@@ -32,23 +32,19 @@ class Freezing:
 
     Args:
         directory: of the agents of the runtime.
-        all_judge_by: waits until each other living host judges by the fact of a number, as of
-            `TrustWatch`.
+        watch: of its store.
 
     """
 
-    def __init__(
-        self, directory: Directory, all_judge_by: Callable[[int], Awaitable[tuple[str, ...]]]
-    ) -> None:
-        self._all_judge_by = all_judge_by
+    def __init__(self, directory: Directory, watch: TrustWatch) -> None:
         self._directory = directory
-        self._services = directory.services
-        self._trust = directory.services.runs.trust
+        self._watch = watch
+        self._trust = watch.trust
+        self._store = watch.services.store
 
     async def freeze(self, what: FrozenWhat, name: str, why: str, by: str | None) -> Freeze:
         """As `Runtime.freeze`."""
         said = Frozen(id=new_random_id(), what=what, name=name, why=why)
-        self._follow()
 
         def to_freeze(state: TrustState) -> Frozen | None:
             if _same(state, said, by) is not None:
@@ -57,21 +53,19 @@ class Freezing:
                 raise UsageError(f"{MOST} freezes stand already: thaw those that are over")
             return said
 
-        await self._trust.add(to_freeze, at=self._services.clock.now(), by=by)
+        await self._watch.add(to_freeze, by)
         freeze = _same(self._trust.state, said, by)
         if freeze is None:  # somebody has thawed it already
             raise UsageError(f"freeze(...) of {said.name or 'the store'!r} was thawed at once")
-        return await self._seen(freeze, await self._all_judge_by(freeze.number))
+        return await self._seen(freeze, await self._watch.all_judge_by(freeze.number))
 
     async def thaw(self, id: str, by: str | None) -> bool:
         """As `Runtime.thaw`."""
-        self._follow()
 
         def to_thaw(state: TrustState) -> Thawed | None:
             return Thawed(id=id) if id in state.freezes else None
 
-        fact = await self._trust.add(to_thaw, at=self._services.clock.now(), by=by)
-        return fact is not None
+        return await self._watch.add(to_thaw, by) is not None
 
     async def freezes(self, id: str | None = None) -> list[Freeze]:
         """As `Runtime.freezes`."""
@@ -81,12 +75,8 @@ class Freezing:
         freeze = self._trust.state.freezes.get(id)
         if freeze is None:
             return []
-        behind = await self._services.store.hosts_behind(freeze.number)
+        behind = await self._store.hosts_behind(freeze.number)
         return [await self._seen(freeze, tuple(each.name for each in behind))]
-
-    def _follow(self) -> None:
-        if self._trust.log is None:
-            self._trust.follow(self._services.store)
 
     # ------------------------------------------------------------- what is under way
 
@@ -102,13 +92,13 @@ class Freezing:
     async def _entered(self, freeze: Freeze) -> list[EnteredCall]:
         """The calls under way that are frozen, by what is recorded."""
         found: list[EnteredCall] = []
-        store, names = self._services.store, self._names(freeze)
-        async for stored in store.agents(GOES_ON):
+        names = self._names(freeze)
+        async for stored in self._store.agents(GOES_ON):
             slot = self._directory.find(stored.agent_id)
             if slot is not None and slot.activation is not None:
                 state = slot.activation.state
             else:
-                loaded = await store.load_latest(stored.agent_id)
+                loaded = await self._store.load_latest(stored.agent_id)
                 if loaded is None:
                     continue
                 state = await in_pieces(loaded.folding())
@@ -119,7 +109,7 @@ class Freezing:
 
     async def _with_times(self, agent_id: str, calls: Collection[EnteredCall]) -> list[EnteredCall]:
         """The same calls, with the times at which they were started."""
-        read = await read_in_parts(self._services.store, agent_id, lambda _: _Starts())
+        read = await read_in_parts(self._store, agent_id, lambda _: _Starts())
         times = {} if read is None else read[1].times
         return [replace(each, since=times.get(each.call_key)) for each in calls]
 
@@ -142,15 +132,11 @@ class Freezing:
             names.update(name for tool in tools for name in tool.agent_path)
             if freeze.name in names:
                 return ""
-            return f"no definition of host {self._host!r} has the name {freeze.name!r}"
+            return f"no definition of host {self._watch.host!r} has the name {freeze.name!r}"
         meant = [tool for tool in tools if freeze.name in tool.names]
         if not meant:
-            return f"no definition of host {self._host!r} has a tool {freeze.name!r}"
+            return f"no definition of host {self._watch.host!r} has a tool {freeze.name!r}"
         return next((tool.unseen for tool in meant if tool.unseen), "")
-
-    @property
-    def _host(self) -> str:
-        return self._services.host or platform.node()
 
 
 def _same(state: TrustState, said: Frozen, by: str | None) -> Freeze | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
-from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.trust_watch import TrustWatch
 from understudy.errors import UsageError
 from understudy.state.trust_facts import FactContent, NotRequired, Required
 from understudy.state.trust_log import TrustFact
@@ -19,28 +17,19 @@ class Requirements:
     """Sets and lists what is required. On the runtime's loop.
 
     Args:
-        services: of the runtime.
-        all_judge_by: waits until each other living host judges by the fact of a number, as of
-            `TrustWatch`.
+        watch: of the store.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[Any, Any],
-        all_judge_by: Callable[[int], Awaitable[tuple[str, ...]]],
-    ) -> None:
-        self._services = services
-        self._trust = services.runs.trust
-        self._all_judge_by = all_judge_by
+    def __init__(self, watch: TrustWatch) -> None:
+        self._watch = watch
+        self._store = watch.services.store
 
     async def require(self, name: str, by: str | None) -> bool:
         """As `Runtime.require`."""
-        store = self._services.store
-        if self._trust.log is None:
-            self._trust.follow(store)
-        if name not in self._trust.provides:
-            raise UsageError(f"require({name!r}): host {self._host!r} does not have it itself")
+        if name not in self._watch.trust.provides:
+            host = self._watch.host
+            raise UsageError(f"require({name!r}): host {host!r} does not have it itself")
         fact: TrustFact | None = None
         while True:
             lacking = await self._lacking(name)
@@ -53,40 +42,36 @@ class Requirements:
             async def add(fact: TrustFact) -> bool:
                 # Race: this against a host without it that opens just now. It is asked for again
                 # then, and is among those that lack it.
-                if await store.require_trust(fact, name):
+                if await self._store.require_trust(fact, name):
                     return True
                 if await self._lacking(name):
                     raise _OneMore
                 return False
 
             try:
-                fact = await self._trust.add(
-                    partial(_to_require, name), at=self._services.clock.now(), by=by, add=add
-                )
+                fact = await self._watch.add(partial(_to_require, name), by, add)
             except _OneMore:
                 continue
             break
-        await self._all_judge_by(self._trust.state.awaited)
+        await self._watch.all_judge_by(self._watch.trust.state.awaited)
         return fact is not None
 
     async def release(self, name: str, by: str | None) -> bool:
         """As `Runtime.require`, where it is not required any more."""
-        if self._trust.log is None:
-            self._trust.follow(self._services.store)
 
         def to_release(state: TrustState) -> FactContent | None:
             return NotRequired(name=name) if name in state.required else None
 
-        fact = await self._trust.add(to_release, at=self._services.clock.now(), by=by)
-        return fact is not None
+        return await self._watch.add(to_release, by) is not None
 
     async def required(self) -> list[Requirement]:
         """As `Runtime.required`."""
-        await self._trust.look()
-        found, provides, listed = self._trust.state.required, self._trust.provides, []
+        trust = self._watch.trust
+        await trust.look()
+        found, provides, listed = trust.state.required, trust.provides, []
         for name in get_args(Requirable):
             of = found.get(name)
-            own = [] if name in provides else [self._host]
+            own = [] if name in provides else [self._watch.host]
             listed.append(
                 Requirement(
                     name=name,
@@ -98,13 +83,9 @@ class Requirements:
             )
         return listed
 
-    @property
-    def _host(self) -> str:
-        return self._services.host or platform.node()
-
     async def _lacking(self, name: str) -> list[str]:
         """The names of the other living hosts that do not have it."""
-        hosts = await self._services.store.hosts_without(name)
+        hosts = await self._store.hosts_without(name)
         return [each.name for each in hosts if each.is_living]
 
 

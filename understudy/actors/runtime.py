@@ -1100,11 +1100,11 @@ class Runtime(Opened):
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         self._warn_of_rules()
         await self._agent_host.open(loop)
-        self._administration = Administration(self._agent_host.services, self._protect)
+        watch = self._agent_host.trust
+        self._administration = Administration(watch, self._protect)
         self._trust.guard = self._administration.allow if self._protect else None
-        judge = self._agent_host.trust.all_judge_by
-        self._freezing = Freezing(self._directory, judge)
-        self._requirements = Requirements(self._agent_host.services, judge)
+        self._freezing = Freezing(self._directory, watch)
+        self._requirements = Requirements(watch)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         services = self._agent_host.services
         try:

@@ -45,6 +45,8 @@ class Trust:
         self._rules = rules
         self.provided: frozenset[str] = frozenset({"freeze"})
         """What this host has besides rules, of what a store may require."""
+        self.store: TrustLog | None = None
+        """The store of the runtime, whose log it follows once somebody needs it."""
         self.log: TrustLog | None = None
         """The log of the store; None where this runtime uses nothing of it."""
         self.state: TrustState = TrustState()
@@ -103,6 +105,8 @@ class Trust:
 
     def follow(self, log: TrustLog) -> None:
         """Judge by the log of a store from now on. What is there is not read yet: see `look`."""
+        if log is self.log:
+            return
         log.follow_trust()
         with self.lock:
             self.log = log
@@ -244,12 +248,13 @@ class Trust:
             add: adds it; by default `TrustLog.add_trust`.
 
         Raises:
-            UsageError: if the store keeps no log of trust, or this runtime does not follow it.
+            UsageError: if the store keeps no log of trust, or there is no store.
 
         """
-        log = self.log
+        log = self.store or self.log
         if log is None:
             raise UsageError("this runtime does not follow the log of trust of its store")
+        self.follow(log)
         while True:
             await self.look()
             content = decide(self.state)
