@@ -529,9 +529,8 @@ class Runtime(Opened):
         """
         if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
             raise UsageError(f"retire_rules(version=...) must be a number, got {shown(version)}")
-        name = checked_author(by, what="retire_rules(by=...)")
 
-        async def retired() -> bool:
+        async def retired(name: str | None) -> bool:
             trust = self._agent_host.trust
             # Votes are for these rules: they do not retire others, which came meanwhile
             # (test_votes_to_retire_rules_do_not_retire_newer_ones).
@@ -542,8 +541,7 @@ class Runtime(Opened):
                 await self._trust.guard("retire_rules", about, what, self._caller_of(name))
             return await trust.retire_rules(name, wanted)
 
-        security_log.note("act", "retire_rules", who=name)
-        return self._call(retired)
+        return self._act("retire_rules", by, retired)
 
     @property
     def trust(self) -> Trust:
@@ -584,9 +582,7 @@ class Runtime(Opened):
 
         """
         what, name, reason = checked_target(definition, tool, why)
-        author = checked_author(by, what="freeze(by=...)")
-        security_log.note("act", "freeze", who=author)
-        return self._call(lambda: self._freezing.freeze(what, name, reason, author))
+        return self._act("freeze", by, lambda who: self._freezing.freeze(what, name, reason, who))
 
     def thaw(self, id: str, *, by: str | None = None) -> Future[bool]:
         """End a freeze. Everything that waited for it begins by itself, unless another freeze holds
@@ -604,17 +600,11 @@ class Runtime(Opened):
 
         """
         checked_text(id, what="thaw(id)")
-        author = checked_author(by, what="thaw(by=...)")
-        security_log.note("act", "thaw", who=author)
         freeze = self._trust.state.freezes.get(id)
-        return self._guarded(
-            "thaw",
-            # Persons vote on what it is, not on an id.
-            f"thaw freeze {id!r}" if freeze is None else f"thaw {freeze.about} ({freeze.text})",
-            {"id": id},
-            author,
-            lambda: self._freezing.thaw(id, author),
-        )
+        # Persons vote on what it is, not on an id.
+        about = f"thaw freeze {id!r}" if freeze is None else f"thaw {freeze.about} ({freeze.text})"
+        protected = about, {"id": id}
+        return self._act("thaw", by, lambda who: self._freezing.thaw(id, who), protected)
 
     def require(
         self, name: Requirable, *, required: bool = True, by: str | None = None
@@ -641,11 +631,12 @@ class Runtime(Opened):
         """
         wanted = checked_requirable(name, what="require(name)")
         checked_flag(required, what="require(required=...)")
-        author = checked_author(by, what="require(by=...)")
-        security_log.note("act", "require", who=author)
-        if required:
-            return self._call(lambda: self._requirements.require(wanted, author))
-        return self._call(lambda: self._requirements.release(wanted, author))
+
+        async def put(who: str | None) -> bool:
+            desk = self._requirements
+            return await (desk.require if required else desk.release)(wanted, who)
+
+        return self._act("require", by, put)
 
     def required(self) -> Future[list[Requirement]]:
         """Return the features that a store may require, whether it does, and which hosts
@@ -710,14 +701,12 @@ class Runtime(Opened):
 
         """
         checked_count(no, what="retry_notice(no)")
-        author = checked_author(by, what="retry_notice(by=...)")
-        security_log.note("act", "retry_notice", who=author)
 
-        async def again() -> bool:
+        async def again(_who: str | None) -> bool:
             store, now = self._agent_host.services.store, self._clock.now()
             return await store.change_outbox(lambda outbox: outbox.retry(no, now))
 
-        return self._call(again)
+        return self._act("retry_notice", by, again)
 
     def reserved(self, id: str) -> Future[dict[str, str]]:
         """Return what an agent has reserved of budgets now, as text for people, by the budget's
@@ -759,9 +748,11 @@ class Runtime(Opened):
             UsageError: if there is no such budget or key, or the amount is wrong.
 
         """
-        author = checked_author(by, what="raise_budget(by=...)")
-        security_log.note("act", "raise_budget", who=author)
-        return self._call(lambda: self._budget_desk.raise_budget(name, amount, key, why, author))
+
+        async def raised(who: str | None) -> BudgetUse:
+            return await self._budget_desk.raise_budget(name, amount, key, why, who)
+
+        return self._act("raise_budget", by, raised)
 
     @property
     def _budget_desk(self) -> BudgetDesk:
@@ -990,9 +981,9 @@ class Runtime(Opened):
         """
         self._need_people("end_delegation(...)")
         checked_text(id, what="end_delegation(id)")
-        author = checked_author(by, what="end_delegation(by=...)")
-        security_log.note("act", "end_delegation", who=author)
-        return self._call(lambda: self._agent_host.trust.end_delegation(id, author))
+        return self._act(
+            "end_delegation", by, lambda who: self._agent_host.trust.end_delegation(id, who)
+        )
 
     def vote(self, request_id: str, decision: Decision) -> Future[AdminRequest]:
         """Vote on an operation that is protected by `Runtime(protect=...)`.
@@ -1049,18 +1040,42 @@ class Runtime(Opened):
             return caller if by is not None else None
         return Caller(name=by)
 
+    def _act(
+        self,
+        verb: str,
+        by: str | None,
+        work: Callable[[str | None], Coroutine[Any, Any, T]],
+        protected: tuple[str, Any] | None = None,
+        *,
+        agent: str | None = None,
+    ) -> Future[T]:
+        """Do for a person what the security log notes.
+
+        Args:
+            verb: the method of this class.
+            by: the person.
+            work: does it; it gets the person.
+            protected: what it is in words, and with which arguments, if `protect` may ask persons
+                to agree to it first.
+            agent: the id of the agent.
+
+        """
+        author = checked_author(by, what=f"{verb}(by=...)")
+        security_log.note("act", verb, who=author, agent=agent)
+        return self._guarded(verb, author, partial(work, author), protected)
+
     def _guarded(
         self,
-        verb: Protected,
-        about: str,
-        arguments: Any,
+        verb: str,
         by: str | None,
         work: Callable[[], Coroutine[Any, Any, T]],
+        protected: tuple[str, Any] | None,
     ) -> Future[T]:
         """Do it where persons have agreed to it, or need not."""
         guard, caller = self._trust.guard, self._caller_of(by)
-        if guard is None:
+        if guard is None or protected is None:
             return self._call(work)
+        about, arguments = protected
 
         async def allowed() -> T:
             await guard(verb, about, arguments, caller)
@@ -1335,13 +1350,8 @@ class Runtime(Opened):
         author, host = checked_author(by, what="recover(by=...)"), self._agent_host
         if author is not None:  # hosts recover by themselves, too
             security_log.note("act", "recover", who=author)
-        return self._guarded(
-            "recover",
-            "recover what was cut off",
-            {},
-            author,
-            lambda: recover(host, at_once, author),
-        )
+        protected: tuple[str, Any] = "recover what was cut off", {}
+        return self._guarded("recover", author, lambda: recover(host, at_once, author), protected)
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
         """Return the outcome as `ref.outcome`; the future raises `UnknownAgent` without such an
@@ -1362,15 +1372,8 @@ class Runtime(Opened):
 
         """
         checked_id(id)
-        author = checked_author(by, what="delete(by=...)")
-        security_log.note("act", "delete", who=author, agent=id)
-        return self._guarded(
-            "delete",
-            f"delete agent {id!r}",
-            {"id": id},
-            author,
-            lambda: self._agent_host.activator.delete(id, author),
-        )
+        delete = partial(self._agent_host.activator.delete, id)
+        return self._act("delete", by, delete, (f"delete agent {id!r}", {"id": id}), agent=id)
 
     def retire(
         self,
@@ -1423,21 +1426,20 @@ class Runtime(Opened):
             )
         has_archive = to is not NOT_SAID and to is not None
         path = checked_archive(to, what="retire(to=...)") if has_archive else None
-        terms = Terms(age, wanted, author, dry_run=dry_run)
 
-        async def retired() -> Retired:
+        async def retired(who: str | None) -> Retired:
             archive = None if path is None else Archive(path)
+            terms = Terms(age, wanted, who, dry_run=dry_run)
             return await Retiring(self._agent_host, terms, archive).run()
 
         if dry_run:
-            return self._call(retired)
-        security_log.note("act", "retire", who=author)
+            return self._call(partial(retired, author))
         what: dict[str, Any] = {"older_than": age.total_seconds(), "status": wanted}
         about = f"retire agents that are at rest for {span_text(age.total_seconds())}"
         if not has_archive:  # votes for an archive are none for a deletion without one
             what["archive"] = False
             about += ", without an archive"
-        return self._guarded("retire", about, what, author, retired)
+        return self._act("retire", author, retired, (about, what))
 
     def vacuum(self, *, by: str | None = None) -> Future[Vacuumed]:
         """Give the room back that deletions have left in the store; agents go on meanwhile.
@@ -1453,9 +1455,7 @@ class Runtime(Opened):
             UsageError: if `by` is no name. By the future: if the store cannot do so.
 
         """
-        author = checked_author(by, what="vacuum(by=...)")
-        security_log.note("act", "vacuum", who=author)
-        return self._call(lambda: self._agent_host.services.store.vacuum())
+        return self._act("vacuum", by, lambda _who: self._agent_host.services.store.vacuum())
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """Compact an agent as `ref.compact()`; the future raises `UnknownAgent` without such an
@@ -1500,15 +1500,13 @@ class Runtime(Opened):
             return self._call(imported)
         what = {"id": id, "data": digest(checked_json({"data": data}, what="import_(data)"))}
         about = f"import {'an agent' if id is None else f'agent {id!r}'}"
-        return self._guarded("import", about, what, author, imported)
+        return self._guarded("import", author, imported, (about, what))
 
     def export(self, id: str, *, by: str | None = None) -> Future[dict[str, Any]]:
         """Export an agent, as `Observer.export`. If it is protected, enough votes are needed."""
         checked_id(id)
-        author = checked_author(by, what="export(by=...)")
-        security_log.note("act", "export", who=author, agent=id)
-        about, read = f"export agent {id!r}", partial(export, self._store, id)
-        return self._guarded("export", about, {"id": id}, author, read)
+        about = f"export agent {id!r}", {"id": id}
+        return self._act("export", by, lambda _who: export(self._store, id), about, agent=id)
 
     def schedule(
         self,
