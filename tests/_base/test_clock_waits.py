@@ -13,7 +13,7 @@ from tests.support.agents import FakeClock
 from tests.support.loops import SECONDS, soon, until
 from understudy import SimulatedClock
 from understudy._base.clock import Clock, SystemClock
-from understudy._base.clock_waits import Again, block_by, sleep_by, wait_by
+from understudy._base.clock_waits import DueWork, block_by, sleep_by, wait_by
 
 
 async def test_a_simulated_clock_ends_a_wait_when_it_is_advanced() -> None:
@@ -124,64 +124,89 @@ async def test_the_clock_of_the_machine_is_waited_for_by_the_loop() -> None:
 
 
 class Done:
-    """Something that is done again and again, and how often it was done."""
+    """Work that is due each minute, and how often it was done."""
 
     def __init__(self, clock: Clock) -> None:
         self.count = 0
-        self.goes_on = asyncio.Event()
+        self.has_begun, self.goes_on = asyncio.Event(), asyncio.Event()
         self.goes_on.set()
+        self.due = clock.now() + timedelta(seconds=60)
         loop = asyncio.get_running_loop()
-        self.again = Again(clock, 60, self._do, loop.create_task)
-        self.again.begin()
+        self.work = DueWork(clock, lambda now: self.due, self._do, loop.create_task)
+        self.work.open()
 
     async def _do(self) -> None:
+        self.due += timedelta(seconds=60)
+        self.has_begun.set()
         await self.goes_on.wait()
         self.count += 1
 
 
-async def test_who_advances_a_clock_waits_for_what_is_done_again_and_again() -> None:
+async def test_who_advances_a_clock_waits_for_what_is_due() -> None:
     clock = SimulatedClock()
     done = Done(clock)
     done.goes_on.clear()
     advanced = asyncio.ensure_future(clock.advance(180))
-    await until(lambda: done.again._task is not None)
+    await soon(done.has_begun.wait())
     assert (clock.monotonic(), advanced.done()) == (60, False)
     done.goes_on.set()
     await soon(advanced)
     assert done.count == 3
 
 
-async def test_what_is_closed_while_it_is_done_keeps_no_clock_waiting() -> None:
+async def test_work_that_is_closed_while_it_is_done_keeps_no_clock_waiting() -> None:
     clock = SimulatedClock()
     done = Done(clock)
     done.goes_on.clear()
     advanced = asyncio.ensure_future(clock.advance(180))
-    await until(lambda: done.again._task is not None)
-    done.again.close()
+    await soon(done.has_begun.wait())
+    done.work.close()
     await soon(advanced)
     assert (clock.monotonic(), done.count) == (180, 0)
 
 
-async def test_a_clock_without_timers_is_looked_at_for_what_is_done_again_and_again() -> None:
+@pytest.fixture
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy._base.clock_waits.RECHECK", 0.01)
+
+
+@pytest.mark.usefixtures("_often")
+async def test_a_clock_without_timers_is_looked_at_for_what_is_due() -> None:
     clock = FakeClock()
     done = Done(clock)
     for count in (1, 2):
-        await until(lambda: done.again._until is not None)
-        clock.advance(60 * 1.25)
+        clock.advance(60)
         await until(lambda count=count: done.count == count)  # type: ignore[misc]
-    done.again.close()
+    done.work.close()
 
 
-async def test_a_clock_that_raises_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("understudy._base.clock_waits._AFTER_AN_ERROR", 0.0)
-    clock = FakeClock()
-    monkeypatch.setattr(clock, "monotonic", lambda: 1 / 0)
+async def test_work_that_becomes_due_earlier_is_done_then() -> None:
+    clock = SimulatedClock()
     done = Done(clock)
-    await until(lambda: "the clock raised" in caplog.text)
-    monkeypatch.undo()
-    await until(lambda: done.again._until is not None)
-    clock.advance(60 * 1.25)
-    await until(lambda: done.count == 1)
-    done.again.close()
+    done.due -= timedelta(seconds=30)
+    done.work.look()
+    await soon(clock.advance(30))
+    assert done.count == 1
+    await soon(clock.advance(59))
+    assert done.count == 1
+    done.work.close()
+
+
+@pytest.mark.usefixtures("_often")
+@pytest.mark.parametrize("clock", [FakeClock(), SimulatedClock()])
+async def test_a_clock_that_raises_is_asked_again(
+    clock: FakeClock | SimulatedClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done = Done(clock)
+    now = clock.now
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "now", lambda: 1 / 0)
+        done.work.look()
+        await until(lambda: "the clock raised" in caplog.text)
+        patch.setattr(clock, "now", now)
+        clock.advance(60)
+        await until(lambda: done.count == 1)
+    done.work.close()
+    assert caplog.text.count("the clock raised") == 1

@@ -467,7 +467,8 @@ async def test_an_agent_that_does_not_answer_keeps_no_other_waiting(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, held, asked_for = FakeClock(), asyncio.Event(), asyncio.Event()
-    for name, seconds in (("RECHECK", 0.01), ("GROUP_SECONDS", 0.01), ("PATIENCE", 600.0)):
+    monkeypatch.setattr("understudy._base.clock_waits.RECHECK", 0.01)
+    for name, seconds in (("GROUP_SECONDS", 0.01), ("PATIENCE", 600.0)):
         assert hasattr(due_clock, name)
         monkeypatch.setattr(due_clock, name, seconds)
     starts: list[str] = []
@@ -599,7 +600,7 @@ async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed(
 async def test_a_clock_that_raises_is_logged_once_until_it_tells_the_time(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("understudy.actors.due_clock.RECHECK", 0.01)
+    monkeypatch.setattr("understudy._base.clock_waits.RECHECK", 0.01)
 
     class Stopped(FakeClock):
         raises = 0

@@ -1279,7 +1279,7 @@ class SetClock:
 
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
-    monkeypatch.setattr("understudy.actors.due_clock.RECHECK", 0.01)
+    monkeypatch.setattr("understudy._base.clock_waits.RECHECK", 0.01)
     monkeypatch.setattr("understudy.modes.steps.concurrent.RECHECK", 0.01)
     return SetClock()
 

@@ -6,10 +6,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from understudy._base.clock import Clock, SharedClock, SystemClock, TimerClock, jittered
+from understudy._base.clock import Clock, SharedClock, SystemClock, TimerClock
 from understudy._base.event_loops import call_on
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -18,8 +18,9 @@ _RECHECK = 0.1
 """Seconds after which a clock of the program's own that has no timers is looked at again."""
 _NOW = 1e-6
 """Seconds that are no wait: a clock counts microseconds."""
-_AFTER_AN_ERROR = 1.0
-"""Seconds after which a clock that has raised is asked again."""
+RECHECK = 1.0
+"""Seconds after which work that is due at a time looks at the clock again, however far away that
+is: the clock may have been set or have raised, or the machine may have been suspended."""
 
 
 def _nobody() -> None:
@@ -55,11 +56,7 @@ async def wait_by(
         handled.append(done)
         changed.set()
 
-    def on_time(done: Callable[[], None]) -> None:
-        if not call_on(loop, wake, done):
-            done()
-
-    cancel = clock.call_at(clock.now() + timedelta(seconds=seconds), on_time)
+    cancel = _call_at(clock, clock.now() + timedelta(seconds=seconds), loop, wake)
     waits()
     try:
         await changed.wait()
@@ -104,15 +101,16 @@ def block_by(clock: Clock, seconds: float, waits: Callable[[], None] = _nobody) 
             cancel()
 
 
-class Again:
-    """Does something again and again, each time after a period by a clock. On one loop.
+class DueWork:
+    """Does something whenever its time has come by a clock. On one loop.
 
-    Whoever advances a simulated clock waits until it is done. By other clocks the period differs
-    by a quarter at random, so that hosts that share a store do not act at the same moment.
+    Who advances a simulated clock waits until it is done. Any other clock is looked at again and
+    again. While the application's clock raises nothing is due, which is logged once.
 
     Args:
-        clock: by which the period passes.
-        seconds: the period.
+        clock: the clock.
+        next_time: returns the time of the next work, from the time that it is; None = there is
+            none. It is asked after each work, and by `look`.
         work: what is done. It must not raise.
         start_task: starts a task that ends with the runtime at the latest.
 
@@ -121,69 +119,101 @@ class Again:
     def __init__(
         self,
         clock: Clock,
-        seconds: float,
+        next_time: Callable[[datetime], datetime | None],
         work: Callable[[], Coroutine[Any, Any, None]],
         start_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        self._clock, self._seconds = clock, seconds
+        self._clock, self._next_time = clock, next_time
         self._work, self._start_task = work, start_task
         self._loop = asyncio.get_running_loop()
-        self._until: float | None = None
+        self._armed_at: datetime | None = None
         self._disarm: Callable[[], object] = _nobody
         self._task: asyncio.Task[None] | None = None
+        self._on_done: list[Callable[[], None]] = []
         self._is_open = False
+        self._clock_fails = False
 
-    def begin(self) -> None:
-        """Begin the first period. A simulated clock that is advanced from now on stops at it."""
+    def open(self) -> None:
+        """Work from now on. A simulated clock that is advanced stops at the next time."""
         self._is_open = True
-        self._arm()
+        self.look()
 
     def close(self) -> None:
-        """Do it no more."""
+        """Work no more."""
         self._is_open = False
         self._disarm()
         if self._task is not None:
             self._task.cancel()
+        self._call_done()
 
-    def _arm(self) -> None:
-        clock = self._clock
+    def now(self) -> datetime | None:
+        """The time; None while the clock raises."""
         try:
-            now = clock.monotonic()
+            now = self._clock.now()
+        except BaseException:  # a SystemExit of it would end the loop
+            if not self._clock_fails:
+                logger.exception("the clock raised: nothing is due until it tells the time")
+            self._clock_fails = True
+            return None
+        self._clock_fails = False
+        return now
+
+    def look(self) -> None:
+        """The next time may be another one now: set the timer to it, or begin at once."""
+        if not self._is_open or self._task is not None:
+            return  # the end of the work looks again
+        now = self.now()
+        at = None if now is None else self._next_time(now)
+        if at is not None and at == self._armed_at:
+            return
+        self._disarm()
+        self._armed_at, self._disarm = at, _nobody
+        if now is None:
+            self._disarm = self._loop.call_later(RECHECK, self._ring).cancel
+        elif at is not None:
+            clock, left = self._clock, max((at - now).total_seconds(), 0.0)
             if isinstance(clock, TimerClock):
-                at = clock.now() + timedelta(seconds=self._seconds)
-                self._disarm = clock.call_at(at, self._on_time)
-                return
-        except BaseException:  # of the application's clock; a SystemExit of it would end the loop
-            logger.exception("the clock raised: it is asked again")
-            self._disarm = self._loop.call_later(_AFTER_AN_ERROR, self._arm).cancel
-            return
-        if self._until is None:
-            self._until = now + jittered(self._seconds)
-        left = self._until - now
-        if left > _NOW:
-            self._disarm = self._loop.call_later(_until_next_look(clock, left), self._arm).cancel
-        else:
-            self._until = None
-            self._start(_nobody)
+                # Also for a time that has passed: who advances the clock waits for the work.
+                self._disarm = _call_at(clock, at, self._loop, self._ring)
+            else:
+                left = min(_until_next_look(clock, left), RECHECK)
+                self._disarm = self._loop.call_later(left, self._ring).cancel
+            if at <= now:
+                self._task = self._start_task(self._work())
+                self._task.add_done_callback(self._ended)
 
-    def _on_time(self, done: Callable[[], None]) -> None:
-        """The clock has reached the end of the period. Called in any thread."""
-        if not call_on(self._loop, self._start, done):
-            done()  # the loop is closed
+    def _ring(self, done: Callable[[], None] = _nobody) -> None:
+        self._on_done.append(done)
+        self._armed_at, self._disarm = None, _nobody
+        self.look()
+        if self._task is None:
+            self._call_done()
 
-    def _start(self, done: Callable[[], None]) -> None:
-        if not self._is_open:
-            done()
-            return
+    def _ended(self, _task: asyncio.Task[None]) -> None:
+        self._task = self._armed_at = None
+        self.look()
+        if self._task is None:
+            self._call_done()
 
-        def ended(_task: asyncio.Task[None]) -> None:
-            self._task = None
-            if self._is_open:
-                self._arm()
+    def _call_done(self) -> None:
+        called, self._on_done = self._on_done, []
+        for done in called:
             done()
 
-        self._task = self._start_task(self._work())
-        self._task.add_done_callback(ended)
+
+def _call_at(
+    clock: TimerClock,
+    at: datetime,
+    loop: asyncio.AbstractEventLoop,
+    function: Callable[[Callable[[], None]], None],
+) -> Callable[[], None]:
+    """Have a clock call a function on a loop, unless that is closed by then."""
+
+    def on_time(done: Callable[[], None]) -> None:  # in any thread
+        if not call_on(loop, function, done):
+            done()
+
+    return clock.call_at(at, on_time)
 
 
 def _until_next_look(clock: Clock, seconds: float) -> float:

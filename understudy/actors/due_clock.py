@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from understudy._base.clock import NEAR, TimerClock, jittered
-from understudy._base.event_loops import call_on
+from understudy._base.clock_waits import DueWork
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.directory import Directory
@@ -25,9 +24,8 @@ from understudy.journal import StoredAgent
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-RECHECK = 1.0
-"""Seconds after which the clock is read again, however far away the next due is: the clock may have
-been set, or the machine may have been suspended."""
+SET_BACK = timedelta(milliseconds=10)
+"""By how much a clock differs from the monotonic one that was set back, and is not only slow."""
 MOST = 1000
 """The most dues of the store that are kept in memory: the next ones. A million later dues cost
 nothing."""
@@ -70,28 +68,23 @@ class DueClock:
         """The dues that agents have said while they were being told, by agent id."""
         self._tries: dict[str, int] = {}
         """How often in a row an agent could not be told, by agent id."""
-        self._armed_at: datetime | None = None
-        self._disarm: Callable[[], object] = _nothing
-        self._working: asyncio.Task[None] | None = None
-        self._on_done: list[Callable[[], None]] = []
-        self._is_open = False
-        self._clock_fails = False
+        self._timer = DueWork(
+            self._services.clock,
+            self._next,
+            self._work,
+            lambda work: self._services.start_task(work, "dues"),
+        )
 
     # -------------------------------------------------------------------- life cycle
 
     def open(self) -> None:
         """Begin to tell, after the first `refresh`. What is due already is told at once."""
-        self._is_open = True
         self._services.start_task(self.refresh(), "dues")
-        self._arm()
+        self._timer.open()
 
     def close(self) -> None:
         """Tell no agent any more."""
-        self._is_open = False
-        self._disarm()
-        if self._working is not None:
-            self._working.cancel()
-        self._call_done()
+        self._timer.close()
 
     async def refresh(self) -> None:
         """Read the store's index again: other hosts write to it, and go away."""
@@ -121,7 +114,7 @@ class DueClock:
             self._known = {
                 id: due for id, due in self._known.items() if due <= until or is_active(id)
             }
-        self._arm()
+        self._timer.look()
 
     def _is_to_be_told(self, stored: StoredAgent) -> bool:
         """Whether the agent can be told. An agent with a run task looks when that ends."""
@@ -146,13 +139,13 @@ class DueClock:
         if due is not None:
             self._note(agent_id, due)
             self._measure(agent_id, due)
-            self._arm()
+            self._timer.look()
 
     def _measure(self, agent_id: str, due: datetime) -> None:
         """Have a near due come by the monotonic clock, too, from when it was said first."""
         if self._ends.get(agent_id) == due or isinstance(self._services.clock, TimerClock):
             return
-        now, seconds = self._now(), self._seconds()
+        now, seconds = self._timer.now(), self._seconds()
         if now is not None and seconds is not None and due > now:
             left = (due - now).total_seconds()
             if left <= NEAR:
@@ -182,7 +175,9 @@ class DueClock:
                 del self._known[agent_id]
                 taken.append((agent_id, now))
         seconds = self._seconds() if self._near else None
-        while seconds is not None and len(taken) < places and self._is_near_over(seconds):
+        while seconds is not None and len(taken) < places and self._near:
+            if self._near[0][0] > seconds:
+                break
             _, agent_id, due = heapq.heappop(self._near)
             if self._ends.get(agent_id) == due:
                 del self._ends[agent_id]
@@ -191,92 +186,27 @@ class DueClock:
                 taken.append((agent_id, max(now, due)))
         return taken
 
-    def _next(self) -> datetime | None:
+    def _next(self, now: datetime) -> datetime | None:
         """The time of the next due, or of the next read of the store's index."""
         while self._order and self._known.get(self._order[0][1]) != self._order[0][0]:
             heapq.heappop(self._order)
         times = [self._order[0][0]] if self._order else []
         if self._read_until is not _NEVER:
             times.append(self._read_until)
-        return min(times, default=None)
-
-    # ---------------------------------------------------------------------- the timer
-
-    def _arm(self) -> None:
-        """Set the timer to the next time at which there is something to do."""
-        if not self._is_open or self._working is not None:
-            return  # the work arms it when it ends
-        at = self._next()
-        if at == self._armed_at and at is not None:
-            return
-        self._disarm()
-        self._armed_at, self._disarm = at, _nothing
-        if at is None:
-            return
-        clock, now = self._services.clock, self._now()
-        seconds = self._seconds() if self._near else None
-        if isinstance(clock, TimerClock):
-            # Also for a time that has passed: who advances the clock meanwhile waits for the work.
-            self._disarm = clock.call_at(at, self._on_time)
-        else:
-            left = RECHECK if now is None else max((at - now).total_seconds(), 0.0)
-            if seconds is not None:
-                left = min(left, max(self._near[0][0] - seconds, 0.0))
-            timer = self._services.loop.call_later(min(left, RECHECK), self._look)
-            self._disarm = timer.cancel
-        is_near_over = seconds is not None and self._is_near_over(seconds)
-        if now is not None and (at <= now or is_near_over):
-            self._begin()
-
-    def _is_near_over(self, seconds: float) -> bool:
-        return bool(self._near) and self._near[0][0] <= seconds
-
-    def _look(self) -> None:
-        self._armed_at = None
-        self._arm()
-
-    def _now(self) -> datetime | None:
-        """The time; None while the application's clock raises, which is logged once."""
-        try:
-            now = self._services.clock.now()
-        except BaseException:  # a SystemExit of it would end the loop
-            if not self._clock_fails:
-                logger.exception("the clock raised: nothing is due until it tells the time")
-            self._clock_fails = True
-            return None
-        self._clock_fails = False
-        return now
+        at = min(times, default=None)
+        if at is not None and self._near and (seconds := self._seconds()) is not None:
+            near = now + timedelta(seconds=self._near[0][0] - seconds)
+            at = near if near < at - SET_BACK else at
+        return at
 
     def _seconds(self) -> float | None:
         """The monotonic seconds; None while the application's clock raises."""
         try:
             return self._services.clock.monotonic()
-        except BaseException:  # as in `_now`; the time of day counts then
+        except BaseException:  # a SystemExit of it would end the loop; the time of day counts then
             return None
 
-    def _on_time(self, done: Callable[[], None]) -> None:
-        """The clock has reached the time of the timer. Called in any thread."""
-        if not call_on(self._services.loop, self._on_time_here, done):
-            done()  # the loop is closed
-
-    def _on_time_here(self, done: Callable[[], None]) -> None:
-        self._on_done.append(done)
-        self._armed_at, self._disarm = None, _nothing
-        if not self._is_open:
-            self._call_done()
-        else:
-            self._begin()
-
-    def _call_done(self) -> None:
-        called, self._on_done = self._on_done, []
-        for done in called:
-            done()
-
     # -------------------------------------------------------------------- telling
-
-    def _begin(self) -> None:
-        if self._working is None and self._is_open:
-            self._working = self._services.start_task(self._work(), "dues")
 
     async def _work(self) -> None:
         telling: set[asyncio.Task[None]] = set()
@@ -286,7 +216,7 @@ class DueClock:
         # (test_an_agent_that_does_not_answer_keeps_no_other_waiting).
         waits = None if isinstance(self._services.clock, TimerClock) else GROUP_SECONDS
         try:
-            while self._is_open and (now := self._now()) is not None:
+            while (now := self._timer.now()) is not None:
                 taken = self._take_due(now, AT_ONCE - len(telling))
                 telling.update(start_task(self._tell(*each), "dues") for each in taken)
                 if taken:
@@ -306,10 +236,6 @@ class DueClock:
         finally:
             for task in telling:
                 task.cancel()
-            self._working = None
-            self._armed_at = None
-            self._arm()
-            self._call_done()
 
     async def _tell(self, agent_id: str, now: datetime) -> None:
         """Tell one agent, and wait until it has recorded what it makes of it."""
@@ -353,10 +279,5 @@ class DueClock:
         self._services.loop.call_later(seconds, self._note_again, agent_id)
 
     def _note_again(self, agent_id: str) -> None:
-        if self._is_open:
-            self._put(agent_id, _AT_ONCE)
-            self._arm()
-
-
-def _nothing() -> None:
-    return
+        self._put(agent_id, _AT_ONCE)
+        self._timer.look()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from understudy._base import security_log
-from understudy._base.clock import new_random_id
-from understudy._base.clock_waits import Again
+from understudy._base.clock import TimerClock, jittered, new_random_id
+from understudy._base.clock_waits import DueWork
 from understudy._base.json_values import shown
 from understudy._base.lookout import look_once
 from understudy._base.request_timing import Seconds, checked_delay
@@ -332,46 +332,36 @@ def _batches(page: Sequence[StoredAgent]) -> Iterator[list[StoredAgent]]:
         yield batch
 
 
-class RetireSchedule:
-    """Retires again and again, as `Retire` says.
+def retire_regularly(host: AgentHost, retire: Retire) -> DueWork:
+    """What retires agents again and again, as `Retire` says."""
+    clock = host.services.clock
+    every = checked_delay(retire.every, what="Retire(every=...)")
+    due: datetime | None = None
 
-    Args:
-        host: the agents.
-        retire: what the runtime was given.
+    def next_time(now: datetime) -> datetime:
+        nonlocal due
+        if due is None:  # hosts that share a store do not retire at the same moment
+            due = now + every * (1.0 if isinstance(clock, TimerClock) else jittered(1.0))
+        return due
 
-    """
+    async def work() -> None:
+        nonlocal due
+        await look_once("which agents are retired", _retire_once(host, retire))
+        due = None
 
-    def __init__(self, host: AgentHost, retire: Retire) -> None:
-        self._host = host
-        self._retire = retire
-        seconds = checked_delay(retire.every, what="Retire(every=...)").total_seconds()
-        services = host.services
-        self._again = Again(services.clock, seconds, self._look_once, services.start_task)
+    return DueWork(clock, next_time, work, host.services.start_task)
 
-    def open(self) -> None:
-        """Begin."""
-        self._again.begin()
 
-    def close(self) -> None:
-        """Retire no more."""
-        self._again.close()
-
-    async def _look_once(self) -> None:
-        await look_once("which agents are retired", self._look())
-
-    async def _look(self) -> None:
-        retire = self._retire
-        age = checked_delay(retire.older_than, what="Retire(older_than=...)")
-        status = checked_status(retire.status, what="Retire(status=...)")
-        archive = None
-        if retire.to is not None:
-            time = self._host.services.clock.now().strftime("%Y%m%dT%H%M%SZ")
-            name = f"retired-{time}-{new_random_id()[:8]}{retire.ending}"
-            archive = Archive(Path(retire.to) / name)
-        done = await Retiring(self._host, Terms(age, status, is_quiet=True), archive).run()
-        if done.agents:
-            security_log.note("act", "retire", who=None)
-            where = (
-                "deleted, without an archive" if archive is None else f"retired to {done.archive}"
-            )
-            logger.info("%d agents were %s", done.agents, where)
+async def _retire_once(host: AgentHost, retire: Retire) -> None:
+    age = checked_delay(retire.older_than, what="Retire(older_than=...)")
+    status = checked_status(retire.status, what="Retire(status=...)")
+    archive = None
+    if retire.to is not None:
+        time = host.services.clock.now().strftime("%Y%m%dT%H%M%SZ")
+        name = f"retired-{time}-{new_random_id()[:8]}{retire.ending}"
+        archive = Archive(Path(retire.to) / name)
+    done = await Retiring(host, Terms(age, status, is_quiet=True), archive).run()
+    if done.agents:
+        security_log.note("act", "retire", who=None)
+        where = "deleted, without an archive" if archive is None else f"retired to {done.archive}"
+        logger.info("%d agents were %s", done.agents, where)

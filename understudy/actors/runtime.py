@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -93,7 +94,7 @@ from understudy.trust.trust import Trust
 
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchKeeper
-    from understudy.actors.retiring import Retire, Retired, RetireSchedule
+    from understudy.actors.retiring import Retire, Retired
     from understudy.journal.vacuum import Vacuumed
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -379,7 +380,6 @@ class Runtime(Opened):
                     "`retire` and `protect` do not go together: nobody can vote on what a runtime "
                     "does by itself. Call runtime.retire(...), which asks for votes"
                 )
-        self._retire_schedule: RetireSchedule | None = None
         self._has_factory = has_factory
         within = budgets_of_rules(self._trust.rules)
         self._budgets: BudgetKeeper | None = None
@@ -429,6 +429,7 @@ class Runtime(Opened):
         if search is not None and "search" not in opened.keeps:
             raise UsageError(f"`search` cannot be used with {opened!r}: it keeps no search")
         self._searching: SearchKeeper | None = None
+        self._seconds_to_stop: float | None = 0  # of a runtime that fails to open
 
     @property
     def people(self) -> People | None:
@@ -1114,51 +1115,47 @@ class Runtime(Opened):
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         self._warn_of_rules()
-        await self._agent_host.open(loop)
-        watch = self._agent_host.trust
-        self._administration = Administration(watch, self._protect)
-        self._trust.guard = self._administration.allow if self._protect else None
-        self._freezing = Freezing(self._directory, watch)
-        self._requirements = Requirements(watch)
-        feed = FeedOptions() if self._feed_options is True else self._feed_options
-        services = self._agent_host.services
-        try:
+        host = self._agent_host
+        async with contextlib.AsyncExitStack() as opened:
+            await host.open(loop)
+            opened.push_async_callback(lambda: host.close(self._seconds_to_stop))
+            services, watch = host.services, host.trust
+            self._administration = Administration(watch, self._protect)
+            self._trust.guard = self._administration.allow if self._protect else None
+            self._freezing = Freezing(self._directory, watch)
+            self._requirements = Requirements(watch)
+            feed = FeedOptions() if self._feed_options is True else self._feed_options
             if feed is not None:
                 await services.store.turn_feed(feed is not False)
             if self._search_on is not None:
                 await services.store.turn_search(self._search_on)
-        except BaseException:
-            await self._agent_host.close(0)
-            raise
-        if self._search_on:
-            from understudy.actors.reads.search import SearchKeeper  # few runtimes have one
+            if isinstance(self._notify, Notifying):
+                state = lambda agent_id: self.get(agent_id).state()  # noqa: E731
+                await self._notify.begin(NotifyHost(services.store, self._clock, state))
+                opened.push_async_callback(self._notify.end)
+            elif self._notify is False and "notices" in self._store.keeps:
+                await services.store.change_outbox(lambda outbox: outbox.turn(False))
+            if self._search_on:
+                from understudy.actors.reads.search import SearchKeeper  # few runtimes have one
 
-            self._searching = SearchKeeper(services.store, services.start_task)
-            self._searching.begin()
-        self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
-        self._agent_host.trust.on_released = self._sweep.hint
-        self._agent_host.trust.on_thawed = self._thawed
-        self._sweep.open()
-        if self._retire is not None:
-            from understudy.actors.retiring import RetireSchedule
+                self._searching = SearchKeeper(services.store, services.start_task)
+                self._searching.begin()
+                opened.callback(self._searching.close)
+            self._sweep = Sweep(host, self._sweep_seconds, feed=feed or None)
+            watch.on_released, watch.on_thawed = self._sweep.hint, self._thawed
+            self._sweep.open()
+            opened.callback(self._sweep.close)
+            if self._retire is not None:
+                from understudy.actors.retiring import retire_regularly
 
-            self._retire_schedule = RetireSchedule(self._agent_host, self._retire)
-            self._retire_schedule.open()
-        if self._notify is not None:
-            try:
-                await self._begin_notify(self._notify)
-            except BaseException:
-                await self._close(0)
-                raise
+                retiring = retire_regularly(host, self._retire)
+                retiring.open()
+                opened.callback(retiring.close)
+            self._seconds_to_stop, self._opened = None, opened.pop_all()
 
-    async def _begin_notify(self, notify: Notifying | bool) -> None:
-        if isinstance(notify, Notifying):
-            store = self._agent_host.services.store
-            await notify.begin(
-                NotifyHost(store, self._clock, lambda agent_id: self.get(agent_id).state())
-            )
-        elif "notices" in self._store.keeps:
-            await self._agent_host.services.store.change_outbox(lambda outbox: outbox.turn(False))
+    async def _close(self, timeout: float | None) -> None:
+        self._seconds_to_stop = timeout
+        await self._opened.aclose()
 
     def _thawed(self) -> None:
         self._agent_host.go_on()
@@ -1176,16 +1173,6 @@ class Runtime(Opened):
     async def _keep_searchable(self) -> None:
         if self._searching is not None:
             await self._searching.catch_up()
-
-    async def _close(self, timeout: float | None) -> None:
-        self._sweep.close()
-        if self._retire_schedule is not None:
-            self._retire_schedule.close()
-        if self._searching is not None:
-            self._searching.close()
-        if isinstance(self._notify, Notifying):
-            await self._notify.end()
-        await self._agent_host.close(timeout)
 
     # ------------------------------------------------------------------- agents
 
