@@ -28,7 +28,6 @@ from understudy.approvals import (
 from understudy.errors import (
     ApprovalNeeded,
     DecisionError,
-    PeopleUnavailable,
     UsageError,
     VoteRefused,
 )
@@ -126,7 +125,8 @@ class Administration:
                 f"{about}: persons must agree ({asked.text}), so it must be known who wants it: "
                 "say it by by="
             )
-        wanted, voter = digest([verb, arguments]), await self._voter(caller, about)
+        wanted, now = digest([verb, arguments]), self._clock.now()
+        voter = await self._trust.known_voter(caller, now, about)
         if not voter.person:
             raise UsageError(f"{about}: `people` knows nobody by the name {caller.name!r}")
         while True:
@@ -161,7 +161,8 @@ class Administration:
         now = self._clock.now()
         await self._look()
         found = self._pending(self._trust.state, id)
-        asked, voter = found.said.approval, await self._voter(caller, found.said.about)
+        asked = found.said.approval
+        voter = await self._trust.known_voter(caller, now, found.said.about)
         why = why_no_voter(found, asked, voter, now, found.votes)
         if why is not None:
             raise VoteRefused(
@@ -184,14 +185,6 @@ class Administration:
         return sorted(found, key=lambda each: each.number)
 
     # ------------------------------------------------------------------------- one request
-
-    async def _voter(self, caller: Caller, about: str) -> Voter:
-        if self._trust.people is None:
-            raise UsageError(f"{about}: no people are known: give Runtime(people=...)")
-        voter = await self._trust.voter(caller, self._clock.now())
-        if voter.why_unknown:
-            raise PeopleUnavailable(f"{about}: {voter.why_unknown}. Try again later")
-        return voter
 
     def _found(self, state: TrustState, wanted: str, voter: Voter) -> AdminRequest | None:
         now = self._clock.now()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
@@ -54,7 +55,6 @@ from understudy.approvals import Caller, Voter
 from understudy.display import DisplayUpdate
 from understudy.errors import (
     ForkedRuntime,
-    PeopleUnavailable,
     UsageError,
     VoteRefused,
     WouldDeadlock,
@@ -204,7 +204,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 f"`if_interrupted` must be 'withdraw' or 'error', got {if_interrupted!r}"
             )
         checked_flag(go_on, what="run(go_on=...)")
-        author = checked_author(by, what="run(by=...)")
+        who = self._signed("run", by)
         if message_id is None:
             message_id = run_message_id(slot.services.new_id())
         else:
@@ -230,10 +230,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message=user_message(input, at=slot.services.clock.now()),
             context={**slot.services.codecs.capture()},
             choices=choices,
-            by=self._by(author),
+            by=who,
         )
-        request = RunRequest(queued, if_interrupted == "error", running_agents.get())
-        slot.ask(self._asked(request, future))
+        self._ask(RunRequest(queued, if_interrupted == "error", running_agents.get()), future)
         return future
 
     def send(
@@ -271,7 +270,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if message_id is not None:
             check_message_id(message_id, is_new=True)
         checked_flag(steer, what="send(steer=...)")
-        author = checked_author(by, what="send(by=...)")
+        who = self._signed("send", by)
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
         queued = MessageQueued(
@@ -281,7 +280,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             self_sent=slot.key in running_agents.get(),
             due=due,
             context={**slot.services.codecs.capture()},
-            by=self._by(author),
+            by=who,
         )
         return self._ask(Send(queued))
 
@@ -301,8 +300,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         check_message_id(message_id)
-        author = checked_author(by, what="cancel_message(by=...)")
-        return self._ask(CancelMessage(message_id, self._by(author)))
+        return self._ask(CancelMessage(message_id, self._signed("cancel_message", by)))
 
     def queue(self) -> Future[list[QueuedMessage]]:
         """Return the messages that wait for a run, in the order in which runs take them.
@@ -310,7 +308,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Messages whose time has not come are not included; `state().plans.timed` has them. A queued
         `run` has `choices`; a message that was sent has none.
         """
-        return self._look(Query(_queue_of))
+        return self._ask(Query(_queue_of))
 
     def resume(
         self,
@@ -339,13 +337,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 decision.
 
         """
-        refuse_inside_run()
-        if isinstance(decisions, Decision):
-            return self._decide_only(decisions, self.resume)
-        given = decisions_by_id(decisions)
-        checked = checked_expect(expect, given)
-        context, login = self._slot.services.codecs.capture(), self._login
-        return self._ask_deciding(Resume(given, checked, context, login=login))
+        return self._decided(Resume, decisions, expect)
 
     def decide(
         self,
@@ -363,13 +355,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             UsageError: as `resume`.
 
         """
-        refuse_inside_run()
-        if isinstance(decisions, Decision):
-            return self._decide_only(decisions, self.decide)
-        given = decisions_by_id(decisions)
-        checked = checked_expect(expect, given)
-        context, login = self._slot.services.codecs.capture(), self._login
-        return self._ask_deciding(Decide(given, checked, context, login=login))
+        return self._decided(Decide, decisions, expect)
 
     @overload
     def extract(
@@ -466,8 +452,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(reason, what="`reason`")
-        author = checked_author(by, what="pause(by=...)")
-        return self._ask(Pause(reason, _checked_run_id(run_id), by=self._by(author)))
+        return self._ask(Pause(reason, _checked_run_id(run_id), by=self._signed("pause", by)))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it stopped.
@@ -478,8 +463,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             by: the person who asks for it, for the record.
 
         """
-        author = checked_author(by, what="unpause(by=...)")
-        return self._ask(Unpause(_checked_run_id(run_id), by=self._by(author)))
+        return self._ask(Unpause(_checked_run_id(run_id), by=self._signed("unpause", by)))
 
     def retry(
         self, *, run_id: str | None = None, by: str | None = None
@@ -503,8 +487,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             by: the person who asks for the retry, for the record.
 
         """
-        author = checked_author(by, what="retry(by=...)")
-        return self._ask(Retry(_checked_run_id(run_id), by=self._by(author)))
+        return self._ask(Retry(_checked_run_id(run_id), by=self._signed("retry", by)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """Return the outcome of the current run, or of the last run; None if there was no run.
@@ -526,7 +509,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         if message_id is not None:
             check_message_id(message_id)
-        return self._look(WaitOutcome(message_id, is_look=True))
+        return self._ask(WaitOutcome(message_id, is_look=True))
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
         """Pass a message to a middleware of the agent, also during a run.
@@ -600,11 +583,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         slot, wanted = self._slot, checked_hashes(hashes)
-        return self._from_store(lambda: slot.services.store.load_blobs(slot.id, wanted)).map(dict)
+        return self.on_loop(lambda: slot.services.store.load_blobs(slot.id, wanted)).map(dict)
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run `work` on the loop of the runtime; the future gets its result or its error."""
-        return self._from_store(work)
+        self._refuse_unusable()
+        slot = self._slot
+        future: Future[T] = Future(slot.services.loop)
+        slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, work))
+        return future
 
     def status(self) -> Status:
         """Return the agent's status in this runtime, now; `PASSIVE` if it is not in memory here.
@@ -631,18 +618,18 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         raises `UnknownAgent` if there is no such agent.
         """
         slot = self._slot
-        return self._from_store(lambda: slot.services.looks.info(slot))
+        return self.on_loop(lambda: slot.services.looks.info(slot))
 
     def state(self) -> Future[AgentState]:
         """Return a copy of the agent's state, on any host. The agent is not activated."""
-        return self._look(Query(AgentState.copied))
+        return self._ask(Query(AgentState.copied))
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """Return the audit: every decision that was recorded, oldest first.
 
         Works on any host. The agent is not activated.
         """
-        return self._look(Query(_decisions_of))
+        return self._ask(Query(_decisions_of))
 
     def events(self, after: int | str = 0) -> Subscription:
         """Return the recorded events after `after`, then the live events.
@@ -676,8 +663,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(grant_id, what="revoke(grant_id)")
-        author = checked_author(by, what="revoke(by=...)")
-        revoked = Revoked(grant_id=grant_id, by=self._by(author))
+        revoked = Revoked(grant_id=grant_id, by=self._signed("revoke", by))
         security_log.note("act", "revoke", who=by, agent=self.id)
         return self._ask(RecordFact(revoked))
 
@@ -713,9 +699,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         caller = self._caller_named(author)
 
         async def settled() -> None:
-            voter = await trust.voter(caller, clock.now())
-            if voter.why_unknown:
-                raise PeopleUnavailable(f"The doubt about {call_key!r}: {voter.why_unknown}")
+            about = f"The doubt about {call_key!r}"
+            voter = await trust.known_voter(caller, clock.now(), about)
             await self._ask(RecordFact(fact, voter=voter))
 
         return self.on_loop(settled)
@@ -759,17 +744,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             VoteRefused: if it is nobody, or no person.
 
         """
-        people = self._slot.services.runs.trust.people
+        trust, clock = self._slot.services.runs.trust, self._slot.services.clock
         why: str | None
         if by is None:
             why = "nobody is named: close_review(by=...)"
-        elif people is None:
+        elif trust.people is None:
             why = "no people are known: give Runtime(people=...)"
         else:
-            voter = await people.voter(self._caller_named(by))
-            if voter.why_unknown:
-                unknown = f"Review {review_id!r}: {voter.why_unknown}. Try again later"
-                raise PeopleUnavailable(unknown)
+            caller, about = self._caller_named(by), f"Review {review_id!r}"
+            voter = await trust.known_voter(caller, clock.now(), about)
             why = voter.why_no_person("review")
             if why is None:
                 return voter
@@ -842,7 +825,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._asked(Passivate(), future))
+            self._ask(Passivate(), future)
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -871,7 +854,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_page(after, limit, before)
         slot = self._slot
-        return self._from_store(lambda: slot.services.histories.page(slot.id, after, limit, before))
+        return self.on_loop(lambda: slot.services.histories.page(slot.id, after, limit, before))
 
     def display(self, *, after: int | None = 0, limit: int | None = None) -> Future[DisplayUpdate]:
         """Return what happened as rows for a chat screen, from the store.
@@ -891,7 +874,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         after = 0 if after is None else after
         check_page(after, 1 if limit is None else limit)
         slot = self._slot
-        return self._from_store(lambda: stored_display(slot.services.store, slot.id, after, limit))
+        return self.on_loop(lambda: stored_display(slot.services.store, slot.id, after, limit))
 
     def display_events(self, after: int | None = 0) -> DisplaySubscription:
         """Return the rows that change, as they change, for a live screen.
@@ -934,15 +917,25 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         return self.on_loop(decided)
 
-    def _ask_deciding(self, message: Decide) -> Future[Any]:
-        """Ask what the message says, once it is known who decides, where people are known."""
-        trust, clock = self._slot.services.runs.trust, self._slot.services.clock
-        callers = {name: self._caller_named(name) for name in _names_in(message.decisions)}
+    def _decided(
+        self, kind: type[Decide], decisions: GivenDecisions, expect: Mapping[str, str] | None
+    ) -> Future[Any]:
+        """Ask with these decisions, once it is known who decides, where people are known."""
+        refuse_inside_run()
+        if isinstance(decisions, Decision):
+            return self._decide_only(decisions, partial(self._decided, kind))
+        given = decisions_by_id(decisions)
+        services = self._slot.services
+        message = kind(
+            given, checked_expect(expect, given), services.codecs.capture(), login=self._login
+        )
+        callers = {name: self._caller_named(name) for name in _names_in(given)}
+        trust = services.runs.trust
         if trust.people is None:
             return self._ask(message)
 
         async def asked() -> Any:
-            now = clock.now()
+            now = services.clock.now()
             voters = {name: await trust.voter(caller, now) for name, caller in callers.items()}
             return await self._ask(replace(message, voters=voters))
 
@@ -952,6 +945,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def _login(self) -> Login | None:
         """What is kept of who calls, where a name does not say it all."""
         return None if self._caller is None else self._caller.login
+
+    def _signed(self, verb: str, by: str | None) -> By | None:
+        """What is kept of who calls this verb, checked."""
+        return self._by(checked_author(by, what=f"{verb}(by=...)"))
 
     def _by(self, author: str | None) -> By | None:
         """What is kept of this author: all that is known of the login, if it is theirs."""
@@ -977,28 +974,19 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             raise UsageError(f"{caller.shown!r} is logged in, and {name!r} cannot decide by that")
         return caller
 
-    def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def _ask(self, message: AgentMessage, future: Future[Any] | None = None) -> Future[Any]:
+        """Ask the agent what the message says; the future, a new or the given one, gets the answer.
+
+        A look activates no agent.
+        """
         self._refuse_unusable()
         slot = self._slot
-        future: Future[T] = Future(slot.services.loop)
-        slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
-        return future
-
-    def _ask(self, message: AgentMessage) -> Future[Any]:
-        """Ask the agent what the message says; the future gets the answer."""
-        call = self._asked(message, Future(self._slot.services.loop))
-        self._slot.ask(call)
+        call = AgentCall(message, future or Future(slot.services.loop), self._expectation)
+        if isinstance(message, Query | WaitOutcome):
+            slot.put(call)
+        else:
+            slot.ask(call)
         return call.future
-
-    def _look(self, message: Query | WaitOutcome) -> Future[Any]:
-        """The same of a look, which activates no agent."""
-        call = self._asked(message, Future(self._slot.services.loop))
-        self._slot.put(call)
-        return call.future
-
-    def _asked(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
-        self._refuse_unusable()
-        return AgentCall(message, future, self._expectation)
 
 
 def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:

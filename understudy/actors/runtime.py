@@ -64,7 +64,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.agent.rule_checks import check_approvals, rules_that_match_nothing
 from understudy.approvals import Approval, Caller
-from understudy.errors import PeopleUnavailable, UsageError, WouldDeadlock
+from understudy.errors import UsageError, WouldDeadlock
 from understudy.interrupts import DOUBT_ENDS, Decision
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
@@ -866,9 +866,8 @@ class Runtime(Opened):
 
         async def assigned() -> RequestNotes:
             if party is not None and self.people is not None:
-                voter = await self.people.voter(party)
-                if voter.why_unknown:
-                    raise PeopleUnavailable(f"assign(to=...): {voter.why_unknown}. Try again later")
+                now = self._clock.now()
+                voter = await self._trust.known_voter(party, now, "assign(to=...)")
                 if not voter.person:
                     raise UsageError(f"assign(to=...): `people` knows nobody by {party.name!r}")
             return await self._desk.assign(id, request_id, party, who)

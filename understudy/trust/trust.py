@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from understudy.approvals import Caller, Voter
-from understudy.errors import JournalFailed, StoreDamaged, UsageError
+from understudy.errors import JournalFailed, PeopleUnavailable, StoreDamaged, UsageError
 from understudy.state.trust_facts import FactContent, data_of
 from understudy.state.trust_log import TrustFact, TrustLog
 from understudy.trust.delegations import with_delegations
@@ -183,6 +183,26 @@ class Trust:
             except JournalFailed as error:
                 return replace(voter, why_unknown=f"the store does not answer: {error.message}")
         return await with_delegations(self.people, self.state.delegations.values(), voter, now)
+
+    async def known_voter(self, caller: Caller, now: datetime, about: str) -> Voter:
+        """The caller as `voter`, for somebody who can call again.
+
+        Args:
+            caller: the person who decides.
+            now: the time of the decision.
+            about: what is decided, for the errors.
+
+        Raises:
+            UsageError: if no people are known.
+            PeopleUnavailable: if nobody can say now who the caller is.
+
+        """
+        if self.people is None:
+            raise UsageError(f"{about}: no people are known: give Runtime(people=...)")
+        voter = await self.voter(caller, now)
+        if voter.why_unknown:
+            raise PeopleUnavailable(f"{about}: {voter.why_unknown}. Try again later")
+        return voter
 
     async def voters(self, callers: Iterable[Caller], now: datetime) -> dict[Caller, Voter]:
         """As `voter`, for each caller."""
