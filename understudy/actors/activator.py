@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +237,19 @@ class Activator:
 
     # ------------------------------------------------------------------- deleting
 
+    @contextlib.contextmanager
+    def keeping_passive(self, slots: Sequence[AgentSlot]) -> Iterator[None]:
+        """Keep passive agents out of memory: messages that come meanwhile wait in the inbox."""
+        for slot in slots:
+            slot.enter(Phase.RELEASING)
+        try:
+            yield
+        finally:
+            for slot in slots:
+                slot.enter(Phase.PASSIVE)
+                if slot.inbox:
+                    self.check_inbox_here(slot)
+
     async def delete(self, id: str, by: str | None = None) -> bool:
         """As `Runtime.delete`."""
         told = {} if by is None else {"by": by}
@@ -259,9 +272,7 @@ class Activator:
         return existed
 
     async def _delete(self, id: str, signal: StopSignal, by: str | None) -> bool:
-        slot = self._directory.find(id)
-        if slot is None:
-            return await (await delete_stored(self.services, id, by)).end_calls(self.services)
+        slot = self._directory.get(id)
         if slot.phase is not Phase.PASSIVE or slot.inbox:
             try:
                 existed: bool = await slot.post(Delete(signal, by))
@@ -272,13 +283,8 @@ class Activator:
                 pass  # it cannot be read: delete it all the same
         if slot.phase is not Phase.PASSIVE:
             return await (await self._delete_stored(slot, by)).end_calls(self.services)
-        slot.enter(Phase.RELEASING)  # messages that come now wait in the inbox
-        try:
+        with self.keeping_passive([slot]):
             deleted = await self._delete_stored(slot, by)
-        finally:
-            slot.enter(Phase.PASSIVE)
-            if slot.inbox:
-                self.check_inbox_here(slot)
         return await deleted.end_calls(self.services)
 
     async def _delete_stored(

@@ -215,7 +215,7 @@ class Background(BackgroundCalls):
     ) -> Any:
         call = AgentCall(message, Future[Any](self._services.loop), expected)
         slot.ask(call)
-        answered = asyncio.ensure_future(_answer(call.future))
+        answered = asyncio.ensure_future(call.future)
         ended = asyncio.ensure_future(end.wait())
         try:
             # Race: the runtime may close, and no agent of it take a message any more. It waits for
@@ -241,7 +241,3 @@ async def _pause(seconds: float, end: asyncio.Event) -> None:
     except TimeoutError:
         return
     raise AttemptEnded
-
-
-async def _answer(future: Future[Any]) -> Any:
-    return await future

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -81,14 +82,8 @@ class BudgetUse:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the use as plain data. Amounts are text with all digits."""
-        amounts = {
-            "used": self.used,
-            "spent": self.spent,
-            "reserved": self.reserved,
-            "unknown": self.unknown,
-            "limit": self.limit,
-            "left": self.left,
-        }
+        names = ("used", "spent", "reserved", "unknown", "limit", "left")
+        amounts: dict[str, Decimal] = {name: getattr(self, name) for name in names}
         return {
             "budget": self.budget.name,
             "allows": self.budget.text,
@@ -224,13 +219,7 @@ class BudgetDesk:
 
 def _is_key(key: str, per: Sequence[str]) -> bool:
     """Whether it says for whom such a budget is counted: see `Budget.key`."""
-    at = 0
-    for place, name in enumerate(per):
-        at = key.find(f"{', ' if place else ''}{name}=", at)
-        if at < 0 or (not place and at):
-            return False
-        at += 1
-    return bool(key) == bool(per)
+    return re.fullmatch(", ".join(f"{name}=.*" for name in per), key, re.DOTALL) is not None
 
 
 def _time(seconds: int) -> datetime:

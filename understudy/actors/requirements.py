@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import get_args
 
 from understudy.actors.trust_watch import TrustWatch
@@ -30,29 +29,19 @@ class Requirements:
         if name not in self._watch.trust.provides:
             host = self._watch.host
             raise UsageError(f"require({name!r}): host {host!r} does not have it itself")
-        fact: TrustFact | None = None
-        while True:
-            lacking = await self._lacking(name)
-            if lacking:
-                raise UsageError(
-                    f"require({name!r}): {', '.join(map(repr, lacking))} live and do not have it: "
-                    "give it to them, or end them, first"
-                )
+        await self._refuse_lacking(name)
 
-            async def add(fact: TrustFact) -> bool:
-                # Race: this against a host without it that opens just now. It is asked for again
-                # then, and is among those that lack it.
-                if await self._store.require_trust(fact, name):
-                    return True
-                if await self._lacking(name):
-                    raise _OneMore
-                return False
+        def to_require(state: TrustState) -> FactContent | None:
+            return None if name in state.required else Required(name=name)
 
-            try:
-                fact = await self._watch.add(partial(_to_require, name), by, add)
-            except _OneMore:
-                continue
-            break
+        async def add(fact: TrustFact) -> bool:
+            # Race: this against a host without it that opens just now.
+            is_added = await self._store.require_trust(fact, name)
+            if not is_added:
+                await self._refuse_lacking(name)
+            return is_added
+
+        fact = await self._watch.add(to_require, by, add)
         await self._watch.all_judge_by(self._watch.trust.state.awaited)
         return fact is not None
 
@@ -88,10 +77,10 @@ class Requirements:
         hosts = await self._store.hosts_without(name)
         return [each.name for each in hosts if each.is_living]
 
-
-class _OneMore(Exception):
-    """A host that lacks it has opened meanwhile."""
-
-
-def _to_require(name: str, state: TrustState) -> FactContent | None:
-    return None if name in state.required else Required(name=name)
+    async def _refuse_lacking(self, name: str) -> None:
+        lacking = await self._lacking(name)
+        if lacking:
+            raise UsageError(
+                f"require({name!r}): {', '.join(map(repr, lacking))} live and do not have it: "
+                "give it to them, or end them, first"
+            )

@@ -292,20 +292,13 @@ class Retiring:
         slots = [slot for each in agents if (slot := directory.find(each.agent_id)) is not None]
         busy = {slot.id for slot in slots if slot.phase is not Phase.PASSIVE or slot.inbox}
         held = [slot for slot in slots if slot.id not in busy]
-        for slot in held:  # messages that come now wait in the inbox
-            slot.enter(Phase.RELEASING)
-        gone: set[str] = set()
-        try:
+        with activator.keeping_passive(held):
             free = [each for each in agents if each.agent_id not in busy]
             gone = await self._store.retire(free, self._terms.by)
-        finally:
             for slot in held:
                 if slot.id in gone:
                     slot.forget(keeps_spawn=True)
                     directory.drop_unless_needed(slot)
-                slot.enter(Phase.PASSIVE)
-                if slot.inbox:
-                    activator.check_inbox_here(slot)
         return gone
 
 

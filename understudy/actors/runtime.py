@@ -415,19 +415,16 @@ class Runtime(Opened):
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
         self._notify = checked_notify(notify)
-        if self._notify and "notices" not in opened.keeps:
-            raise UsageError(f"`notify` cannot be used with {opened!r}: it keeps no notices")
-        if self._feed_options is not None and "feed" not in opened.keeps:
-            raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
-        if usage not in (True, False):
-            raise UsageError(f"`usage` must be True or False, got {shown(usage)}")
-        if usage and "usage" not in opened.keeps:
-            raise UsageError(f"`usage` cannot be used with {opened!r}: it keeps no usage")
-        opened.counts_usage = usage
-
+        opened.counts_usage = checked_flag(usage, what="`usage`")
         self._search_on = None if search is None else checked_flag(search, what="`search`")
-        if search is not None and "search" not in opened.keeps:
-            raise UsageError(f"`search` cannot be used with {opened!r}: it keeps no search")
+        for name, is_used, kept in (
+            ("notify", bool(notify), "notices"),
+            ("feed", feed is not None, "feed"),
+            ("usage", usage, "usage"),
+            ("search", search is not None, "search"),
+        ):
+            if is_used and kept not in opened.keeps:
+                raise UsageError(f"`{name}` cannot be used with {opened!r}: it keeps no {kept}")
         self._searching: SearchKeeper | None = None
         self._seconds_to_stop: float | None = 0  # of a runtime that fails to open
 
@@ -455,15 +452,12 @@ class Runtime(Opened):
 
     @rules.setter
     def rules(self, rules: Rules | None) -> None:
-        rules = checked_rules(rules)
-        check_approvals(self._directory.definitions(), rules, self._trust.people)
-        self._check_within(rules)
+        rules = self._usable(rules)
         self._trust.check_required(rules)
         is_of_host = rules is None or rules.version is None
         if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
-            if self._budgets is not None:
-                self._budgets.put_within(budgets_of_rules(rules))
+            self._put_within(rules)
         else:
             refuse_on_its_loop(self._loop, "set `rules`", "await runtime.set_rules(rules)")
             self.set_rules(rules).get()
@@ -481,19 +475,22 @@ class Runtime(Opened):
                 rules have no version, and the store has rules with a version.
 
         """
-        checked = checked_rules(rules)
-        check_approvals(self._directory.definitions(), checked, self._trust.people)
-        self._check_within(checked)
+        checked = self._usable(rules)
 
         async def put() -> None:
             await self._agent_host.trust.put_rules(checked)
-            if self._budgets is not None:
-                self._budgets.put_within(budgets_of_rules(checked))
+            self._put_within(checked)
 
         return self._call(put)
 
-    def _check_within(self, rules: Rules | None) -> None:
-        """Raise where rules allow within budgets that its rules did not begin with."""
+    def _put_within(self, rules: Rules | None) -> None:
+        if self._budgets is not None:
+            self._budgets.put_within(budgets_of_rules(rules))
+
+    def _usable(self, given: Rules | None) -> Rules | None:
+        """The rules, if they fit the agents, the people and the budgets of this runtime."""
+        rules = checked_rules(given)
+        check_approvals(self._directory.definitions(), rules, self._trust.people)
         known = () if self._budgets is None else self._budgets.within
         ids = {each.id for each in known}
         new = [each.name for each in budgets_of_rules(rules) if each.id not in ids]
@@ -502,6 +499,7 @@ class Runtime(Opened):
                 f"The rules allow within the budget {new[0]!r}, which this runtime did not begin "
                 "with: start it with these rules, as Runtime(rules=...)"
             )
+        return rules
 
     def registered_rules(self) -> Future[list[RegisteredRules]]:
         """Return all rules with a version that hosts have registered in the store, the newest
@@ -880,9 +878,8 @@ class Runtime(Opened):
         checked_request_id(request_id, what=f"{verb}(request_id)")
         if by is None:
             raise UsageError(f"{verb}(by=...) must be the name of a person, got None")
-        name = checked_author(by, what=f"{verb}(by=...)")
-        caller = self._caller_of(name)
-        assert caller is not None, "it has a name"
+        checked_author(by, what=f"{verb}(by=...)")
+        caller = self._named(by)
         return caller.login or caller.name
 
     @property
@@ -1007,10 +1004,12 @@ class Runtime(Opened):
             raise UsageError(
                 f'vote(...) takes approve(by="ann") or reject(by="ann"), got {shown(decision)}'
             )
-        caller = self._caller_of(checked_author(decision.by, what="vote(by=...)"))
-        assert caller is not None, "it has a name"
-        security_log.note("act", "vote", who=decision.by)
-        return self._call(lambda: self._administration.vote(request_id, decision, caller))
+        caller = self._named(decision.by)
+        return self._act(
+            "vote",
+            decision.by,
+            lambda _who: self._administration.vote(request_id, decision, caller),
+        )
 
     def administration(self) -> Future[list[AdminRequest]]:
         """Return the protected operations that wait for votes, or are agreed to and not done yet.
@@ -1034,11 +1033,13 @@ class Runtime(Opened):
         found._caller = caller
         return found
 
-    def _caller_of(self, by: str | None) -> Caller | None:
+    def _named(self, by: str) -> Caller:
+        """Who asks under this name: the login, if it is theirs."""
         caller = self._caller
-        if by is None or (caller is not None and caller.shown == by):
-            return caller if by is not None else None
-        return Caller(name=by)
+        return caller if caller is not None and caller.shown == by else Caller(name=by)
+
+    def _caller_of(self, by: str | None) -> Caller | None:
+        return None if by is None else self._named(by)
 
     def _act(
         self,
