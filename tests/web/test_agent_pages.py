@@ -245,7 +245,7 @@ async def test_a_run_in_quarantine_is_released_where_it_is_told() -> None:
         quarantined(await soon(ref.run("go")))
         page = (await client.get("/agents/a1")).text
         assert "Release from quarantine:" in page
-        assert "The same run goes on from its last record." in page
+        assert "The same run continues from its last record." in page
 
 
 async def test_a_run_that_is_well_is_not_done_again() -> None:

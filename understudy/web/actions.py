@@ -1,4 +1,4 @@
-"""What may be done with an agent, besides answering it."""
+"""The actions on an agent, apart from answers to its requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from understudy.web.views.agents import actions_of
 from understudy.web.visit import SECONDS, Form, Visit
 
 IMPORTED = 5_000_000
-"""Values in an export: an import holds the loop for some seconds."""
+"""The maximum number of values in an export, whose import holds the loop for some seconds."""
 ANSWER_SECONDS = 1.0
-"""How long an action waits for what comes of it; after that it has begun."""
+"""Seconds that an action waits for its result. After that it counts as begun."""
 
 
 class Body(BaseModel):
@@ -101,12 +101,12 @@ async def _go_on(visit: Visit, ref: AgentRef[Any], body: MessageBody) -> dict[st
 
 
 def body_of(verb: Verb) -> type[Arguments]:
-    """What the API takes for a verb whose call is its arguments."""
+    """The body that the API takes for a verb whose call consists of its arguments."""
     return arguments_of(getattr(AgentRef, verb.method))
 
 
 def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
-    """The call of the API for a verb whose call is its arguments."""
+    """The API call for a verb whose call consists of its arguments."""
 
     async def view(visit: Visit) -> dict[str, Any]:
         visit.need(verb.right)
@@ -147,7 +147,7 @@ async def import_(visit: Visit) -> dict[str, Any]:
     body = await visit.body(ImportBody, most=IMPORTED)
     try:
         ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.by))
-    except SchemaVersionError as error:  # of the file, not of the store
+    except SchemaVersionError as error:  # the file has it, not the store
         raise refused(400, "SchemaVersionError", str(error)) from error
     return {"id": ref.id}
 
@@ -161,7 +161,7 @@ async def recover(visit: Visit) -> dict[str, Any]:
 
 
 async def begun(future: Future[Any]) -> bool:
-    """Whether it is done already. A refusal is raised; what takes longer has begun."""
+    """Whether the action is done already; otherwise it has begun. A refusal is raised."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await future
@@ -189,11 +189,11 @@ SAID: dict[str, str] = {
     "cancel_frozen": "The runs are cancelled.",
     **{f"schedule-{change}": said for change, said in schedules.SAID.items()},
 }
-"""What a page says of an action that was done. Its address has only the code."""
+"""The texts about actions that were done, by code. The address of a page has only the code."""
 
 
 async def by_form(visit: Visit, name: str, form: Form) -> str:
-    """Do what a form of the agent's page asks for; the code of what is said of it."""
+    """Do what a form of the agent's page asks for. Returns the code of the text about it."""
     action = (
         name
         if name in ("settle", "revoke", "close_review", "cancel_message", "schedules")

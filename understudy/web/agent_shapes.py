@@ -1,4 +1,4 @@
-"""The answers of the API about one agent, and about what is done with it: as `shapes`."""
+"""The answers of the API about one agent and about actions on it: see `shapes`."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ class QueuedShape(TypedDict):
 
 @exactly
 class BackgroundShape(TypedDict):
-    """A call that goes on in the background: `agent_id` is the agent that makes it."""
+    """A call that continues in the background: `agent_id` is the agent that makes it."""
 
     agent_id: str
     tool_name: str

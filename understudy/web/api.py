@@ -54,7 +54,7 @@ class Endpoint:
     """The path below `/api`."""
     view: View
     answer: Any
-    """The shape of its answer; None: it is a stream."""
+    """The shape of its answer; None for a stream."""
     right: Right = "read"
     body: type[BaseModel] | None = None
     query: dict[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ DECIDED = {
     "to": "Only to the end of this day, or before this time.",
 }
 USAGE = {
-    "from": "The first day, in UTC; by default the last seven days are told.",
+    "from": "The first day, in UTC; by default the answer has the last seven days.",
     "to": "The last day, in UTC; by default today.",
     "agent": "Only agents with this definition.",
     "model": "Only requests to this model.",
@@ -281,14 +281,14 @@ def api_routes(site: Site) -> list[BaseRoute]:
             method = "GET" if request.method == "HEAD" else request.method
             visit = Visit(request, site)
             endpoint = endpoints[method]
-            if method == "GET":  # all that it needs at once: what is refused is not read
+            if method == "GET":  # check all its rights first: a refused request reads nothing
                 visit.need("read", endpoint.right, changes=False)
             else:
                 visit.need("read")
             found: Any = await endpoint.view(visit)
             if isinstance(found, Response):
                 return found
-            is_whole = endpoint.view is agents.export  # it is to be imported again
+            is_whole = endpoint.view is agents.export  # an export must stay importable
             return await json_answer(found if is_whole else visit.redacted(found))
 
         return Route(f"/api{path}", answer, methods=list(endpoints))
@@ -328,7 +328,7 @@ def document() -> dict[str, Any]:
         else:
             answer = TypeAdapter(endpoint.answer).json_schema(ref_template=REF)
             schemas.update(answer.pop("$defs", {}))
-            if "title" in answer:  # a shape of ours
+            if "title" in answer:  # one of our shapes
                 schemas[answer["title"]] = answer
                 answer = {"$ref": REF.format(model=answer["title"])}
             content = {"application/json": {"schema": answer}}

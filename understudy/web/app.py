@@ -92,10 +92,10 @@ def ui(
     async def on_error(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         if isinstance(error, UnknownAgent) and error.deleted_at is not None:
-            # Only here: the clients of an application need not know the people who look after it.
+            # Only the pages say it: the clients of an application need not know its operators.
             by = "" if error.deleted_by is None else f" by {error.deleted_by}"
-            told = f"{problem.detail[:-1]} any more: it was deleted at {error.deleted_at}{by}."
-            problem = replace(problem, detail=told)
+            detail = f"{problem.detail[:-1]} any more: it was deleted at {error.deleted_at}{by}."
+            problem = replace(problem, detail=detail)
         headers = getattr(error, "headers", None)
         if wants_json(request.scope):
             user, data = request.scope.get("understudy.user"), problem.to_dict()
@@ -130,10 +130,11 @@ def _checked_url(given: object) -> str | None:
 
 
 class _Caught:
-    """Answers what the pages raise before they have begun to answer, whatever they are mounted in.
+    """Answers errors that the pages raise before they begin to answer, in any surrounding
+    application.
 
-    Starlette's own handler of errors would raise them on, and one of the application around would
-    show its own page.
+    Starlette's own error handler would raise them again, and the handler of the surrounding
+    application would show its own page.
     """
 
     def __init__(self, app: ASGIApp, on_error: Callable[[Request, Exception], Any]) -> None:
@@ -160,7 +161,9 @@ class _Caught:
 
 @cache
 def static_version() -> str:
-    """Changes when a static file does, so that a browser may keep them for long."""
+    """A text that changes when a static file changes, so that a browser may keep the files for
+    long.
+    """
     found = hashlib.sha256()
     for path in sorted(STATIC.rglob("*")):
         if path.is_file():
@@ -170,7 +173,7 @@ def static_version() -> str:
 
 @cache
 def _static_files() -> dict[str, Path]:
-    """The files of ours, by their paths: what is asked for never becomes a path of the disk."""
+    """Our static files by path, so that a requested path never becomes a path on the disk."""
     return {
         path.relative_to(STATIC).as_posix(): path
         for path in STATIC.rglob("*")
@@ -179,7 +182,7 @@ def _static_files() -> dict[str, Path]:
 
 
 async def static_file(request: Request) -> Response:
-    """A file of ours."""
+    """Answer with one of our static files."""
     path = _static_files().get(request.path_params["path"])
     if path is None:
         raise HTTPException(404)

@@ -1,4 +1,4 @@
-"""What a person has changed of a value: place by place, and of a long text word by word."""
+"""The changes of a person to a value: place by place, and for a long text word by word."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 MOST_COMPARED = 250_000
-"""Words of the old text times words of the new one, without what both begin and end with. Above it
-the texts are not compared: that would take a second."""
+"""The maximum product of the numbers of words in the old and the new text, without their common
+beginning and end. Above it the texts are not compared: that would take a second."""
 ALIKE = 0.3
-"""The share of two texts that must be the same. Below it, both are shown whole."""
+"""The minimum share of two texts that is the same. Below it, both texts are shown whole."""
 _WORDS = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 _MISSING: Any = object()
 
@@ -28,17 +28,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value that is another one, is new, or is left out."""
+    """A value that differs, is new, or is left out."""
 
     place: str
-    """Where it stands, such as `lines 2 › price`; empty for the whole value."""
+    """The place of the value, such as `lines 2 › price`; empty for the whole value."""
     kind: Literal["changed", "added", "removed"]
     old: tuple[Piece, ...] = ()
     new: tuple[Piece, ...] = ()
 
 
 def changes(old: Any, new: Any) -> list[Change]:
-    """What is different between two values, in the order of their places."""
+    """The differences of two values, in the order of their places."""
     return list(_changes(old, new, ""))
 
 
@@ -56,12 +56,12 @@ def _changes(old: Any, new: Any, place: str) -> Iterator[Change]:
     elif _said(old) != _said(new):
         if isinstance(old, str) and isinstance(new, str):
             yield Change(place, "changed", *words(old, new))
-        else:  # as JSON, by which the text "1" and the number 1 do not look the same
+        else:  # JSON distinguishes the text "1" from the number 1
             yield Change(place, "changed", _as_json(old), _as_json(new))
 
 
 def _of_lists(old: Sequence[Any], new: Sequence[Any], place: str) -> Iterator[Change]:
-    """Item by item, where what is added or removed does not shift the others."""
+    """The differences of two lists by items. Added and removed items do not shift other items."""
     before, after = [_said(each) for each in old], [_said(each) for each in new]
     if len(before) * len(after) > MOST_COMPARED:
         if before != after:
@@ -82,7 +82,7 @@ def _of_lists(old: Sequence[Any], new: Sequence[Any], place: str) -> Iterator[Ch
 
 
 def words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Two texts in pieces: what is only in one of them is changed."""
+    """Two texts in pieces: a piece that is in only one of them is changed."""
     before, after = _WORDS.findall(old), _WORDS.findall(new)
     first, last = _same(before, after)
     middle = before[first : len(before) - last], after[first : len(after) - last]
@@ -106,7 +106,7 @@ def words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
 
 
 def _same(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many words both begin with, and how many of the others both end with."""
+    """The numbers of common words at the beginning, and of the rest at the end."""
     most = min(len(before), len(after))
     first = next((n for n in range(most) if before[n] != after[n]), most)
     most -= first
@@ -115,7 +115,9 @@ def _same(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
 
 
 def _without_end(is_changed: bool, old: str, new: str) -> list[tuple[bool, str, str]]:
-    """A part, and by itself the white space that both of its texts end with: that is the same."""
+    """A part, and separately the white space with which both of its texts end, which is
+    unchanged.
+    """
     length = min(len(old) - len(old.rstrip()), len(new) - len(new.rstrip()))
     if not is_changed or not length or old[-length:] != new[-length:]:
         return [(is_changed, old, new)]
@@ -136,5 +138,5 @@ def _as_json(value: Any) -> tuple[Piece, ...]:
 
 
 def _said(value: Any) -> str:
-    """A value as text, by which values are the same that JSON tells apart: 1, 1.0 and true."""
+    """A value as text, which distinguishes the values that JSON distinguishes: 1, 1.0 and true."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)

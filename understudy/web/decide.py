@@ -1,4 +1,4 @@
-"""Decisions on requests: the user who is logged in decides on exactly what was shown."""
+"""Decisions on requests: the logged-in user decides on exactly what was shown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DecisionBody(BaseModel):
         """The decision of this person.
 
         Raises:
-            DecisionError: if it lacks what its type needs.
+            DecisionError: if it lacks a value that its type needs.
 
         """
         given = self.model_dump(exclude_unset=True, exclude={"grant"})
@@ -111,8 +111,8 @@ async def take(
     """Record decisions. Equal decisions again are a success.
 
     Raises:
-        Refused: 409 where a request is not open any more as it was shown, with what
-            became of it; 422 where a decision does not fit.
+        Refused: 409 if a request is not open any more as it was shown, with what became of it; 422
+            if a decision does not fit.
 
     """
     visit.need("decide")
@@ -124,14 +124,14 @@ async def take(
         repeated = run_of_decisions(await about.state(), given) is not None
         ref = visit.own(visit.runtime.get(agent_id))
         await visit.wait(ref.decide(given, expect=dict(expect)))
-        # Race: another person decides between the two, and it is the same
+        # Race: another person makes the same decision between the two
         # (test_no_answer_tells_a_guess_of_a_hidden_value_from_another_one).
         await _refuse_guesses(about, given)
     except VoteRefused:
-        raise  # the request stands as it was: it is only not for this person
+        raise  # the request stays as it was; only this person may not decide it
     except (DecisionError, NotInterrupted, UnknownAgent) as error:
         return await _explained(visit, agent_id, given, expect, error)
-    for request_id in given:  # who looks at it is told at once, also where there is no feed
+    for request_id in given:  # viewers are notified at once, also without a feed
         visit.source.presence.tell(agent_id, request_id)
     still_open = await _still_open(about, given)
     return _taken(agent_id, given, repeated=repeated, still_open=still_open)
@@ -144,7 +144,7 @@ def _taken(
     repeated: bool = False,
     still_open: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What is answered where all decisions are recorded."""
+    """The answer when all decisions are recorded."""
     return {
         "agent_id": agent_id,
         "recorded": sorted(given),
@@ -154,13 +154,13 @@ def _taken(
 
 
 async def _still_open(visit: Visit, given: Iterable[str]) -> dict[str, str]:
-    """The requests that still wait for votes, or for their time: by id, for what."""
+    """What requests still wait for, votes or their time, by request id."""
     if visit.runtime.people is None:
-        return {}  # then nobody votes
+        return {}  # nobody votes here
     try:
         return open_votes(await visit.state(), given)
     except UnknownAgent:
-        return {}  # what was recorded has ended with it
+        return {}  # the agent, with its recorded requests, is gone
 
 
 async def _refuse_blind_edits(visit: Visit, given: Mapping[str, Decision]) -> None:
@@ -168,7 +168,7 @@ async def _refuse_blind_edits(visit: Visit, given: Mapping[str, Decision]) -> No
     try:
         requests = (await visit.state()).requests
     except UnknownAgent:
-        return  # the decision is refused for it
+        return  # the decision itself is refused
     for each in requests:
         decision = given.get(each.id)
         is_edit = decision is not None and decision.type == "edit"
@@ -177,12 +177,13 @@ async def _refuse_blind_edits(visit: Visit, given: Mapping[str, Decision]) -> No
 
 
 async def _refuse_guesses(visit: Visit, given: Mapping[str, Decision]) -> None:
-    """Refuse decisions on what another person decided, where that decision is hidden from the user.
+    """Refuse decisions on requests whose earlier decision by another person is hidden from the
+    user.
 
-    It is refused before anything is recorded, so that nothing tells the same decision from another.
+    They are refused before anything is recorded, so that nothing reveals whether they are equal.
 
     Raises:
-        AlreadyDecided: as if it were another decision.
+        AlreadyDecided: as for a different decision.
 
     """
     redaction = visit.site.redaction
@@ -204,7 +205,9 @@ async def _explained(
     expect: Mapping[str, str],
     error: Exception,
 ) -> dict[str, Any]:
-    """What became of the requests: the same decision is a success; the problem otherwise."""
+    """Whether the same decisions are recorded already, which is a success; otherwise the problem is
+    raised.
+    """
     if isinstance(error, UnknownAgent):
         raise refused(
             409, "AgentDeleted", f"The agent {agent_id!r} does not exist any more."
@@ -230,7 +233,10 @@ async def _explained(
     if stories:
         first, story = next(iter(stories.items()))
         problem = Problem(
-            409, "Stale", told(story), {"request_id": first, "story": story, "stories": stories}
+            409,
+            "Stale",
+            story_text(story),
+            {"request_id": first, "story": story, "stories": stories},
         )
     elif isinstance(error, RequestChanged):
         problem = Problem(
@@ -253,11 +259,11 @@ def _is_same(visit: Visit, decision: Decision, story: Mapping[str, Any]) -> bool
     if story["what"] != "decided":
         return False
     if visit.site.redaction.hides_decision(visit.user, story["decision"], story["by"]):
-        return False  # else a right guess of a hidden value has another answer than a wrong guess
+        return False  # right and wrong guesses of a hidden value must have the same answer
     return Decision.from_dict(story["decision"]).same_as(decision)
 
 
-def told(story: Mapping[str, Any]) -> str:
+def story_text(story: Mapping[str, Any]) -> str:
     """What became of a request, in a sentence."""
     match story["what"]:
         case "decided":
@@ -283,10 +289,10 @@ def told(story: Mapping[str, Any]) -> str:
 
 
 async def bulk(visit: Visit) -> dict[str, Any]:
-    """A decision on many requests, each for itself.
+    """Take one decision on many requests, each separately.
 
     Raises:
-        Refused: for an edit, or an answer, which are about a single request.
+        Refused: for an edit or an answer, which are only for a single request.
 
     """
     body = await visit.body(BulkBody)
@@ -297,7 +303,7 @@ async def bulk(visit: Visit) -> dict[str, Any]:
 
 
 async def _alone(visit: Visit) -> dict[str, str]:
-    """The requests of the agent that are not decided with others, with why, by their ids.
+    """The reasons why requests of the agent are not decided together with others, by request id.
 
     An agent that does not exist has none.
     """
@@ -307,7 +313,7 @@ async def _alone(visit: Visit) -> dict[str, str]:
         return {}
     found = {}
     for each in state.requests:
-        # Also the doubts since it was asked: its own page asks about an equal one once more.
+        # Later doubts count too: the request's own page asks once more about an equal call.
         doubts = await doubts_about(visit, state, each)
         approval = None if each.approval is None else each.approval.to_dict()
         why = why_alone({"kind": each.kind, "doubts": doubts, "approval": approval})
@@ -319,11 +325,11 @@ async def _alone(visit: Visit) -> dict[str, str]:
 async def take_all(
     visit: Visit, items: list[tuple[str, str, str]], decision: Decision
 ) -> dict[str, Any]:
-    """Approve or reject each of these: agent, request, digest of what was shown."""
+    """Approve or reject each item: an agent, a request, and the digest of what was shown."""
     visit.need("decide")
     results = []
     alone: dict[str, dict[str, str]] = {}
-    """By agent, the ids of the requests that are not decided with others, with why."""
+    """By agent, the reasons why requests are not decided together with others, by request id."""
     for agent_id, request_id, digest in items:
         row: dict[str, Any] = {"agent_id": agent_id, "request_id": request_id}
         try:

@@ -16,7 +16,7 @@ _dumps = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",
 
 
 async def json_answer(data: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with this data, whose keys are all text. It is written in a thread."""
+    """An answer with this data, whose keys are all texts. It is written in a thread."""
     body = await asyncio.to_thread(lambda: "".join(_written(data)).encode())
     return Response(body, headers=headers, media_type="application/json")
 

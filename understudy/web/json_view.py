@@ -1,4 +1,4 @@
-"""Values as JSON for people: coloured, and folded where there is much of it."""
+"""Values as JSON for people: coloured, and folded if the JSON is long."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from markupsafe import Markup
 from understudy.web.marks import marked
 
 MOST_COLOURED = 200_000
-"""Characters of JSON that are coloured: of more, the elements would slow the browser down."""
+"""The maximum characters of coloured JSON: more elements would slow the browser down."""
 MOST_FOLDED = 2_000
-"""Values in a value that is folded."""
+"""The maximum number of values in a folded value."""
 DEEPEST = 24
 OPEN = 12
-"""Lines of a part that is open at first."""
+"""The maximum lines of a part that is open at first."""
 _PARTS = re.compile(
     r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>(?=\s*:))?|(?P<number>-?\d[\d.eE+-]*)'
     r"|(?P<word>true|false|null|NaN|-?Infinity)"
@@ -47,10 +47,10 @@ def coloured(value: Any) -> Markup:
 
 
 def unpacked(value: Any) -> Any:
-    """The object or list whose JSON a text is; the value as it is where it is no such text.
+    """The object or list whose JSON a text is; any other value unchanged.
 
-    It is where JSON of it is the same text again: so a name that comes twice, or a number that is
-    written in an unusual way, stays as it was written.
+    The text is unpacked only if writing it as JSON gives the same text again. So a text with a
+    repeated name, or with a number in an unusual form, stays as it was written.
     """
     if not isinstance(value, str) or value[:1] not in ("{", "[") or len(value) > MOST_COLOURED:
         return value
@@ -74,7 +74,7 @@ def folded(value: Any) -> Markup:
 
 
 def _part(value: Any, before: Markup, depth: int) -> Markup:
-    """A value behind its name: parts that fold, or a single value."""
+    """A value after its name: parts that fold, or a single value."""
     is_object = isinstance(value, Mapping)
     if not (is_object or isinstance(value, (list, tuple))) or not value:
         return Markup("{}{}").format(before, _single(value))
@@ -107,7 +107,7 @@ def _name(name: Any) -> Markup:
 
 
 def _single(value: Any) -> Markup:
-    """A text of several lines as it is; any other value as JSON."""
+    """A text of several lines unchanged; any other value as JSON."""
     if isinstance(value, str) and "\n" in value:
         return Markup('<span class="text json-text">{}</span>').format(marked(value))
     return coloured(value)
@@ -118,7 +118,7 @@ def _span(word: str, text: str) -> Markup:
 
 
 def _count(value: Any, depth: int = 0) -> int:
-    """How many values are in it, as far as it is folded."""
+    """The number of values inside, as far as they are folded."""
     if depth >= DEEPEST or not isinstance(value, (Mapping, list, tuple)):
         return 1
     parts = value.values() if isinstance(value, Mapping) else value

@@ -1,7 +1,7 @@
 """The live part of a page: one connection, which sends the part again when it has changed.
 
-What is sent has the digest of the part as its id. A browser that comes back says by `Last-Event-ID`
-what it shows, so it misses nothing, gets nothing twice, and it may come back to another server.
+Each message has the digest of the part as its id. A browser that reconnects says by `Last-Event-ID`
+what it shows, so it misses nothing and gets nothing twice, even if it reconnects to another server.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from understudy.web.streams import stream
 from understudy.web.visit import Visit
 
 Watch = Callable[[Visit, Hints], Awaitable[None]]
-"""Gives a hint whenever something has happened, until it is cancelled."""
+"""A function that gives a hint whenever something has happened, until it is cancelled."""
 Beside = Callable[[Visit, Callable[[], None]], Callable[[], None]]
-"""Has hints given while a page is open; it returns what ends that."""
+"""A function that starts giving hints while a page is open, and returns the function that ends
+it."""
 POLL = 2.0
-"""Seconds between two looks at what a page shows."""
+"""Seconds between two reads of what a page shows."""
 SHORTEST = 0.3
-"""The fewest seconds between two looks, however much happens."""
+"""The minimum seconds between two reads, however much happens."""
 SLOWEST = 10.0
-"""Seconds between two looks while the feed says when something happens: ages change, too."""
+"""Seconds between two reads while the feed reports what happens, because ages change too."""
 
 
 def version(part: str) -> str:
@@ -48,9 +49,9 @@ def live(
 
     Args:
         visit: of the page.
-        part: renders what is live.
-        watch: says when something has happened; by default the feed of the store does.
-        beside: gives hints of what no feed tells: what people write beside requests, and who looks.
+        part: renders the live part.
+        watch: reports when something has happened; by default the feed of the store.
+        beside: gives hints of what no feed has: notes of people beside requests, and viewers.
 
     """
     seen = visit.request.headers.get("last-event-id") or visit.asked("seen") or ""
@@ -64,7 +65,7 @@ def live(
             while True:
                 try:
                     text = await part()
-                except Exception as error:  # the agent is deleted, or the store is away
+                except Exception as error:  # the agent is deleted, or the store cannot be reached
                     problem = problem_of(error)
                     if problem.status < 500:
                         return
@@ -80,7 +81,7 @@ def live(
                 if version(text) != shown:
                     shown = version(text)
                     yield ServerSentEvent(text, id=shown)
-                # Also where nothing has changed: most of what happens is about other agents
+                # The pause is kept even if nothing has changed: most events are about other agents
                 # (test_an_open_page_looks_now_and_then_however_much_happens).
                 await asyncio.sleep(SHORTEST)
                 await watching.wait(POLL, SLOWEST)
@@ -93,11 +94,11 @@ def live(
 
 
 class Watching:
-    """Says when to look again at what is shown: when something happens, and now and then.
+    """Decides when a page is read again: when something happens, and now and then.
 
     Args:
-        watch: gives the hints. Where it ends, as without a feed, the looks come more often.
-        visit: what is shown to whom.
+        watch: gives the hints. If it ends, as without a feed, the reads come more often.
+        visit: the visit of the page.
 
     """
 
@@ -115,22 +116,22 @@ class Watching:
             self._task = asyncio.create_task(self._watched())
 
     async def wait(self, poll: float, slowest: float) -> None:
-        """Wait until something happens, at most so many seconds.
+        """Wait until something happens, for a limited time.
 
         Args:
-            poll: seconds between looks, without a feed.
-            slowest: seconds where something does.
+            poll: the maximum seconds without a feed.
+            slowest: the maximum seconds with a feed.
 
         """
         assert self._task is not None, "it is begun"
         self._seen = await self._hints.wait(poll if self._task.done() else slowest, self._seen)
 
     def hint(self) -> None:
-        """Something has happened that the watch does not tell of. Called on the loop."""
+        """Note that something has happened that the watch does not report. Called on the loop."""
         self._hints.give()
 
     async def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         assert self._task is not None, "it is begun"
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -139,11 +140,11 @@ class Watching:
         try:
             await self._watch(self._visit, self._hints)
         except UnderstudyError:
-            pass  # a store without a feed, or without an answer: the next look shows what is wrong
+            pass  # without a feed, or without an answer: the next read shows the problem
         except Exception as error:
-            problem_of(error)  # which logs it: the page continues by looking
+            problem_of(error)  # it logs the error; the page continues without hints
         finally:
-            self._hints.give()  # a store that goes away ends it: look at once
+            self._hints.give()  # the watch has ended, so read at once
 
 
 async def _follow_feed(visit: Visit, hints: Hints) -> None:
@@ -155,7 +156,7 @@ async def follow_feed(visit: Visit, hints: Hints, concerns: Callable[[FeedEvent]
     """Give a hint when something happens that concerns what is shown."""
     feed: Feed = visit.source.events()
     await feed.position()
-    # Race: what happens between the first look and this is not reported
+    # Race: events between the first read and this are not reported
     # (test_what_happens_while_an_open_page_begins_to_follow_is_on_it).
     hints.give()
     async for event in feed:

@@ -1,9 +1,9 @@
 """Texts of models as Markdown: by a list of what is allowed, and so that nothing in them hides.
 
-A model writes Markdown, and so does whoever wrote what the model has read. So HTML in it is text.
-Nothing is loaded from elsewhere. Where a link leads is said beside it. A definition of a link, of
-which a browser would show nothing, stays text. What is too deep to be laid out, or too long, is
-shown as it is.
+A model writes Markdown, and so do the authors of everything that the model has read. So HTML in it
+is shown as text. Nothing is loaded from elsewhere. The target of a link is shown beside it. A
+definition of a link, of which a browser would show nothing, stays text. A text that is too deep or
+too long to be laid out is shown unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 LONGEST = 20_000
-"""Characters of a text that is laid out: 2 µs for each of them."""
+"""The maximum characters of a text that is laid out: 2 µs for each of them."""
 DEEPEST = 18
-"""Lists and quotes in each other. The parser leaves out what is in more than 20 of them."""
+"""The maximum depth of nested lists and quotes. The parser leaves out text below 20 levels."""
 MOST_BRACKETS = 500
-"""Of more, each may be the start of a link, and the parser looks for its end."""
+"""The maximum number of brackets: each may be the start of a link whose end the parser looks
+for."""
 KEPT = 1024
-"""Texts that are kept laid out: a live page shows the same ones again and again."""
+"""The number of texts that are kept laid out: a live page shows the same texts again and again."""
 SCHEMES = frozenset({"http", "https", "mailto"})
-"""What a link may lead to. Any other address is text."""
+"""The schemes of links. Any other address is shown as text."""
 _PLAIN = {
     "paragraph": "p",
     "strong": "strong",
@@ -46,11 +47,11 @@ _PLAIN = {
     "th": "th",
     "td": "td",
 }
-"""By the name of a pair of tokens: the element that stands for it. It has no attributes."""
+"""The HTML elements of pairs of tokens, by the name of the pair. They have no attributes."""
 
 
 def as_markdown(text: str) -> Markup:
-    """The text as the elements that its Markdown asks for, or as it is where that would hide any.
+    """The text as the elements of its Markdown; unchanged if they would hide a part of it.
 
     Each piece of text in it is escaped and marked, as by `marked`.
     """
@@ -63,7 +64,7 @@ def as_markdown(text: str) -> Markup:
 
 @lru_cache(KEPT)
 def _laid_out(text: str) -> Markup | None:
-    """The elements; None where some of the text would not be in them."""
+    """The elements; None if a part of the text would be missing in them."""
     tokens = _parser().parse(text)
     if not tokens or any(token.level >= DEEPEST for token in tokens):
         return None
@@ -72,7 +73,7 @@ def _laid_out(text: str) -> Markup | None:
 
 @cache
 def _parser() -> MarkdownIt:
-    # Not at the top: what shows no conversation needs none.
+    # It is not imported at the top: pages without a conversation do not need it.
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False})
@@ -92,7 +93,7 @@ def _rendered(tokens: Sequence[Token]) -> Markup:
                 inner = Markup("").join(parts[link.place :])
                 parts[link.place :] = [link.around(inner)]
         elif side in ("open", "close") and name in _PLAIN:
-            # Of a list whose items are single lines, the paragraphs are not shown as such.
+            # In a list whose items are single lines, the paragraphs are not shown as such.
             if not token.hidden:
                 parts.append(_tag(_PLAIN[name], is_end=side == "close"))
             elif side == "close":
@@ -110,8 +111,8 @@ class _Link:
     """A link that is open.
 
     Args:
-        token: of its start.
-        place: of what is in it, among the parts.
+        token: the token of its start.
+        place: the index of its content among the parts.
 
     """
 
@@ -121,22 +122,22 @@ class _Link:
         self._title = str(token.attrGet("title") or "")
 
     def around(self, inner: Markup) -> Markup:
-        """What is in the link, the link, and where it leads where that is not what is in it."""
+        """The link with its content, and its target if the content differs from it."""
         return _linked(inner, self._address, self._title)
 
 
 def _linked(inner: Markup, address: str, title: str) -> Markup:
     shown = marked(address)
-    told = Markup("") if inner == shown else Markup(" ({})").format(shown)
+    notes = Markup("") if inner == shown else Markup(" ({})").format(shown)
     if title:
-        told += Markup(" “{}”").format(marked(title))
-    if told:
-        told = Markup('<span class="faint">{}</span>').format(told)
+        notes += Markup(" “{}”").format(marked(title))
+    if notes:
+        notes = Markup('<span class="faint">{}</span>').format(notes)
     if not _may_be_followed(address):
-        return inner + told
+        return inner + notes
     return Markup(
         '<a href="{}" rel="noopener noreferrer nofollow" target="_blank">{}</a>{}'
-    ).format(address, inner or shown, told)
+    ).format(address, inner or shown, notes)
 
 
 def _may_be_followed(address: str) -> bool:
@@ -147,20 +148,20 @@ def _may_be_followed(address: str) -> bool:
 
 
 def _image(token: Token) -> Markup:
-    """A picture is not loaded: whoever serves it would learn who reads, and when."""
+    """A picture as text. It is not loaded, because its server would learn who reads, and when."""
     inner = Markup('<span class="label">Picture</span> {}').format(marked(token.content))
     return _linked(inner, str(token.attrGet("src") or ""), str(token.attrGet("title") or ""))
 
 
 def _fence(token: Token) -> Markup:
-    told = Markup('<span class="label">{}</span>').format(marked(token.info.strip()))
+    label = Markup('<span class="label">{}</span>').format(marked(token.info.strip()))
     return Markup("{}<pre><code>{}</code></pre>").format(
-        told if token.info.strip() else "", marked(token.content)
+        label if token.info.strip() else "", marked(token.content)
     )
 
 
 def _heading(token: Token) -> Markup:
-    """A heading of a text is none of the page: it would lead readers of its outline astray."""
+    """A heading as text: it is no heading of the page, whose outline it would distort."""
     return Markup('<p class="md-heading">')
 
 
@@ -170,7 +171,7 @@ def _list(token: Token) -> Markup:
 
 
 def _unknown(token: Token) -> Markup:
-    """What the parser makes of rules that are off: the text of it."""
+    """The text of a token for which there is no element here."""
     return marked(token.content)
 
 

@@ -1,4 +1,4 @@
-"""Text of others, shown so that nothing in it is invisible or looks like something else."""
+"""Shows foreign text so that nothing in it is invisible or looks like something else."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from understudy._base.marks import marked_by
 
 
 def marked(text: str) -> Markup:
-    """The text, escaped, with a visible mark in the place of what would not be seen as it is.
+    """The text, escaped, with visible marks for characters that would mislead a reader.
 
-    Control and format characters (among them characters that turn the direction of text), unusual
-    spaces, and letters that look like Latin letters beside Latin letters.
+    These are control and format characters (such as characters that change the direction of text),
+    unusual spaces, and letters that look like Latin letters beside Latin letters.
     """
     return Markup(marked_by(escape, text))  # noqa: S704  # each part is escaped, or made there
 

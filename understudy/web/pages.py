@@ -1,4 +1,4 @@
-"""The pages. Each shows what a view of the API gives, and has a part that is live."""
+"""The pages. Each page shows the data of a view of the API, and has a live part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from understudy.actors.verbs import Right
 from understudy.login.problems import Problem
 from understudy.web import actions
-from understudy.web.decide import told
+from understudy.web.decide import story_text
 from understudy.web.forms import bulk
 from understudy.web.forms.request import decide_by_form, request_values
 from understudy.web.json_answers import json_answer
@@ -52,11 +52,11 @@ AGENT = "/agents/{agent_id}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page: what it shows, and by which templates."""
+    """A page, with its view and its templates."""
 
     path: str
     name: str
-    """Of the templates: `pages/name.html`, and `parts/name.html` of what is live."""
+    """The name of the templates: `pages/name.html`, and `parts/name.html` for the live part."""
     view: View
 
 
@@ -100,15 +100,15 @@ PAGES: tuple[Page, ...] = (
 
 
 SEARCH = Page(path="/search", name="search", view=search.search_page)
-"""It is not live: what comes later would move what is read."""
+"""The search page. It is not live: later hits would move what is being read."""
 FREEZES = next(page for page in PAGES if page.name == "freezes")
 """The page in the bar for the pages of single freezes."""
 AGAIN = 5
-"""Seconds after which a page looks again whether what did not answer does."""
+"""Seconds after which a page tries again what did not answer."""
 
 
 async def render(visit: Visit, name: str, **values: Any) -> str:
-    """A template with what all of them need.
+    """Render a template with the values that all templates need.
 
     It is filled in a thread: a page of a conversation takes 60 ms.
     """
@@ -140,7 +140,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
     return [
         Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
         Route(f"{request_path}/beside/{{verb}}", _answered(site, write_beside), methods=["POST"]),
-        Route(f"{request_path}/told", _answered(site, told_of), methods=["GET"]),
+        Route(f"{request_path}/told", _answered(site, story_of_request), methods=["GET"]),
         Route("/bulk", _answered(site, bulk.bulk_of_queue), methods=["GET"]),
         Route(SEARCH.path, _answered(site, find), methods=["GET"]),
         Route(f"{AGENT}/found", _answered(site, search.to_row), methods=["GET"]),
@@ -215,7 +215,7 @@ def _live_link(visit: Visit, page: Page, seen: str) -> str:
 
 
 Answer = Response | tuple[int, str, dict[str, Any]]
-"""What a view answers: or the status, the template and the values of a page."""
+"""The answer of a view: a response; or the status, the template and the values of a page."""
 
 
 def _answered(
@@ -239,32 +239,32 @@ def _answered(
 
 
 async def do(visit: Visit) -> Response:
-    """An action on an agent."""
+    """Do an action on an agent."""
     form = await visit.form()
     action = visit.request.path_params["action"]
     said = await actions.by_form(visit, action, form)
     target = visit.agent_link(visit.agent_id, "/schedules" if action == "schedules" else "")
     if action == "delete":
         target = visit.link("/agents")
-    elif form.get("back") in ("doubts", "reviews", "attention"):  # the form of a row of that list
+    elif form.get("back") in ("doubts", "reviews", "attention"):  # a form in a row of this list
         target = visit.link(f"/{form.get('back')}")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
 async def write_beside(visit: Visit) -> Response:
-    """What a person writes beside a request; then its page, which says it."""
+    """Take a note that a person writes beside a request, and lead to its page, which shows it."""
     await together.by_form(visit)
     return RedirectResponse(visit.request_link(visit.agent_id, visit.request_id), 303)
 
 
-async def told_of(visit: Visit) -> Response:
-    """What became of a request, in a sentence: for a list that stays as it is for a while."""
+async def story_of_request(visit: Visit) -> Response:
+    """What became of a request, in a sentence, for a list that is not refreshed for a while."""
     data: dict[str, Any] = visit.redacted(await asks.request_page(visit))
-    return JSONResponse({"told": None if data["story"] is None else told(data["story"])})
+    return JSONResponse({"told": None if data["story"] is None else story_text(data["story"])})
 
 
 async def administer(visit: Visit) -> Response:
-    """A vote on what is protected, a delegation, or the end of the rules of the store."""
+    """Take a vote on a protected act, a delegation, or the end of the rules of the store."""
     action = visit.request.path_params["action"]
     said = await administration.by_form(visit, action, await visit.form())
     target = visit.link("/administration")
@@ -272,21 +272,21 @@ async def administer(visit: Visit) -> Response:
 
 
 async def raise_budget(visit: Visit) -> Response:
-    """More to spend of a budget."""
+    """Raise a budget."""
     said = await budgets.by_form(visit, await visit.form())
     target = visit.link("/budgets")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
 async def retry_notice(visit: Visit) -> Response:
-    """One more delivery of a notice that has failed."""
+    """Deliver a failed notice once more."""
     said = await notifications.by_form(visit, await visit.form())
     target = visit.link("/notifications")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
 async def recover(visit: Visit) -> Response:
-    """What hosts that are gone have left is continued."""
+    """Continue the runs that hosts which are gone have left."""
     visit.need("admin")
     await visit.form()
     await attention.recover(visit)
@@ -295,21 +295,21 @@ async def recover(visit: Visit) -> Response:
 
 
 async def freeze(visit: Visit) -> Response:
-    """Let nothing begin any more; then the page of the calls that are under way."""
+    """Freeze, and lead to the page of the calls that are under way."""
     id, said = await freezing.freeze_by_form(visit, await visit.form())
     target = visit.link(f"/freezes/of/{id}")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
 async def thaw(visit: Visit) -> Response:
-    """The end of a freeze."""
+    """End a freeze."""
     said = await freezing.thaw_by_form(visit, await visit.form())
     target = visit.link("/freezes")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
 async def find(visit: Visit) -> Answer:
-    """What a search finds."""
+    """The page with the hits of a search."""
     data = visit.redacted(await search.search_page(visit))
     return (
         200,
@@ -324,13 +324,13 @@ async def find(visit: Visit) -> Answer:
 
 
 async def freeze_page(visit: Visit) -> Answer:
-    """A freeze, with the calls that are under way now."""
+    """The page of a freeze, with the calls that are under way now."""
     data = await freezing.under_way(visit)
     return 200, "pages/freeze.html", {"data": data, "refused": {}, "page": FREEZES}
 
 
 async def cancel_frozen(visit: Visit) -> Answer:
-    """The end of the runs that the page of a freeze has listed, and the page again."""
+    """Cancel the runs that the page of a freeze has listed, and show the page again."""
     id = visit.request.path_params["freeze_id"]
     refusals = await freezing.cancel_by_form(visit, id, await visit.form())
     if not refusals:
@@ -341,7 +341,7 @@ async def cancel_frozen(visit: Visit) -> Answer:
 
 
 async def export(visit: Visit) -> Response:
-    """All records of the agent, for a browser to keep."""
+    """All records of the agent, as a download."""
     headers = {"Content-Disposition": 'attachment; filename="agent.json"'}
     return await json_answer(await agents.export(visit), headers)
 
@@ -349,7 +349,7 @@ async def export(visit: Visit) -> Response:
 async def problem_page(
     request: Request, site: Site, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The page for a problem, to a user who is logged in."""
+    """The page for a problem, for a logged-in user."""
     story = (problem.more or {}).get("story")
     text = template("pages/problem.html").render(
         now=None if story is None else await Visit(request, site).time(),
@@ -367,5 +367,5 @@ async def problem_page(
 
 
 def _page_of(path: str) -> str:
-    """The path of the page that a form is on, by the path that the form is sent to."""
+    """The path of the page of a form, from the path to which the form is sent."""
     return re.sub(r"/(do/\w+|beside/\w+|raise|recover|retry|freeze|thaw|cancel)$", "", path)

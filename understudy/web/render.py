@@ -1,4 +1,4 @@
-"""Templates and what they use to show values of others."""
+"""The templates, and the filters by which they show foreign values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from understudy._base.marks import plainly
 from understudy._base.request_summary import SEVERAL, headline, why_alone
 from understudy.interrupts import decision_word
 from understudy.web.changes import changes
-from understudy.web.decide import told
+from understudy.web.decide import story_text
 from understudy.web.json_view import coloured, folded, plain_json, unpacked
 from understudy.web.markdown import as_markdown
 from understudy.web.marks import hexed, marked
@@ -30,19 +30,21 @@ from understudy.web.views.together import TIMES
 
 TEMPLATES = Path(__file__).with_name("templates")
 ITEMS = 50
-"""Of a list that is shown line by line."""
+"""The maximum number of items of a list that is shown line by line."""
 OF_OTHERS = frozenset({"arguments", "display", "payload", "result", "schema", "value"})
-"""The fields with data of models and tools: a name in them is the name of nobody who acts."""
+"""The fields with data of models and tools. A name in them is not the name of an acting person."""
 
 
 def template(name: str) -> Template:
-    """The template of that name."""
+    """The template of this name."""
     return _templates().get_template(name)
 
 
 @cache
 def _templates() -> Environment:
-    """The templates, compiled once a process. Everything that is put into one is escaped."""
+    """The templates, compiled once per process. Everything that is put into a template is
+    escaped.
+    """
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -55,8 +57,9 @@ def _templates() -> Environment:
         text=as_text, plainly=plainly, json=coloured, ago=ago, until=until, when=when,
         minute=minute, markdown=as_markdown, folded=folded, unpacked=unpacked, changes=changes,
         in_zone=in_zone, grouped=grouped,
-        duration=duration, told=told, decision_word=decision_word, pairs=pairs, hexed=hexed,
-        took=took, terms=terms_text, same_names=same_names, told_apart=told_apart,
+        duration=duration, story_text=story_text, decision_word=decision_word, pairs=pairs,
+        hexed=hexed,
+        took=took, terms=terms_text, same_names=same_names, distinguished=distinguished,
         shares=shares_of, urgency=urgency, headline=headline_of,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
@@ -72,12 +75,12 @@ def _templates() -> Environment:
 
 
 def as_text(value: Any) -> Markup:
-    """A value of somebody else, where people read it."""
+    """A foreign value as text for people."""
     return marked(value if isinstance(value, str) else plain_json(value))
 
 
 def is_short_list(value: Any) -> bool:
-    """Whether it is a list of texts and numbers alone, which needs no JSON to be read."""
+    """Whether the value is a list of only texts and numbers, which is readable without JSON."""
     return (
         isinstance(value, (list, tuple))
         and 0 < len(value) <= ITEMS
@@ -86,12 +89,12 @@ def is_short_list(value: Any) -> bool:
 
 
 def is_by_several(request: Mapping[str, Any]) -> bool:
-    """Whether several persons must agree to it, so that it is not decided with others."""
+    """Whether several persons must agree to a request, so that it is not decided with others."""
     return why_alone({**request, "doubts": []}) == SEVERAL
 
 
 def pairs(value: Any) -> list[tuple[str, Any]]:
-    """The items of a mapping for a table; a value that is none, by an empty name."""
+    """The items of a mapping for a table; any other value, with an empty name."""
     if isinstance(value, Mapping):
         return list(value.items())
     return [("", value)]
@@ -122,13 +125,13 @@ def in_zone(value: Any, zone: Any) -> str:
     try:
         time = _time(value)
         return "" if time is None else f"{time.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M}"
-    except (ValueError, TypeError, OSError, ZoneInfoNotFoundError):  # or some of it is hidden
+    except (ValueError, TypeError, OSError, ZoneInfoNotFoundError):  # invalid, or hidden in part
         return ""
 
 
 @pass_context
 def minute(context: Context, value: Any) -> Markup:
-    """A time to the minute; of the day of the page, without the date."""
+    """A time to the minute, without the date if it is the day of the page."""
     time = _time(value)
     if time is None:
         return Markup("")
@@ -140,7 +143,7 @@ def minute(context: Context, value: Any) -> Markup:
 
 @pass_context
 def ago(context: Context, value: Any) -> Markup:
-    """How long ago it was, at the time of the page."""
+    """The time since then, at the time of the page."""
     time = _time(value)
     if time is None:
         return Markup('<span class="faint">unknown</span>')
@@ -151,7 +154,7 @@ def ago(context: Context, value: Any) -> Markup:
 
 @pass_context
 def until(context: Context, value: Any) -> Markup:
-    """How long it is until then, from the time of the page."""
+    """The time until then, from the time of the page."""
     time = _time(value)
     if time is None:
         return Markup("")
@@ -161,8 +164,10 @@ def until(context: Context, value: Any) -> Markup:
 
 
 def _ahead(seconds: float) -> str:
-    """A time ahead. One and a half days are 36 hours: who has to answer must not be misled."""
-    seconds += 30  # two days that were asked for a moment ago are no 47 hours
+    """A duration ahead. One and a half days are shown as 36 hours, so that nobody answers too
+    late.
+    """
+    seconds += 30  # two days from a moment ago are not 47 hours
     for size, name in ((86_400, "day"), (3_600, "hour")):
         count, rest = divmod(seconds, size)
         if count >= 2 or (count == 1 and rest < 60):
@@ -172,12 +177,12 @@ def _ahead(seconds: float) -> str:
 
 
 def _relative(time: datetime, text: str, form: str = "relative") -> Markup:
-    """A time that says in full what it is where one points at it.
+    """A time in short, whose tooltip shows it in full.
 
     Args:
-        time: which it is.
-        text: of it.
-        form: by which a browser with scripts says it by the clock of who reads it.
+        time: the time.
+        text: the short text.
+        form: the form in which a script of the page writes it, by the reader's clock.
 
     """
     utc = time.astimezone(timezone.utc)
@@ -207,21 +212,21 @@ def duration(seconds: Any) -> str:
 
 
 def took(detail: Mapping[str, Any]) -> float | None:
-    """How many seconds a call took, of the details of its row."""
+    """The seconds that a call took, from the details of its row."""
     start, end = _time(detail.get("started_at")), _time(detail.get("ended_at"))
     return None if start is None or end is None else (end - start).total_seconds()
 
 
 def terms_text(terms: Any) -> str:
-    """How far a decision holds for later calls, in words."""
+    """The terms under which a decision holds for later calls, in words."""
     try:
         return _terms_adapter().validate_python(terms).text
-    except ValidationError:  # some of it is hidden
+    except ValidationError:  # a part is hidden
         return plain_json(terms)
 
 
 def same_names(data: Any) -> dict[str, set[tuple[str, str]]]:
-    """The names in the data of a page that several persons have: by name, how each is known.
+    """The names in the data of a page that several persons share, with each person's identity.
 
     A person is known by issuer and subject of an identity provider, or else by an id.
     """
@@ -234,8 +239,8 @@ def same_names(data: Any) -> dict[str, set[tuple[str, str]]]:
         for key in ("by", "who"):
             author, detail = each.get(key), each.get("detail")
             inside = detail if isinstance(detail, Mapping) else {}
-            told = each.get("logins") or inside.get("logins") or inside.get("subject")
-            if isinstance(author, str) and not told:
+            logins = each.get("logins") or inside.get("logins") or inside.get("subject")
+            if isinstance(author, str) and not logins:
                 bare.add(author)
     for name in bare & known.keys():
         if any(issuer for issuer, _ in known[name]):
@@ -257,10 +262,12 @@ def _identity(person: Mapping[str, Any]) -> tuple[str, str]:
     return issuer, str(person.get("subject") if issuer else person.get("person") or "")
 
 
-def told_apart(
+def distinguished(
     persons: Iterable[Mapping[str, Any]], same: Mapping[str, set[tuple[str, str]]]
 ) -> str:
-    """What tells these persons apart from others of the same name; empty where nobody has it."""
+    """The text that distinguishes these persons from others of the same name; empty if none has
+    it.
+    """
     found = []
     for each in persons:
         others = same.get(each["name"], set())
@@ -304,12 +311,12 @@ def shares_of(row: Mapping[str, Any]) -> Shares:
             part(limit),
             is_full=used >= limit,
         )
-    except (ArithmeticError, TypeError, ValueError):  # some of it is hidden
+    except (ArithmeticError, TypeError, ValueError):  # a part is hidden
         return Shares(0, 0, 0, 100, is_full=False)
 
 
 def grouped(rows: Iterable[Mapping[str, Any]], name: str) -> dict[Any, list[Mapping[str, Any]]]:
-    """The rows by what they have under this name, each in its order."""
+    """The rows grouped by their value under this name, in their order."""
     found: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault(row[name], []).append(row)
@@ -317,7 +324,7 @@ def grouped(rows: Iterable[Mapping[str, Any]], name: str) -> dict[Any, list[Mapp
 
 
 def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:
-    """Requests of one reply together, in the place of the first."""
+    """The requests grouped by reply, at the place of the first of each reply."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((row["agent_id"], row["reply"]), []).append(row)
@@ -325,19 +332,19 @@ def groups(rows: list[dict[str, Any]]) -> list[tuple[tuple[str, str], list[dict[
 
 
 def inbox_query(filters: Mapping[str, Any], **others: Any) -> str:
-    """The query of the inbox with these filters, and with others in their place."""
+    """The query of the inbox with these filters, some of which are replaced."""
     query = query_of({**filters, **others})
     return f"?{urlencode(query)}" if query else ""
 
 
 def headline_of(request: Any) -> str:
-    """What the application calls a request; empty where the request is hidden."""
+    """The application's title of a request; empty if the request is hidden."""
     is_seen = isinstance(request, Mapping) and "kind" in request and "arguments" in request
     return headline(request) if is_seen else ""
 
 
 def urgency(value: Any, now: datetime) -> str:
-    """How soon a time is: `late` in less than 30 minutes, `soon` in 4 hours, else nothing."""
+    """The urgency of a time: `late` within 30 minutes, `soon` within 4 hours, otherwise empty."""
     time = _time(value)
     seconds = float("inf") if time is None else (time - now).total_seconds()
     return "late" if seconds < 1800 else "soon" if seconds <= 4 * 3600 else ""

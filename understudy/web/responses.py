@@ -1,6 +1,6 @@
 """Streams of one agent for the pages of an application: its rows, or its events.
 
-What they send is what the JSON API sends. A browser that comes back says by `Last-Event-ID` what it
+They send the same data as the JSON API. A browser that reconnects says by `Last-Event-ID` what it
 has, and gets the rest.
 """
 
@@ -25,14 +25,14 @@ from understudy.login.redaction import Redact, Redaction
 from understudy.login.users import NOBODY, User
 
 LONGEST = 300.0
-"""The most seconds of one stream."""
+"""The maximum seconds of one stream."""
 Watched: TypeAlias = AgentRef[Any] | ObservedAgent
 Seen = Callable[[Any], Any]
-"""The data as the reader may see it."""
+"""A function that gives the data as the reader may see it."""
 
 
 def last_event_id(headers: Headers) -> str | None:
-    """The number or position of what a client has; None where it says none, or something else."""
+    """The number or position of what a client has; None if it sends none, or something else."""
     last = headers.get("last-event-id", "")
     return last if is_position(last) else None
 
@@ -69,14 +69,14 @@ async def events_of(
 
 
 class AgentStream(EventStream):
-    """A response that begins behind what its client has.
+    """A response that begins after what its client has.
 
     Args:
         ref: the agent.
-        after: where it begins, if the client does not say.
-        events: makes what is sent after a number or position.
-        bound: counts the streams that are open.
-        user: whose stream it is.
+        after: the place at which it begins, if the client sends none.
+        events: makes the events after a number or position.
+        bound: counts the open streams.
+        user: the user of the stream.
 
     """
 

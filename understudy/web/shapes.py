@@ -1,6 +1,6 @@
 """The answers of the API, as its OpenAPI document describes them.
 
-`tests/web/test_shapes.py` compares each answer with its shape: no field too many, none too few.
+`tests/web/test_shapes.py` checks that each answer has exactly the fields of its shape.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from understudy.interrupts import Decision
 
 _ShapeT = TypeVar("_ShapeT")
 Time = str
-"""ISO 8601."""
+"""A time in ISO 8601."""
 
 
 def exactly(shape: type[_ShapeT]) -> type[_ShapeT]:
-    """The shape has these fields, and no other."""
+    """Declare that the shape has only these fields."""
     return with_config(ConfigDict(extra="forbid"))(shape)
 
 
@@ -471,7 +471,7 @@ class Freezes(TypedDict):
 
 @exactly
 class NoticeShape(TypedDict):
-    """What people were told of a request by one channel, or are to be told."""
+    """A notice of a request to people by one channel, delivered or not."""
 
     no: int
     agent_id: str
@@ -718,7 +718,7 @@ class DecidedRow(TypedDict):
     summary: str
 
 
-# `from` is no name of a field.
+# `from` cannot be the name of a field in Python.
 DecidedFilters = TypedDict(
     "DecidedFilters",
     {
@@ -893,7 +893,7 @@ class EvidenceShape(TypedDict):
     """What is known of a call in doubt, as far as the records say.
 
     `host` is that on which it was started, and `attempt` how often it was started. `last_sign_at`
-    is the last record before somebody else went on, at `went_on_at`. Its check was asked at each
+    is the last record before somebody else continued, at `went_on_at`. Its check was asked at each
     time of `checks`, and could not tell.
     """
 

@@ -17,7 +17,7 @@ from understudy.web.visit import Visit
 
 
 def stream(visit: Visit, events: AsyncGenerator[ServerSentEvent, None]) -> EventStream:
-    """The events, until they end, it is time for the client to come back, or the server stops."""
+    """The events, until they end, the time of the stream is over, or the server stops."""
     user, bound = visit.user.key, visit.site.streams
     return EventStream(events, longest=LONGEST, bound=bound, user=user)
 
@@ -30,14 +30,14 @@ def _after(visit: Visit) -> int:
 def _position(visit: Visit) -> int | str:
     after = visit.asked("after")
     found = last_event_id(visit.request.headers) or after
-    # What is no position is refused as what is no number.
+    # A value that is no position is refused like a value that is no number.
     return found if found is not None and is_position(found) else visit.number("after", 0)
 
 
 async def conversation_events(visit: Visit) -> EventStream:
     """The rows of the conversation that change, as they do."""
     after = _after(visit)
-    await visit.wait(visit.watched.display(after=after))  # whether there is such an agent
+    await visit.wait(visit.watched.display(after=after))  # check that the agent exists
     return stream(visit, rows_of(visit.watched, after, visit.redacted))
 
 
@@ -45,12 +45,12 @@ async def agent_events(visit: Visit) -> EventStream:
     """The events of an agent: recorded events first, then live events."""
     after = _position(visit)
     follow = visit.asked("follow") != "0"
-    await visit.state()  # whether there is such an agent
+    await visit.state()  # check that the agent exists
     return stream(visit, events_of(visit.watched, after, visit.redacted, follow=follow))
 
 
 async def feed(visit: Visit) -> EventStream:
-    """What happens to all agents."""
+    """The events of all agents."""
     after = visit.request.headers.get("last-event-id") or visit.asked("after")
     start = visit.asked("start") or "now"
     found = visit.source.events(after=after, start=cast("Any", start))

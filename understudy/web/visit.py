@@ -1,4 +1,4 @@
-"""`Visit`: one request of a user who is logged in, and what its answer needs."""
+"""`Visit`: one request of a logged-in user, and what its answer needs."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ from understudy.trust.freezes import Freeze
 T = TypeVar("T")
 
 TYPED = "understudy.typed"
-"""Where the scope of a request has the form that was sent."""
+"""The key in the scope of a request for the form that was sent."""
 MAX_FIELDS = 20_000
 SECONDS = 20.0
 """Seconds that an agent may take to answer."""
 MAX_LIMIT = 500
-"""The most rows of a page."""
+"""The maximum rows of a page."""
 Source = Runtime | Observer
 SourceOf = Callable[[], Source]
 
 
 @dataclass(slots=True)
 class Site:
-    """A mounted application: everything that is not of a single request."""
+    """A mounted application: everything that is shared by its requests."""
 
     source_of: SourceOf
     read_only: bool
     title: str
     redaction: Redaction
     log_out: Callable[[Request], Response] | None = None
-    """Ends the session of a request; None where the pages do not know how."""
+    """A function that ends the session of a request; None if the pages cannot end it."""
     logout_url: str | None = None
-    """Where the login of the application ends the session; None where it is not said."""
+    """The URL at which the application's login ends the session; None if it is not given."""
     streams: StreamBound = field(default_factory=StreamBound)
     attention: tuple[float, int] | None = None
-    """How much needs a person, and when that was counted last; None where it is not known."""
+    """The number of things that need a person, and the time of the count; None if unknown."""
 
     def source(self) -> Source:
         """The runtime, or the observer.
@@ -100,14 +100,14 @@ class Visit:
         self.source: Source = site.source()
         self._agent_id: str | None = None
         self.rows: list[Row] | None = None
-        """The rows of the conversation, where a live page follows them."""
+        """The rows of the conversation, if a live page follows them; None otherwise."""
         self.now: datetime | None = None
-        """The time of the visit, by the clock of the store; None until that is asked."""
+        """The time of the visit, by the clock of the store; None until it is read."""
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, if it is known."""
         self._freezes: Collection[Freeze] = ()
         self.attention: int | None = None
-        """How much needs a person; None where that is not known."""
+        """The number of things that need a person; None if unknown."""
 
     @property
     def has_people(self) -> bool:
@@ -125,39 +125,41 @@ class Visit:
 
     @property
     def has_budgets(self) -> bool:
-        """Whether there are budgets, of which a page tells."""
+        """Whether there are budgets for a page to show."""
         return isinstance(self.source, Runtime) and self.source.has_budgets
 
     @property
     def has_usage(self) -> bool:
-        """Whether what models use may be counted. Beside the runtimes nothing says so."""
+        """Whether model usage may be counted. Without a runtime of its own the page cannot know."""
         return not isinstance(self.source, Runtime) or self.source.counts_usage
 
     @property
     def has_notify(self) -> bool:
-        """Whether people are told of requests, of which a page tells."""
+        """Whether people are notified of requests, which a page then shows."""
         return isinstance(self.source, Runtime) and self.source.has_notify
 
     @property
     def low_budgets(self) -> int:
-        """How many budgets end soon, as far as this host knows without a look into the store."""
+        """The number of nearly used-up budgets, as far as this host knows without reading the
+        store.
+        """
         return self.source.low_budgets if isinstance(self.source, Runtime) else 0
 
     @property
     def freezes(self) -> Collection[Freeze]:
-        """What is frozen, oldest first, as far as it is known without a look into the store."""
+        """The freezes, oldest first, as far as they are known without reading the store."""
         if isinstance(self.source, Runtime):
             return self.source.trust.state.freezes.values()
         return self._freezes
 
     async def look_at_freezes(self) -> None:
-        """Know `freezes`: beside the runtimes nothing says when something is frozen."""
+        """Read the `freezes` from the store if no runtime of the page knows them."""
         if isinstance(self.source, Observer):
             self._freezes = await self.wait(self.source.freezes())
 
     @property
     def frozen_store(self) -> Freeze | None:
-        """The freeze of the whole store, the oldest; None where there is none."""
+        """The oldest freeze of the whole store; None if there is none."""
         return next((each for each in self.freezes if each.what == "store"), None)
 
     # ---------------------------------------------------------------------- rights
@@ -166,8 +168,8 @@ class Visit:
         """Why the user may not do that; None if they may.
 
         Args:
-            right: that it needs.
-            changes: whether it changes something. To read never does.
+            right: the right that the act needs.
+            changes: whether the act changes something; `read` never does.
 
         """
         is_read_only = self.site.read_only or isinstance(self.source, Observer)
@@ -191,7 +193,7 @@ class Visit:
             security_log.note("read", path, who=self.user.name, agent=agent)
 
     def hidden(self, what: str, detail: str) -> Refused:
-        """The refusal of what is given whole or not at all, and is hidden from the user in part."""
+        """The refusal of data that is given only as a whole, and is partly hidden from the user."""
         security_log.note("refused", what, who=self.user.name, agent=self.agent_id)
         return refused(403, "NotAllowed", detail)
 
@@ -217,14 +219,14 @@ class Visit:
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime, for a change of something."""
+        """The runtime, for a change."""
         if isinstance(self.source, Observer):
             raise refused(403, "NotAllowed", "These pages are read-only.")
         return self.source._asked_by(self.user.caller)
 
     @property
     def watched(self) -> AgentRef | ObservedAgent:
-        """The agent in the path, to look at."""
+        """The agent in the path, for reading."""
         if isinstance(self.source, Observer):
             return ObservedAgent(self.source, self.agent_id)
         return self.source.get(self.agent_id)
@@ -239,7 +241,7 @@ class Visit:
 
     @property
     def ref(self) -> AgentRef:
-        """The agent in the path, to call."""
+        """The agent in the path, for calls."""
         return self.own(self.runtime.get(self.agent_id))
 
     def own(self, ref: AgentRef) -> AgentRef:
@@ -247,7 +249,7 @@ class Visit:
         return self.user.calling(ref)
 
     def asked(self, name: str) -> str | None:
-        """A parameter of the query; None where it is missing or empty."""
+        """A parameter of the query; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 1 << 53) -> int:
@@ -264,7 +266,7 @@ class Visit:
         return self.number("limit", default, least=1, most=MAX_LIMIT)
 
     async def body(self, model: type[B], *, most: int = MAX_PARTS) -> B:
-        """The JSON body as this model, with so many parts."""
+        """The JSON body as this model, with a maximum number of parts."""
         return checked_as(model, await read_json(self.request, most=most))
 
     async def form(self) -> Form:
@@ -280,7 +282,7 @@ class Visit:
         except ValueError as error:
             raise refused(400, "NotAForm", "The form cannot be read.") from error
         form = Form(pairs)
-        self.request.scope[TYPED] = form  # for the page that says why it was not taken
+        self.request.scope[TYPED] = form  # for a page that says why it was refused
         return form
 
     # -------------------------------------------------------------------------- links
@@ -305,9 +307,9 @@ class Visit:
             return await awaited
 
     async def time(self) -> datetime:
-        """The time by which the agents live, which this machine's clock may miss by minutes.
+        """The time of the agents, from which this machine's clock may differ by minutes.
 
-        It is the same for all that a page shows.
+        It is the same for everything that a page shows.
         """
         if self.now is None:
             self.now = await self.wait(self.source.now())
@@ -343,7 +345,7 @@ class Form:
 
 
 def link_to(request: Request, path: str) -> str:
-    """The URL of a path of the pages that this request is to."""
+    """The URL of a path of the pages to which this request is sent."""
     return quote(request.scope.get("root_path", ""), safe="/") + path
 
 
@@ -353,5 +355,5 @@ def escaped_id(id: str) -> str:
 
 
 def unescaped_id(segment: str) -> str:
-    """The id of a segment of a path."""
+    """The id from a segment of a path."""
     return segment[1:] if segment.startswith("~") else segment

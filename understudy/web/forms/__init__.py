@@ -1,1 +1,1 @@
-"""How people answer by a form: the form of a request, its fields, and one form for many."""
+"""Forms for answers: the form of a request, its fields, and one form for many requests."""

@@ -1,4 +1,4 @@
-"""A decision on many requests, by a form: the chosen requests are shown again, then decided."""
+"""A form for a decision on many requests: the chosen requests are shown again, then decided."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from understudy.web.visit import Form, Visit
 
 MAX_CHOSEN = 500
 MOST = 200
-"""The requests of a queue that are shown beside each other, at most."""
+"""The maximum number of requests of a queue that are shown beside each other."""
 
 
 async def bulk_of_queue(visit: Visit) -> tuple[int, str, dict[str, Any]]:
-    """Show the first requests of a queue beside each other; what does not stand out is chosen."""
+    """Show the first requests of a queue beside each other. Requests that do not stand out are
+    chosen.
+    """
     visit.need("decide")
     queue = queue_of(visit)
     found, after = await page_of(visit, queue, MOST)
@@ -44,7 +46,7 @@ async def bulk_of_queue(visit: Visit) -> tuple[int, str, dict[str, Any]]:
         if request.doubts or pending.agent_id in doubtful:
             try:
                 doubts = await doubts_about(about, await about.state(), request)
-            except UnderstudyError:  # it is deleted meanwhile, or cannot be read
+            except UnderstudyError:  # the agent is deleted meanwhile, or cannot be read
                 rows.append(_gone(pending.agent_id, request.id))
                 continue
         rows.append(_row(visit, pending.agent_id, request, doubts, votes, user, now, at))
@@ -52,7 +54,7 @@ async def bulk_of_queue(visit: Visit) -> tuple[int, str, dict[str, Any]]:
 
 
 async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
-    """Show what was chosen; or, confirmed, decide on it."""
+    """Show the chosen requests; once confirmed, decide on them."""
     form = await visit.form()
     visit.need("decide")
     chosen = _chosen(form)
@@ -65,7 +67,7 @@ async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
 
 
 async def take_chosen(visit: Visit) -> Response:
-    """The user looks after each request that was chosen, for an hour; then the inbox."""
+    """Let the user take each chosen request for an hour, and lead back to the inbox."""
     visit.need("decide")
     chosen = _chosen(await visit.form())
     if not chosen:
@@ -76,7 +78,7 @@ async def take_chosen(visit: Visit) -> Response:
             await visit.wait(visit.runtime.take(agent_id, request_id, by=visit.user.by))
             taken += 1
         except (DecisionError, UnknownAgent):
-            pass  # it waits no more: the list says so
+            pass  # the request waits no more, which the list shows
     said = "taken" if taken == len(chosen) else "taken-some"
     query = urlencode({**queue_of(visit).query, "said": said})
     return RedirectResponse(f"{visit.link('/')}?{query}", 303)
@@ -90,14 +92,15 @@ def _values(
     is_cut: bool = False,
     is_chosen: bool = False,
 ) -> dict[str, Any]:
-    """What the page shows.
+    """The values of the page.
 
     Args:
         visit: of the page.
-        rows: what is decided on, and what is left out.
-        queue: that the page leads back to.
+        rows: the requests to decide on, and the requests that are left out.
+        queue: the queue to which the page leads back.
         is_cut: whether the queue has more.
-        is_chosen: whether a person has chosen each: then also what stands out is chosen.
+        is_chosen: whether a person has chosen each request: then requests that stand out are chosen
+            too.
 
     """
     pending = [row for row in rows if row["request"] is not None and row["left_out"] is None]
@@ -136,7 +139,7 @@ async def _decided(
 
 
 def _chosen(form: Form) -> list[tuple[str, str, str]]:
-    """Agent, request and digest of each that is chosen. No agent's id has a slash in it."""
+    """The agent, request and digest of each chosen request. No agent's id has a slash in it."""
     found = []
     for value in dict.fromkeys(form.all("chosen")):
         parts = value.split("/")
@@ -149,7 +152,7 @@ def _chosen(form: Form) -> list[tuple[str, str, str]]:
 
 
 async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """What was chosen, as it is now."""
+    """The chosen requests, as they are now."""
     rows = []
     user, now = await voter(visit), await visit.time()
     states: dict[str, AgentState | None] = {}
@@ -191,7 +194,7 @@ def _row(
     now: datetime,
     at: int,
 ) -> dict[str, Any]:
-    """A request as the user may see it, with why it is left out, or None."""
+    """A request as the user may see it, with the reason why it is left out, or None."""
     data = {**request.to_dict(), "doubts": doubts}
     standing = standing_of(request, request.approval, votes, user, now)
     why = why_alone(data)

@@ -1,4 +1,4 @@
-"""Requests beside each other: what is the same in all, what differs, and what stands out."""
+"""Tables of requests: common values, differing values, and values that stand out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from understudy._base.json_values import digest
 
 FEWEST = 8
-"""Rows of which a value can stand out."""
+"""The minimum number of rows in which a value can stand out."""
 USUAL = 0.8
-"""The share of rows with one value, from which on another value stands out."""
+"""The share of rows with one value from which on a different value stands out."""
 FAR = 5
-"""A number stands out by so many times the usual distance from the median."""
+"""The distance from the median at which a number stands out, in multiples of the usual distance."""
 
 
 class Table(NamedTuple):
@@ -23,22 +23,23 @@ class Table(NamedTuple):
 
     tool: str
     agents: int
-    """How many agents ask."""
+    """The number of agents that ask."""
     same: dict[str, Any]
-    """The values that all of them have, by name."""
+    """The values that all requests have, by name."""
     columns: list[str]
     """The names of the values that differ."""
     rows: list[dict[str, Any]]
-    """The rows, each with its `cells` by name, and the names of those that stand out: `odd`."""
+    """The rows, each with its `cells` by name, and with `odd`, the names of cells that stand
+    out."""
     sums: dict[str, Decimal]
-    """The sums of the columns that hold numbers alone."""
+    """The sums of the columns that hold only numbers."""
 
 
 def tables_of(rows: Sequence[dict[str, Any]]) -> list[Table]:
     """A table for each tool, the largest first.
 
     Args:
-        rows: each has the `request` as plain data, as its reader may see it.
+        rows: the rows, each with the `request` as plain data, as its reader may see it.
 
     """
     found: dict[str, list[dict[str, Any]]] = {}
@@ -79,7 +80,7 @@ def _table(tool: str, rows: list[dict[str, Any]]) -> Table:
 
 _NONE = object()
 BEFORE = "(before)"
-"""Stands out of a request whose call was made, or that was asked, before."""
+"""The name of a cell that stands out: the call was made, or the request asked, before."""
 
 
 def _odd_of(request: Mapping[str, Any]) -> set[str]:
@@ -87,7 +88,7 @@ def _odd_of(request: Mapping[str, Any]) -> set[str]:
 
 
 def _cells(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What is decided on, by name: the arguments, or one value for what somebody hides."""
+    """The values to decide on, by name: the arguments, or one value if they are hidden."""
     arguments = request["arguments"]
     cells = dict(arguments) if isinstance(arguments, Mapping) else {"arguments": arguments}
     if request["display"] is not None:
@@ -109,7 +110,7 @@ def _number(value: Any) -> Decimal | None:
 
 
 def _odd_places(values: Sequence[Any], numbers: Sequence[Decimal] | None) -> list[int]:
-    """The places of the values that stand out of their column."""
+    """The indices of the values that stand out in their column."""
     if len(values) < FEWEST:
         return []
     if numbers is not None:

@@ -1,14 +1,13 @@
 """The forms in which a person edits the arguments of a call, or answers a question.
 
-They are made of the JSON schema of the tool, or of the question.
+They are made from the JSON schema of the tool, or of the question.
 
-The fields of a form are named by where their values stand: `v:/lines/0/price`. `n:/lines` is the
+The fields of a form are named by the places of their values: `v:/lines/0/price`. `n:/lines` is the
 number of the items of a list. An object or a list that may be null or left out has `is:/...`, which
 buttons change: without a value it shows no fields. Any other field says by itself that it has no
-value: it is empty, or its option is chosen. So nothing beside a field decides about what is in it.
-
-A field that nobody touches gives the value back that it was made of. What the schema says beyond
-that becomes a field for JSON.
+value: it is empty, or its option is chosen. So only the field itself decides about its value. A
+field that nobody touches gives back the value from which it was made. Parts of a schema without
+such a form become a field for JSON.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class Field:
     """Whether the value may not be left out."""
     is_nullable: bool = False
     empty: Literal["value", "null", "absent"] = "value"
-    """What it is without a value: null, left out, or whatever an empty text is."""
+    """The meaning of an empty field: null, left out, or an empty text."""
     is_given: bool = True
-    """Of an object or a list: whether it has a value now."""
+    """Whether an object or a list has a value now."""
     value: Any = None
-    """The value that it was made of, or `MISSING`."""
+    """The value from which it was made, or `MISSING`."""
     initial: str = ""
-    """The text of that value."""
+    """The text of the original value."""
     text: str = ""
     """The text in the field, or what was typed."""
     attributes: dict[str, str] = field(default_factory=dict)
@@ -74,7 +73,9 @@ class Field:
 
     @property
     def is_touched(self) -> bool:
-        """Whether its text is not the one that the page had first, as a browser sends that."""
+        """Whether its text differs from the original text, in the form in which a browser sends
+        it.
+        """
         return self.text != self.initial.replace("\r\n", "\n").replace("\r", "\n")
 
     @property
@@ -90,9 +91,10 @@ MAX_DEPTH = 6
 """Objects and lists deeper than this are one field for JSON."""
 MAX_ITEMS = 200
 LONG = 60
-"""A text of more characters gets several lines."""
+"""The number of characters above which a text gets several lines."""
 ABSENT = "absent"
-"""The option of a choice that leaves it out. It is no JSON, as each value of a choice is."""
+"""The option of a choice that leaves the value out. Unlike each value of a choice, it is no
+JSON."""
 ANSWER = "answer"
 """The name of the one value of an `AnswerForm`."""
 _FORMATS: dict[str, Kind] = {
@@ -100,7 +102,8 @@ _FORMATS: dict[str, Kind] = {
     "email": "email",
     "uri": "url",
 }
-"""Where the browser's own field writes what the schema wants. A time zone has none."""
+"""The formats for which a browser's own field writes what the schema wants. A time zone has
+none."""
 _KEPT = re.compile(r"[!-~]*")
 """A text that a browser's own field for mails or addresses does not change."""
 _DATE = re.compile(r"(\d{4}-\d{2}-\d{2})?")
@@ -115,9 +118,9 @@ class EditForm:
     """The fields for arguments.
 
     Args:
-        schema: of the tool's arguments.
-        arguments: what is in the fields first.
-        typed: what a person typed, in the place of the arguments.
+        schema: the schema of the tool's arguments.
+        arguments: the first values of the fields.
+        typed: the texts that a person typed, which replace the arguments.
 
     """
 
@@ -129,7 +132,7 @@ class EditForm:
         self.errors: list[str] = []
         """The errors of the form as a whole."""
         self.taken: dict[str, Any] = {}
-        """The arguments that were read from the fields, if they were."""
+        """The arguments that were read from the fields so far."""
         if _has_fields(schema, arguments):
             self.fields: list[Field] = self._properties(schema, "", dict(arguments), (), 0)
         else:
@@ -200,7 +203,7 @@ class EditForm:
         return made
 
     def _is_given(self, made: Field) -> bool:
-        """Whether an object or a list has a value. What was typed into its fields is one."""
+        """Whether an object or a list has a value. Typed text in its fields counts as a value."""
         typed, path = self._typed, made.path
         if typed is None or not typed.has(f"is:{path}"):
             is_value = made.value is not None and made.value is not MISSING
@@ -212,7 +215,7 @@ class EditForm:
         return has_items or bool(typed.starting(f"v:{path}/"))
 
     def _add_options(self, made: Field) -> None:
-        """The options of a choice that are no value: what nobody has chosen is not preselected."""
+        """Add the options of a choice that are no value, so that no value is preselected."""
         if made.is_nullable and "null" not in [key for key, _ in made.options]:
             made.options.insert(0, ("null", "— null —"))
         if not made.is_required:
@@ -236,7 +239,7 @@ class EditForm:
             if "$ref" in schema:
                 ref = schema["$ref"]
                 if not isinstance(ref, str) or ref in refs:
-                    return None, refs, is_nullable  # it holds itself
+                    return None, refs, is_nullable  # the schema is recursive
                 found = self._defined(ref)
                 if found is None:
                     return None, refs, is_nullable
@@ -313,10 +316,10 @@ class EditForm:
             return self._json(path, label, value)
         text = self._said(path, initial)
         kind = _FORMATS.get(schema.get("format", ""), "text")
-        # The browser's own field would change another text, or empty it.
+        # The browser's own field would change or empty any other text.
         if not (_DATE if kind == "date" else _KEPT).fullmatch(text):
             kind = "text"
-        # The browser drops line breaks of a field with one line.
+        # The browser drops line breaks in a field with one line.
         if "\n" in text or "\r" in text or (kind == "text" and len(text) > LONG):
             kind = "long"
         made = Field(kind, path, label, initial=initial, attributes=_bounds(schema))
@@ -367,13 +370,13 @@ class EditForm:
         return Field("json", path, label, value=value, initial=text, text=self._said(path, text))
 
     def _said(self, path: str, default: str) -> str:
-        """What was typed into a field."""
+        """The text that was typed into a field."""
         return default if self._typed is None else self._typed.get(f"v:{path}", default)
 
     # ------------------------------------------------------------------- the values
 
     def values(self) -> dict[str, Any]:
-        """The arguments that are in the fields. What is no JSON is noted at its field."""
+        """The arguments in the fields. Invalid JSON is noted at its field."""
         if len(self.fields) == 1 and self.fields[0].path == "":
             found = self._value(self.fields[0])
             if isinstance(found, dict):
@@ -431,7 +434,7 @@ class EditForm:
             return None
 
     def place(self, places: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
-        """Put each error at its field: the deepest that is on its path."""
+        """Put each error at the deepest field on its path."""
         by_path = {inner.path: inner for inner in self.all}
         for where, what in places:
             parts = [_escaped(str(part)) for part in where]
@@ -453,8 +456,8 @@ class AnswerForm(EditForm):
     """The field, or the fields, for the answer to a question that has a schema.
 
     Args:
-        schema: of the answer.
-        typed: what a person typed.
+        schema: the schema of the answer.
+        typed: the texts that a person typed.
 
     """
 
@@ -465,7 +468,7 @@ class AnswerForm(EditForm):
         self._answer = schema
 
     def answer(self) -> Any:
-        """The answer that is in the fields. What does not fit is noted at its field."""
+        """The answer in the fields. A value that does not fit is noted at its field."""
         value = self.values().get(ANSWER)
         if not self.has_errors:
             faults = faults_of(self._answer, value)
@@ -478,8 +481,8 @@ def changed(form: Form, ask: str) -> Form:
 
     Args:
         form: the fields that were sent.
-        ask: `add:/lines`, `drop:/lines/2`, `give:/to` for an object that gets a value, or
-            `none:/to` for one that has none any more.
+        ask: `add:/lines`, `drop:/lines/2`, `give:/to` to give an object a value, or `none:/to` to
+            take the value away.
 
     """
     what, _, path = ask.partition(":")
@@ -524,7 +527,7 @@ def _unescaped(name: str) -> str:
 
 
 def _has_fields(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether each part of the object has a field. What has none would be lost."""
+    """Whether each part of the object has a field. A part without a field would be lost."""
     properties = schema.get("properties")
     return (
         isinstance(properties, dict)
@@ -556,7 +559,7 @@ def _number_text(value: Any) -> str:
 
 
 def _number(text: str, *, is_whole: bool) -> Any:
-    """The number; the text where it is none, so that the tool's validator says what is wrong."""
+    """The number; or the text if it is no number, so that the tool's validator reports it."""
     stripped = text.strip()
     try:
         if is_whole or stripped.lstrip("+-").isdecimal():

@@ -30,13 +30,13 @@ NO_END = "no end"
 TIMES = (900.0, 3_600.0, 8 * 3_600.0, 24 * 3_600.0, 7 * 24 * 3_600.0)
 """The seconds that a form offers for a grant, as far as the request offers them."""
 ANY_OBJECT: dict[str, Any] = {}
-"""The schema where the tool is not known here: one field for JSON."""
+"""The schema for a tool that is not known here: one field for JSON."""
 
 
 def form_values(
     visit: Visit, data: dict[str, Any], typed: Form | None = None, error: str = ""
 ) -> dict[str, Any]:
-    """What the page of a request shows besides the request."""
+    """The values of the page of a request in addition to the request."""
     request = data["request"]
     edit = None
     if "edit" in request["allowed"] and not _hides_arguments(visit):
@@ -61,7 +61,7 @@ def form_values(
 async def request_values(
     visit: Visit, data: dict[str, Any], typed: Form | None = None, error: str = ""
 ) -> dict[str, Any]:
-    """As `form_values`; with the place of the request in the queue, and what was decided last."""
+    """The `form_values`, with the place of the request in the queue, and the last decision."""
     queue = queue_of(visit)
     values: dict[str, Any] = {"queue": queue, "place": None, "last": await last_of(visit)}
     if visit.shown is not None:
@@ -72,7 +72,7 @@ async def request_values(
 
 
 def _why_no_vote(data: dict[str, Any]) -> str | None:
-    """Why the user may not vote on the request, as a sentence; None where they may."""
+    """Why the user may not vote on the request, as a sentence; None if the user may."""
     why = data["why_no_vote"]
     if why is None:
         return None
@@ -82,7 +82,9 @@ def _why_no_vote(data: dict[str, Any]) -> str | None:
 
 
 def _offer(request: dict[str, Any], typed: Form) -> dict[str, Any] | None:
-    """What may be chosen of a grant for later calls, and what was; None where nothing is."""
+    """The choices for a grant for later calls, with what was chosen; None if no grant is
+    offered.
+    """
     offered, arguments = request["offer"], request["arguments"]
     if not isinstance(offered, Mapping):
         return None  # or it is hidden
@@ -108,7 +110,7 @@ def _offer(request: dict[str, Any], typed: Form) -> dict[str, Any] | None:
 
 
 def _hides_arguments(visit: Visit) -> bool:
-    """Whether some of the arguments are not seen here: a form would put what is shown for them."""
+    """Whether some arguments are hidden: a form would send the replacements as values."""
     arguments = None if visit.shown is None else visit.shown.to_dict()["arguments"]
     return visit.hides({"request": {"arguments": arguments}})
 
@@ -118,18 +120,18 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     form = await visit.form()
     visit.need("decide")
     request_id = visit.request_id
-    if form.get("do") == "changes":  # of what is typed so far
+    if form.get("do") == "changes":  # show the changes typed so far
         return await _again(visit, form, 200, edit=await _edited(visit, form))
-    if form.get("do") == "nothing":  # Enter in a field
+    if form.get("do") == "nothing":  # from Enter in a field
         return await _again(visit, form, 422, error=NOTHING)
-    if form.has("do"):  # one more item, or one less
+    if form.has("do"):  # add or remove an item
         return await _again(visit, changed(form, form.get("do")), 200)
     given = form.get("decision")
     unused = await _unused(visit, form, given)
     if unused:
         return await _again(visit, form, 422, error=unused)
     edit = answer = None
-    if given == "respond" and not form.has("value"):  # the fields of a schema
+    if given == "respond" and not form.has("value"):  # the answer has the fields of a schema
         data = await _shown(visit, form, Decision(type="respond"))
         answer = AnswerForm(data["request"]["schema"] or ANY_OBJECT, form)
         value = answer.answer()
@@ -151,7 +153,7 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
         if despite is not None:
             return despite
     decision = replace(decision, seen=seen_in(form))
-    # Before the decision: the request has its place in the queue until then.
+    # It is read before the decision, while the request has its place in the queue.
     following = await next_of(visit) if form.get("then") == "next" else None
     try:
         await take(visit, visit.agent_id, {request_id: decision}, {request_id: form.get("digest")})
@@ -160,13 +162,13 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             raise
         detail = refusal.problem.detail
         return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
-    if form.get("back") == "doubts":  # the form of a row of that list
+    if form.get("back") == "doubts":  # the form is in a row of the list of doubts
         return RedirectResponse(visit.link("/doubts?said=decided"), 303)
     return RedirectResponse(_behind(visit, form, following), 303)
 
 
 async def next_of(visit: Visit) -> tuple[str, str] | None:
-    """The agent and the request behind the request of the visit, in the queue of the visit."""
+    """The agent and the request after the request of the visit, in the queue of the visit."""
     state = await visit.state()
     request = next((each for each in state.requests if each.id == visit.request_id), None)
     place = None if request is None else await around(visit, queue_of(visit), request)
@@ -176,7 +178,7 @@ async def next_of(visit: Visit) -> tuple[str, str] | None:
 def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:
     """The page that a decision leads to: the next request, the queue at its end, or the request.
 
-    It begins at its top: without a fragment of its own a browser keeps that of the form, and the
+    It begins at its top: without its own fragment a browser keeps the fragment of the form, and the
     next request would open its edit, or begin at its answer.
     """
     query = queue_of(visit).query
@@ -190,10 +192,10 @@ def _behind(visit: Visit, form: Form, following: tuple[str, str] | None) -> str:
 
 
 def seen_in(form: Form) -> Seen | None:
-    """How the script of the page says that the request was shown; without script it says nothing.
+    """How the request was shown, as the script of the page reports it; None without a script.
 
     Raises:
-        Refused: for what no page says.
+        Refused: for a value that no page sends.
 
     """
     given = form.get("seen") or None
@@ -203,7 +205,7 @@ def seen_in(form: Form) -> Seen | None:
 
 
 async def _edited(visit: Visit, form: Form) -> EditForm:
-    """The form of an edit with what was typed, and each mistake in it at its field."""
+    """The form of an edit with the typed texts, and each mistake at its field."""
     data = await _shown(visit, form, Decision(type="edit", arguments={}))
     if _hides_arguments(visit):
         raise refused(403, "NotAllowed", HIDDEN)
@@ -217,14 +219,14 @@ async def _edited(visit: Visit, form: Form) -> EditForm:
 async def _despite(
     visit: Visit, form: Form, decision: Decision
 ) -> tuple[int, str, dict[str, Any]] | None:
-    """The page that asks once more about an approval beside an equal call in doubt.
+    """The page that asks once more about an approval despite an equal call in doubt.
 
-    None where there is none, or the person has said that they know of all of them.
+    None if there is no such call, or if the person has confirmed all of them.
     """
     try:
         asked = (await visit.state()).requests
     except UnknownAgent:
-        return None  # who takes the decision says so
+        return None  # the decision itself is refused
     if visit.request_id not in {each.id for each in asked}:
         return None  # as above
     data = await request_page(visit)
@@ -233,7 +235,7 @@ async def _despite(
     if not despite or form.get("despite") == despite or request["digest"] != form.get("digest"):
         return None  # an old digest is refused by the agent
     if decision.type == "edit" and decision.arguments != request["arguments"]:
-        return None  # it is another call now
+        return None  # the call has changed
     again = [pair for pair in form.pairs if pair[0] not in ("decision", "despite", "do")]
     values = {
         "data": visit.redacted(data),
@@ -247,7 +249,7 @@ async def _despite(
 
 
 async def _unused(visit: Visit, form: Form, given: str) -> str:
-    """What was filled in and is not of this decision, in a sentence; empty where nothing is."""
+    """The fields that were filled in but are not used by this decision, as a sentence; or empty."""
     if given not in ("approve", "reject", "respond", "dismiss"):
         return ""
     if given != "reject" and form.get("message").strip():
@@ -266,7 +268,9 @@ async def _unused(visit: Visit, form: Form, given: str) -> str:
 
 
 async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
-    """The page of the request. If it waits no more, the actor says what became of it."""
+    """The values of the page of the request. If it waits no more, the actor says what became of
+    it.
+    """
     data: dict[str, Any] = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         expect = {visit.request_id: form.get("digest")}
@@ -283,7 +287,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
     """The decision of the buttons.
 
     Raises:
-        ValueError: if there is none, or the answer is no JSON.
+        ValueError: if there is no decision, or the answer is no JSON.
 
     """
     grant = _terms(form) if given in ("approve", "reject") else None
@@ -316,10 +320,10 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
 
 
 def _terms(form: Form) -> GrantTerms | None:
-    """The terms of the form for later calls; None for this call alone.
+    """The terms of the form for later calls; None = only for this call.
 
     Raises:
-        ValueError: if a number is none.
+        ValueError: if a text is no number.
 
     """
     chosen = form.get("grant")
@@ -345,11 +349,11 @@ def _terms(form: Form) -> GrantTerms | None:
 
 
 def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:
-    """Let the tool's own validator say what is wrong, field by field."""
+    """Check the arguments by the tool's own validator, and note errors at their fields."""
     request = visit.shown
     tool = None if request is None else visit.source.tool_of(request)
     if tool is None:
-        return  # it is checked when the call is due
+        return  # the arguments are checked when the call is due
     try:
         tool.canonical(tool.revalidate(arguments))
     except InvalidArguments as error:
@@ -370,7 +374,7 @@ async def _again(
     edit: EditForm | None = None,
     answer: AnswerForm | None = None,
 ) -> tuple[int, str, dict[str, Any]]:
-    """The page once more, with what was typed."""
+    """The values of the page once more, with the typed texts."""
     data = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         raise refused(409, "Stale", "It is no longer asked.", story=data["story"])

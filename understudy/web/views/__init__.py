@@ -1,1 +1,1 @@
-"""What pages and API show, each view as JSON."""
+"""The views of the pages and the API, each as JSON."""

@@ -1,4 +1,4 @@
-"""Delegations, what persons must agree to before it is done, and the rules of the store."""
+"""Delegations, acts to which persons must agree, and the rules of the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from understudy.web.views import asks
 from understudy.web.visit import Form, Visit
 
 MOST_VERSIONS = 20
-"""Versions of rules that are shown, at most."""
+"""The maximum number of versions of rules that are shown."""
 
 
 class DelegateBody(BaseModel):
@@ -118,7 +118,7 @@ def _version(found: RegisteredRules) -> dict[str, Any]:
 
 
 async def retire_rules(visit: Visit) -> dict[str, Any]:
-    """Have no rules hold for the store any more, until a higher version is registered."""
+    """Retire the rules of the store, so that none hold until a higher version is registered."""
     visit.need("admin")
     return await _retire(visit, await visit.body(RetireBody))
 
@@ -134,7 +134,7 @@ async def _retire(visit: Visit, body: RetireBody) -> dict[str, Any]:
 
 
 async def page(visit: Visit) -> dict[str, Any]:
-    """All of it, for the page."""
+    """All values of the page."""
     return {
         **await administration(visit),
         **await delegations(visit),
@@ -143,7 +143,7 @@ async def page(visit: Visit) -> dict[str, Any]:
 
 
 async def form_values(visit: Visit) -> dict[str, Any]:
-    """What the form of a delegation offers: the roles of the user, and whom they may choose."""
+    """The choices of the form of a delegation: the roles of the user, and the persons to choose."""
     user = await asks.voter(visit)
     people = visit.source.people if isinstance(visit.source, Runtime) else None
     listed = {} if people is None else people.listed or {}
@@ -199,7 +199,7 @@ async def _end(visit: Visit, body: EndBody) -> dict[str, Any]:
 
 
 def _is_party(user: Voter | None, delegation: Delegation) -> bool:
-    """Whether the user gives or gets it."""
+    """Whether the user gives or gets the delegation."""
     said = delegation.said
     return (
         user is not None
@@ -226,7 +226,7 @@ async def _vote(visit: Visit, body: VoteBody) -> dict[str, Any]:
 
 
 async def by_form(visit: Visit, action: str, form: Form) -> str:
-    """Do what a form of the page asks for; the code of what is said of it."""
+    """Do what a form of the page asks for; the code of the text about it."""
     visit.need("decide")
     match action:
         case "vote":
@@ -255,6 +255,6 @@ async def by_form(visit: Visit, action: str, form: Form) -> str:
 
 
 def _party(given: str) -> str | list[str]:
-    """The name of a login; of an identity provider `ISSUER,SUBJECT`."""
+    """The name of a login; for an identity provider, `ISSUER,SUBJECT`."""
     issuer, comma, subject = given.partition(",")
     return [issuer, subject] if comma and "://" in issuer else given

@@ -1,4 +1,4 @@
-"""What becomes of a failed run that is continued: in a sentence, before anybody does it."""
+"""Says what would happen if a failed run is continued, before anybody does it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from understudy.state.run_state import Call, is_child_of
 from understudy.web.visit import Visit
 
 NAMED = 5
-"""Tools that the sentence names; of the others it says how many they are."""
+"""The maximum number of tools that the sentence names. Further tools are counted."""
 
 
 def again_of(visit: Visit, state: AgentState) -> dict[str, Any] | None:
@@ -23,21 +23,21 @@ def again_of(visit: Visit, state: AgentState) -> dict[str, Any] | None:
         return None
     if run.is_held:
         text = (
-            "The same run goes on from its last record. Calls that have a result are not repeated. "
-            + _said_of(visit, state_calls(state))
+            "The same run continues from its last record. "
+            "Calls that have a result are not repeated. " + _said_of(visit, state_calls(state))
         )
         return {"run_id": run.run_id, "label": "Release from quarantine", "text": text.strip()}
     if not run.has_failed:
         return None
     text = (
-        "A new run goes on where this one failed. What has finished is kept: no call that has a "
+        "A new run continues where this one failed. What has finished is kept: no call that has a "
         "result is repeated. " + _said_of(visit, left_calls(state))
     )
     return {"run_id": run.run_id, "label": "Again from here", "text": text.strip()}
 
 
 def left_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
-    """The calls without a result when a run failed, also of agents inside, each with its agent."""
+    """The calls without a result when a run failed, also of inner agents, each with its agent."""
     run = state.run
     if run is not None and run.left is not None and run.left.turn is not None:
         yield from ((state, c) for c in run.left.turn.calls.values() if c.result is None)
@@ -46,7 +46,7 @@ def left_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
 
 
 def state_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
-    """The calls without a result of a run that is held, also those of agents inside."""
+    """The calls without a result of a run that is held, also of inner agents."""
     if state.run is not None:
         yield from ((state, c) for c in state.run.calls if c.result is None)
     for child in state.children.values():
@@ -54,14 +54,14 @@ def state_calls(state: AgentState) -> Iterator[tuple[AgentState, Call]]:
 
 
 def _said_of(visit: Visit, calls: Iterable[tuple[AgentState, Call]]) -> str:
-    """What becomes of these calls, and what happens first."""
+    """The sentences about what happens to these calls, and what happens first."""
     doubtful: list[str] = []
     settled: list[str] = []
     repeated: list[str] = []
     started: list[str] = []
     inside: list[str] = []
     for state, call in calls:
-        # Hidden before it is in a sentence.
+        # The name is hidden before it is put into a sentence.
         name = str(visit.redacted({"tool_name": call.part.tool_name}, "again")["tool_name"])
         if any(is_child_of(key, call.key) for key in (*state.children, *state.left)):
             inside.append(name)
@@ -81,7 +81,7 @@ def _said_of(visit: Visit, calls: Iterable[tuple[AgentState, Call]]) -> str:
          "were cut off, and are repeated: they are declared so that this does no harm"),
         (started, "did not begin: it is asked about again where a person must agree, and runs",
          "did not begin: they are asked about again where a person must agree, and run"),
-        (inside, "goes on with the agent inside it", "go on with the agents inside them"),
+        (inside, "continues with the agent inside it", "continue with the agents inside them"),
     ]  # fmt: skip
     parts = [
         f"{_named(names)} {one if len(names) == 1 else many}" for names, one, many in said if names

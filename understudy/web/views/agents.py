@@ -37,11 +37,11 @@ from understudy.web.views.newest_first import (
 from understudy.web.visit import Visit
 
 DECISIONS = 50
-"""Of a page, at least, where there are so many."""
+"""The minimum number of decisions on a page, if there are as many."""
 MOST_LOOKED_THROUGH = 5_000
-"""Records in which a page looks for them, at most."""
+"""The maximum number of records in which a page looks for decisions."""
 EARLIER_RUNS = "earlier runs"
-"""Runs whose records were compacted, or of which a page has the end alone."""
+"""The name for runs whose records were compacted, or of which a page has only the end."""
 
 
 async def agents(visit: Visit) -> dict[str, Any]:
@@ -66,7 +66,7 @@ async def agents(visit: Visit) -> dict[str, Any]:
 
 
 async def agent_page(visit: Visit) -> dict[str, Any]:
-    """An agent: what it does now, what it asks, and its actions."""
+    """An agent, with its current work, its requests, and its actions."""
     state = await visit.state()
     info = await info_of(visit)
     run = state.run
@@ -95,7 +95,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
 
 
 async def agent_now(visit: Visit) -> dict[str, Any]:
-    """How an agent stands: its run, what it asks, its files, and the agents inside it."""
+    """The current facts of an agent: its run, its requests, its files, and its inner agents."""
     info = await info_of(visit)
     return {"id": visit.agent_id, **now_of(await visit.state(), info.agent)}
 
@@ -109,7 +109,7 @@ async def _grants(visit: Visit, state: AgentState) -> list[dict[str, Any]]:
 
 
 async def _reserved(visit: Visit) -> dict[str, str]:
-    """What the agent has reserved of budgets now, by their names."""
+    """The amounts that the agent has reserved from budgets now, by the names of the budgets."""
     source = visit.source
     if not isinstance(source, Runtime) or not source.has_budgets:
         return {}
@@ -117,7 +117,7 @@ async def _reserved(visit: Visit) -> dict[str, str]:
 
 
 def _recorded(cost: Cost) -> dict[str, Any] | None:
-    """The cost of all runs that were priced; None where nothing was: the usage tab estimates it."""
+    """The cost of all runs that were priced; None if none was: the usage tab estimates it."""
     return None if cost.unknown == cost.requests else cost.to_dict()
 
 
@@ -135,7 +135,7 @@ class Action:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the action as JSON-able data."""
         return {"name": self.name, "enabled": self.reason is None, "reason": self.reason}
 
 
@@ -164,7 +164,7 @@ def actions_of(visit: Visit, state: AgentState) -> list[Action]:
 
 
 def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, str, str | None]]) -> list[Action]:
-    """The actions of these names, verbs and reasons why not; without the right, that is why."""
+    """The actions with these names, verbs and reasons. A missing right is a reason too."""
     return [
         # An export changes nothing, but it shows everything.
         Action(
@@ -187,7 +187,7 @@ async def agent_state(visit: Visit) -> dict[str, Any]:
 
 
 def _without_salts(data: Any) -> Any:
-    """A state with empty salts in its requests: they are kept with the requests alone."""
+    """A state with empty salts in its requests, because salts are kept only with the requests."""
     if isinstance(data, list):
         return [_without_salts(each) for each in data]
     if not isinstance(data, dict):
@@ -198,7 +198,7 @@ def _without_salts(data: Any) -> Any:
 
 
 async def decisions(visit: Visit) -> dict[str, Any]:
-    """Who decided what, newest first, in pages."""
+    """The decisions, newest first, in pages."""
     found: list[dict[str, Any]] = []
     tools: dict[str, str | None] = {}
     votes: dict[str, list[dict[str, Any]]] = {}
@@ -234,7 +234,7 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])
         is_edit = row["decision"].get("type") == "edit"
-        # Below the name by which an application hides them.
+        # The arguments are below the name by which an application hides them.
         is_known = is_edit and row["request_id"] in proposed
         row["proposed"] = {"arguments": proposed[row["request_id"]]} if is_known else None
         row["votes"] = row["votes"] or votes.get(row["request_id"], [])
@@ -243,7 +243,9 @@ async def decisions(visit: Visit) -> dict[str, Any]:
 
 
 async def _imported_by(visit: Visit, before: int) -> str | None:
-    """Who imported the agent behind these records: so the decisions in them came from elsewhere."""
+    """The person who imported the agent after these records, whose decisions came from
+    elsewhere.
+    """
     looked = 0
     async for entry in entries_back(visit):
         looked += 1
@@ -294,13 +296,13 @@ def _from_before(
 
 
 def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
-    """By request id."""
+    """The tools of the requests, by request id."""
     asked = (entry for entry in page.entries if entry.what == "request")
     return {entry.detail["request_id"]: entry.tool_name or entry.who for entry in asked}
 
 
 def _proposed(page: HistoryPage) -> dict[str, Any]:
-    """The arguments as they were asked about, by request id: what an edit has changed."""
+    """The arguments before an edit, by request id."""
     asked = (entry for entry in page.entries if entry.what == "request")
     return {entry.detail["request_id"]: entry.detail.get("arguments") for entry in asked}
 
@@ -314,7 +316,7 @@ def _add_votes(page: HistoryPage, votes: dict[str, list[dict[str, Any]]]) -> Non
 
 
 async def history(visit: Visit) -> dict[str, Any]:
-    """What happened, in pages."""
+    """The history, in pages."""
     page = await visit.wait(
         visit.watched.history(after=visit.number("after", 0), limit=visit.limit(100))
     )
@@ -333,11 +335,11 @@ async def messages(visit: Visit) -> dict[str, Any]:
 
 
 async def usage(visit: Visit) -> dict[str, Any]:
-    """What the replies used and cost, by model, by agent and by run, in pages: the newest first."""
+    """The usage and costs of replies, by model, by agent and by run, in pages, newest first."""
     state = await visit.state()
     page = await page_before(visit, asked_before(visit))
     entries = page.entries
-    # Each estimate takes some 0.2 ms.
+    # Each estimate takes about 0.2 ms.
     costs = await asyncio.to_thread(costs_of, entries, pricing=prices_of(visit))
     total = costs.total
     found: dict[str, dict[str, dict[str, Any]]] = {
@@ -378,7 +380,7 @@ def _row(cost: Cost) -> dict[str, Any]:
 
 
 def prices_of(visit: Visit) -> Prices:
-    """The prices for estimates of costs: of the runtime, or else the published prices."""
+    """The prices for estimates of costs: the runtime's, or else the published prices."""
     return getattr(visit.source, "prices", None) or PUBLISHED
 
 
@@ -387,12 +389,12 @@ async def export(visit: Visit) -> dict[str, Any]:
     visit.need("admin", changes=False)
     source = visit.runtime if isinstance(visit.source, Runtime) else visit.source
     headers = visit.request.headers
-    # Where it is protected a GET asks persons: no page of another site makes somebody ask.
+    # If it is protected, a GET asks persons, so no page of another site may trigger it.
     asks = isinstance(source, Runtime) and source.people is not None and source.trust.guard
     if asks and not is_same_origin(headers, headers.get("host", "")):
         raise refused(403, "CrossSite", "The request comes from a page of another site.")
     data = await visit.wait(source.export(visit.agent_id, by=visit.user.by))
-    # In a thread: the records of years would hold the loop.
+    # It is written in a thread: the records of years would hold the loop.
     if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
         raise visit.hidden(
             "export",
@@ -403,7 +405,7 @@ async def export(visit: Visit) -> dict[str, Any]:
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
-    """The runtime: how many agents there are, and what it does now."""
+    """The runtime: the number of its agents, and its current work."""
     counts = await visit.wait(visit.source.count())
     runtime = visit.runtime if isinstance(visit.source, Runtime) else None
     status = None if runtime is None else await _now(visit, runtime.status())
@@ -413,7 +415,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "user": {"name": visit.user.by, "may": sorted(visit.user.may)},
         "read_only": visit.site.read_only or runtime is None,
         "agents": {status.value: count for status, count in counts.items()},
-        # None where the pages look beside the runtimes: they are of one process.
+        # None if the pages have no runtime of their own: the values belong to one process.
         "in_memory": None if status is None else status.agents,
         "running": None if status is None else status.running,
         "abandoned_threads": None if status is None else status.abandoned_threads,
@@ -425,5 +427,5 @@ async def overview(visit: Visit) -> dict[str, Any]:
 
 
 async def _now(visit: Visit, found: Any) -> Any:
-    """What a runtime tells of itself at once: a cluster asks its hosts for it."""
+    """A value that a runtime has at once, and for which a cluster asks its hosts."""
     return await visit.wait(found) if isinstance(found, Awaitable) else found

@@ -27,13 +27,13 @@ from understudy.web.views.queue import counts_of, page_of, queue_of
 from understudy.web.visit import Visit
 
 FIRST_REVIEWS = 10
-"""Reviews on the first page of the inbox, at most."""
+"""The maximum number of reviews on the first page of the inbox."""
 
 
 async def inbox(visit: Visit) -> dict[str, Any]:
     """The requests that wait, in pages."""
     queue = queue_of(visit)
-    # Race: what is asked between the two is in the list, and the next look counts it.
+    # Race: a request between the two reads is in the list, and the next read counts it.
     counts = await counts_of(visit, queue)
     found, after = await page_of(visit, queue, visit.limit(50))
     user = await voter(visit) if any(each.request.approval for each in found) else None
@@ -52,7 +52,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
 
 
 async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
-    """What is to be reviewed, on the first page of an inbox without filters: the oldest of it."""
+    """The oldest open reviews, for the first page of an inbox without filters."""
     if visit.asked("after") or not queue_of(visit).is_whole:
         return []
     page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
@@ -60,7 +60,7 @@ async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
 
 
 async def review_rows(visit: Visit, found: Iterable[Review]) -> list[dict[str, Any]]:
-    """Reviews as plain data, with why the user does not close them."""
+    """Reviews as plain data, with the reasons why the user may not close them."""
     reviews = list(found)
     user = await voter(visit) if reviews else None
     return [{**each.to_dict(), "why_not_close": _why_not_close(each, user)} for each in reviews]
@@ -98,7 +98,7 @@ async def doubts(visit: Visit, rows_of_page: int = 30) -> dict[str, Any]:
 
 
 async def reviews(visit: Visit) -> dict[str, Any]:
-    """What persons alone have let run, and somebody else is to review, in pages."""
+    """The open reviews of calls that one person alone let run, in pages."""
     tool, agent = visit.asked("tool"), visit.asked("agent")
     page = await visit.wait(
         visit.source.reviews(
@@ -120,7 +120,7 @@ def reply_of(request: Request) -> str:
 def request_row(
     visit: Visit, pending: PendingRequest, at: int, user: Voter | None, now: datetime
 ) -> dict[str, Any]:
-    """A request as plain data, with what the store knows of it, and what the user may do about it.
+    """A request as plain data, with the store's facts, and what the user may do about it.
 
     Values are hidden before they become the text of its summary.
     """
@@ -134,21 +134,21 @@ def request_row(
         "summary": summary(seen),
         "details": details(seen),
         "impossible": visit.source.why_impossible(pending.request),
-        "notes": together.told_notes(visit, pending.notes),
+        "notes": together.notes_for_user(visit, pending.notes),
     }
 
 
 async def _count_replies(
     visit: Visit, rows: list[dict[str, Any]], cut: list[dict[str, Any]]
 ) -> None:
-    """Say of each row how many requests its reply has, and how many of them are answered.
+    """Add to each row the number of requests of its reply, and the number of answered ones.
 
-    The index says how many the reply has. An agent is read only where the page lacks some of them,
-    and they may be open all the same.
+    The index has the number of requests of the reply. An agent is read only if the page lacks some
+    of them that may be open.
 
     Args:
         visit: of the page.
-        rows: of the page.
+        rows: the rows of the page.
         cut: the rows whose replies may continue elsewhere, by a filter, the order or a page edge.
 
     """
@@ -174,11 +174,11 @@ async def _state_or_none(visit: Visit) -> AgentState | None:
     try:
         return await visit.state()
     except UnderstudyError:
-        return None  # it is deleted meanwhile, or cannot be read: its page says so
+        return None  # the agent is deleted meanwhile, or cannot be read, which its page says
 
 
 def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
-    """By reply that is open: how many of its requests are answered, and how many it has."""
+    """The numbers of answered requests and of all requests, by open reply."""
     found = {}
     for inner in state.tree:
         if inner.run is None or inner.run.over:
@@ -235,7 +235,7 @@ async def _doubts_shown(visit: Visit, state: AgentState, request: Request) -> li
 async def _evidence(
     visit: Visit, state: AgentState, request: Request | None
 ) -> dict[str, Any] | None:
-    """What is known of the call that a request of this kind is about."""
+    """The evidence about the call of a request of this kind."""
     if request is None or request.kind != "doubt":
         return None
     given = jsonable(request.arguments)
@@ -245,9 +245,9 @@ async def _evidence(
 
 
 async def last_of(visit: Visit) -> dict[str, Any] | None:
-    """What came of the request that the user has decided before this page, by `last` of its query.
+    """The result of the user's last decision before this page, by `last` in its query.
 
-    None where the query names none, or names a request that is not known.
+    None if the query names no request, or an unknown one.
     """
     agent_id, _, request_id = (visit.asked("last") or "").partition("/")
     if not agent_id or not request_id:
@@ -282,7 +282,7 @@ async def last_of(visit: Visit) -> dict[str, Any] | None:
 async def _voting(
     visit: Visit, state: AgentState, request: Request | None, story: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Who must agree, who has voted, what is missing, and what of it is up to the user."""
+    """The facts of a vote: who must agree, who has voted, what is missing, what the user may do."""
     asked = None if request is None else request.approval
     votes = [] if story is None else story.pop("votes", [])
     found = {
@@ -310,14 +310,14 @@ async def _voting(
 
 
 async def voter(visit: Visit) -> Voter | None:
-    """The user, as they vote; None where no people are known."""
+    """The user as a voter; None if no people are known."""
     if not isinstance(visit.source, Runtime) or visit.source.people is None:
         return None
     return await visit.source.trust.voter(visit.user.caller, await visit.time())
 
 
 async def is_expired(visit: Visit, request: Request) -> bool:
-    """Whether its time is over, though no record says so yet."""
+    """Whether the request's time is over, though no record says so yet."""
     return request.expires_at is not None and request.expires_at <= await visit.time()
 
 
@@ -336,9 +336,9 @@ def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[st
 
 
 async def doubts_about(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
-    """The doubts that a request was asked with, each with how it is `settled` since, or None.
+    """The doubts with which a request was asked, each with how it was `settled` since, or None.
 
-    Where nobody has settled it, and it has ended by itself, its `how` is None.
+    If a doubt has ended by itself, its `how` is None.
 
     A request stays as it was asked. If it was asked without doubts, it has the present doubts of
     its tool.
@@ -366,7 +366,7 @@ async def doubts_about(visit: Visit, state: AgentState, request: Request) -> lis
 async def _settled_since(
     visit: Visit, over: Set[str], request_id: str, first: datetime | None
 ) -> dict[str, dict[str, Any]]:
-    """How these calls of the agent ended to be in doubt, since the request or that time."""
+    """How the doubts about these calls ended, since the request or since a time."""
     settled: dict[str, dict[str, Any]] = {}
     if not over:
         return settled
@@ -414,7 +414,7 @@ async def story_of(
 async def _history_of(
     visit: Visit, request_id: str
 ) -> tuple[HistoryEntry | None, HistoryEntry | None, dict[str, Any] | None, list[dict[str, Any]]]:
-    """What the history says of it: how it was asked, the end of the run after it, story, votes."""
+    """The history of a request: how it was asked, the end of its run, its story, its votes."""
     ended = story = None
     votes: list[dict[str, Any]] = []
     async for entry in entries_back(visit):
@@ -422,14 +422,19 @@ async def _history_of(
         if entry.what == "run_ended":
             ended = entry
         elif entry.what == "withdrawn" and request_id in detail["request_ids"]:
-            told = {"what": "withdrawn", "at": time_text(entry.at), "by": None, "decision": None}
-            story = story or told
+            withdrawn = {
+                "what": "withdrawn",
+                "at": time_text(entry.at),
+                "by": None,
+                "decision": None,
+            }
+            story = story or withdrawn
         elif detail.get("request_id") != request_id:
             continue
         elif entry.what == "decision":
             given = {k: v for k, v in detail.items() if k not in ("request_id", "logins")}
-            told = _decision_story(given, entry.who, time_text(entry.at))
-            story = story or told
+            decided = _decision_story(given, entry.who, time_text(entry.at))
+            story = story or decided
         elif entry.what == "request":
             return entry, ended, story, votes
         elif entry.what == "vote":

@@ -1,4 +1,4 @@
-"""What needs a person, over all agents: each with its next action."""
+"""Everything that needs a person, over all agents, each with its next action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from understudy.errors import StoreError
 from understudy.web.visit import Visit
 
 AGES = 5.0
-"""Seconds for which the count in the bar of the pages is taken again as it was."""
+"""Seconds for which the count in the bar of the pages is reused."""
 
 
 ASKED = (
@@ -27,11 +27,11 @@ ASKED = (
     "reminders",
     "escalated_to",
 )
-"""What is said of a request that is overdue."""
+"""The facts about an overdue request."""
 
 
 async def attention(visit: Visit) -> dict[str, Any]:
-    """What needs a person: how many of each kind there are, and the first of them."""
+    """Everything that needs a person: the number of each kind, and the first of each."""
     found = await visit.wait(visit.source.attention())
     _note(visit, found)
     data = found.to_dict()
@@ -53,15 +53,16 @@ async def attention(visit: Visit) -> dict[str, Any]:
 
 
 async def count_attention(visit: Visit) -> int | None:
-    """How much needs a person, for the bar of the pages; None where the store does not say.
+    """The number of things that need a person, for the bar of the pages; None if the store does not
+    say.
 
-    The same count is taken for some seconds: each page of each person has it.
+    The same count is reused for some seconds, because each page of each person has it.
     """
     seen = visit.site.attention
     if seen is None or time.monotonic() - seen[0] > AGES:
         try:
             _note(visit, await visit.wait(visit.source.attention(limit=0)))
-        except (StoreError, TimeoutError):  # what the page itself reads says what is wrong
+        except (StoreError, TimeoutError):  # the page itself will report the problem
             visit.site.attention = None
             return None
         seen = visit.site.attention

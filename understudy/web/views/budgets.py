@@ -1,4 +1,4 @@
-"""The budgets: what is used of them, and what persons have added to them."""
+"""The budgets: their use, and what persons have added to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RaiseBody(BaseModel):
 
 
 async def budgets(visit: Visit) -> dict[str, Any]:
-    """What is used of the budgets now; of each budget the keys first that have used most."""
+    """The current use of the budgets, for each budget the keys with the most use first."""
     source = visit.source
     if not isinstance(source, Runtime) or not source.has_budgets:
         return {"budgets": [], "left_off": 0}
@@ -42,12 +42,12 @@ async def budgets(visit: Visit) -> dict[str, Any]:
 
 
 def _is_of_now(use: BudgetUse) -> bool:
-    """Whether there is something to say of it: of each agent there was once, there is not."""
+    """Whether the use is worth a row: keys of agents that were used long ago are not."""
     return not use.budget.per or bool(use.used or use.raised)
 
 
 async def raise_budget(visit: Visit) -> dict[str, Any]:
-    """Add an amount to a budget for its window of now, at all hosts of the store."""
+    """Add an amount to a budget for its current window, at all hosts of the store."""
     visit.need("budget")
     return await _raise(visit, await visit.body(RaiseBody))
 
@@ -62,7 +62,7 @@ async def _raise(visit: Visit, body: RaiseBody) -> dict[str, Any]:
 
 
 async def by_form(visit: Visit, form: Form) -> str:
-    """Raise a budget, as the form of the page says; the code of what is said of it."""
+    """Raise a budget, as the form of the page says; the code of the text about it."""
     visit.need("budget")
     if form.get("confirm") != "yes":
         raise refused(400, "NotConfirmed", "Confirm that more may be spent.")

@@ -12,7 +12,7 @@ from understudy.display.table import request_id
 from understudy.web.visit import Visit
 
 PAGE = 200
-"""Rows of a page. The newest page is shown first."""
+"""The maximum rows of a page. The newest page is shown first."""
 
 
 async def conversation(visit: Visit) -> dict[str, Any]:
@@ -28,7 +28,7 @@ async def conversation(visit: Visit) -> dict[str, Any]:
 
 
 async def follow(visit: Visit, hints: Hints) -> None:
-    """Keep the rows of a live page, with text that is being written, and report each change."""
+    """Keep the rows of a live page up to date, with text that is being written, and give hints."""
     subscription = visit.watched.display_events()
     try:
         async for update in subscription:
@@ -39,7 +39,7 @@ async def follow(visit: Visit, hints: Hints) -> None:
 
 
 def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:
-    """A page of rows, counted from the newest; or the page with the row that is looked for."""
+    """A page of rows, counted from the newest; or the page with the requested row."""
     page, found = visit.number("page", 0), None
     looks_for = any(visit.asked(name) for name in ("call", "request", "run", "at"))
     if looks_for:
@@ -60,10 +60,10 @@ def page_of(visit: Visit, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def place_of(visit: Visit, rows: Sequence[Row]) -> int | None:
-    """Where the row stands that the address asks for; None where no row is about it.
+    """The index of the row that the address asks for; None if there is no such row.
 
-    It is asked for by the key of a call, the id of a request, the id of a run, whose first row it
-    is, or the number of a record, of which or after which it is the first row.
+    The address has the key of a call, the id of a request, the id of a run (for its first row), or
+    the number of a record (for the first row of it or after it).
     """
     call, request = visit.asked("call"), visit.asked("request")
     run, at = visit.asked("run"), visit.number("at", 0)
@@ -82,7 +82,7 @@ def place_of(visit: Visit, rows: Sequence[Row]) -> int | None:
 
 
 async def last_rows(visit: Visit, count: int = 6) -> list[dict[str, Any]]:
-    """The last rows that somebody said."""
+    """The last rows with a message."""
     update = await visit.wait(visit.watched.display())
     said = [row for row in update.rows if row.kind in ("user", "text") and row.text.strip()]
     return [row.to_dict() for row in said[-count:]]

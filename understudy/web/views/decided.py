@@ -1,4 +1,4 @@
-"""What was decided on the requests of all agents, with filters: the newest decision first."""
+"""The decisions on the requests of all agents, with filters, newest first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from understudy.journal.decided import DecidedRequest
 from understudy.web.visit import Visit
 
 PAGE = 200
-"""Decisions of each read where all of them are given."""
+"""The number of decisions in each read of an answer with all decisions."""
 
 
 async def decided(visit: Visit) -> dict[str, Any]:
-    """Who decided what on the requests of all agents, in pages: the newest first."""
+    """The decisions on the requests of all agents, in pages, newest first."""
     page = await visit.wait(_listing(visit, visit.asked("after"), visit.limit(50)))
     return {
         "decisions": [_row(visit, each, at) for at, each in enumerate(page)],
@@ -32,8 +32,8 @@ async def decided(visit: Visit) -> dict[str, Any]:
 
 
 async def decided_lines(visit: Visit) -> Response:
-    """All decisions that fit the filters, as JSON lines: the newest first."""
-    page = await visit.wait(_listing(visit, visit.asked("after"), PAGE))  # refused here, if it is
+    """All decisions that fit the filters, as JSON lines, newest first."""
+    page = await visit.wait(_listing(visit, visit.asked("after"), PAGE))  # a refusal comes here
 
     async def lines() -> AsyncIterator[str]:
         found = page

@@ -29,7 +29,7 @@ ELSEWHERE = (
 
 
 async def definition(visit: Visit) -> dict[str, Any]:
-    """The definition as it is registered here, and of each agent inside; or why it is not known."""
+    """The registered definition, with those of inner agents; or the reason why it is not known."""
     name = (await info_of(visit)).agent
     source = visit.source
     found = None
@@ -48,11 +48,11 @@ async def definition(visit: Visit) -> dict[str, Any]:
 def _with_inner(
     given: AgentDefinition, path: tuple[str, ...], above: tuple[Gate, ...]
 ) -> Iterator[dict[str, Any]]:
-    """The definition, and those of the agents that it may run, each with the gates above it."""
+    """The definition and those of the agents that it may run, each with the gates above it."""
     yield definition_row(given, path, above)
     inner = {child.definition.name: child for child in given.mode.agents}
     for name, child in {**inner, **given.children}.items():
-        if name not in path:  # else it may run itself
+        if name not in path:  # an agent may run itself
             yield from _with_inner(child.definition, (*path, name), (*above, *given.gates))
 
 
@@ -98,13 +98,13 @@ def _instructions(given: Instructions) -> dict[str, Any]:
 
 
 def _name_of(function: Any) -> str:
-    """The name of a function, or of the class of what is called."""
+    """The name of a function, or of the class of a callable object."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', type(function).__module__)}.{name}"
 
 
 def tool_row(given: AgentDefinition, tool: Tool, gates: tuple[Gate, ...]) -> dict[str, Any]:
-    """A tool as plain data, with what is known of the effects of a call, and its gate."""
+    """A tool as plain data, with the known effects of a call, and its gate."""
     undeclared = tool.undeclared or given.tool_defaults.undeclared or "effects"
     return {
         "name": tool.name,
@@ -126,8 +126,8 @@ def tool_row(given: AgentDefinition, tool: Tool, gates: tuple[Gate, ...]) -> dic
 def gate_row(tool: Tool, gates: tuple[Gate, ...]) -> dict[str, Any] | None:
     """What a person may decide about calls of the tool, and who must agree; None without a gate.
 
-    Each gate that covers it asks. The first one says what may be decided. Where a gate of the
-    agent, or of an agent above, names the tool, what the tool asks for itself does not hold.
+    Each gate that covers the tool asks. The first gate says what may be decided. If a gate of the
+    agent, or of an agent above, names the tool, the tool's own option `ask` does not hold.
     """
     named = [gate for gate in gates if covers(gate, tool) is not None]
     asking = [gate for gate in named if covers(gate, tool)]
@@ -153,14 +153,14 @@ def _rule(gate: Gate, tool: Tool) -> GateRule | None:
 
 
 def middleware_row(given: AgentDefinition, item: Any) -> dict[str, Any]:
-    """A middleware as plain data: what it says it is, and the hooks by which it takes part."""
-    told = "" if type(item) is Middleware else inspect.getdoc(type(item)) or ""
+    """A middleware as plain data: its own description, and its hooks."""
+    about = "" if type(item) is Middleware else inspect.getdoc(type(item)) or ""
     names = given.hooks.__dataclass_fields__
     hooks = [name for name in names if _is_hook_of(getattr(given.hooks, name), item)]
     return {
         "name": item.name,
         "class_name": _name_of(type(item)),
-        "about": told.partition("\n\n")[0].replace("\n", " "),
+        "about": about.partition("\n\n")[0].replace("\n", " "),
         "hooks": hooks,
     }
 

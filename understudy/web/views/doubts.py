@@ -13,17 +13,17 @@ from understudy.web.views.evidence import evidence
 from understudy.web.visit import Visit
 
 ROWS = 20
-"""Doubts of a page."""
+"""The maximum number of doubts on a page."""
 
 
 async def doubts_page(visit: Visit) -> dict[str, Any]:
-    """The calls in doubt, each with its evidence, and with what a decision needs."""
+    """The calls in doubt, each with its evidence, and with the data for a decision."""
     data, user, now = await asks.doubts(visit, ROWS), await asks.voter(visit), await visit.time()
     for row in data["doubts"]:
         about = visit.about(row["agent_id"])
         try:
             state: AgentState | None = await about.state()
-        except UnderstudyError:  # it is deleted meanwhile, or cannot be read: its page says so
+        except UnderstudyError:  # the agent is deleted or unreadable: its page says so
             state = None
         asked = None if state is None else _request(state, row["request_id"])
         row["asked"] = None if asked is None else _answers(about, asked)
@@ -43,7 +43,7 @@ def _request(state: AgentState, request_id: str | None) -> Request | None:
 
 
 def _answers(visit: Visit, request: Request) -> dict[str, Any]:
-    """What a form in the list needs to answer a request."""
+    """The values for a form in the list that answers a request."""
     return {
         "digest": request.digest,
         "allowed": list(request.allowed),

@@ -1,4 +1,4 @@
-"""The evidence of a doubt: what is known of a call of which nobody knows what it did."""
+"""The evidence of a doubt: the known facts of a call whose effect nobody knows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from understudy.web.views.newest_first import NEWEST, page_before
 from understudy.web.visit import Visit
 
 STEP, MOST = 200, 2_000
-"""Records of one look into the history of an agent, and of all looks about one call."""
+"""The numbers of records of one read of an agent's history, and of all reads about one call."""
 EQUAL = 10
-"""The most equal calls that are shown of one doubt."""
+"""The maximum number of equal calls that are shown with a doubt."""
 CONTENT = 400
-"""Characters of the result of an equal call."""
+"""The maximum characters of the result of an equal call."""
 
 
 async def evidence(
@@ -35,15 +35,15 @@ async def evidence(
     given: Any,
     besides: str | None = None,
 ) -> dict[str, Any]:
-    """When and where the call was started, who has gone on since, and the calls that equal it.
+    """The evidence: when and where the call was started, who has continued since, and equal calls.
 
     Args:
-        visit: about the agent.
-        state: of the agent; None where it cannot be read.
-        call_key: of the call in doubt.
-        tool: its tool.
-        given: its arguments, as plain data.
-        besides: the id of a call that is shown anyway: it is none of the equal calls.
+        visit: a visit about the agent.
+        state: the state of the agent; None if it cannot be read.
+        call_key: the key of the call in doubt.
+        tool: the name of its tool.
+        given: the arguments, as plain data.
+        besides: the id of a call that is shown anyway and does not count as an equal call.
 
     """
     found: dict[str, Any] = {
@@ -64,10 +64,10 @@ async def evidence(
 
 
 async def _look_back(visit: Visit, call_key: str, found: dict[str, Any]) -> None:
-    """Fill in what the records say, the newest first."""
+    """Fill in the facts from the records, newest first."""
     before: int | None = NEWEST
     looked = 0
-    newer: HistoryEntry | None = None  # the entry that was recorded behind this one
+    newer: HistoryEntry | None = None  # the entry that was recorded after this one
     next_attempt: HistoryEntry | None = None
     next_sign: datetime | None = None
     while before is not None and looked < MOST:
@@ -79,7 +79,7 @@ async def _look_back(visit: Visit, call_key: str, found: dict[str, Any]) -> None
                 next_sign = entry.at
             newer = entry
             if entry.what == "attempt_started":
-                if found["started_at"] is not None:  # in which it was started
+                if found["started_at"] is not None:  # the call was started in this step
                     found["host"] = entry.detail["host"]
                     return
                 next_attempt = entry
@@ -97,7 +97,7 @@ async def _look_back(visit: Visit, call_key: str, found: dict[str, Any]) -> None
 def _equal_calls(
     state: AgentState, call_key: str, tool: str, given: Any, besides: str | None
 ) -> Iterator[dict[str, Any]]:
-    """The calls of the same tool with the same arguments, in order, and what came of each."""
+    """The calls of the same tool with the same arguments, in order, each with its result."""
     if not isinstance(given, Mapping):
         return
     own = {
@@ -137,7 +137,7 @@ def _equal_calls(
 
 
 def _is_equal(written: object, given: Mapping[str, Any]) -> bool:
-    """Whether a call as the model wrote it has these arguments; it may leave out defaults."""
+    """Whether a call, as the model wrote it, has these arguments. Defaults may be left out."""
     if isinstance(written, str):
         try:
             written = from_json(written)
@@ -159,7 +159,9 @@ def _shortened(part: ToolReturnPart) -> str:
 async def with_evidence(
     visit: Visit, state: AgentState, request: Request, doubts: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The doubts that a request is shown with: whether its own call equals each, and evidence."""
+    """The doubts that a request shows, each with evidence and whether it equals the request's
+    call.
+    """
     arguments = jsonable(request.arguments)
     rows = []
     for doubt in doubts:
@@ -180,9 +182,9 @@ async def with_evidence(
 
 
 def despite_of(data: Mapping[str, Any]) -> str:
-    """Names the equal calls in doubt beside an approval, for who says that they know of them.
+    """A text that names the equal calls in doubt, by which a person confirms them with an approval.
 
-    It is empty where there are none, and another text where there is one more.
+    It is empty if there is no such call, and changes with each further call.
     """
     request = data["request"]
     if request is None or request["kind"] == "doubt" or not data["is_pending"]:

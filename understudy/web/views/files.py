@@ -1,4 +1,4 @@
-"""The files of an agent: their list, and one of them."""
+"""The files of an agent: their list, and a single file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from understudy.state.files import listed
 from understudy.web.visit import Visit
 
 MAX_TEXT = 200_000
-"""Characters of a file that its page shows."""
+"""The maximum characters of a file that its page shows."""
 TRIES = 3
-"""How often a file is looked for whose bytes are gone: it was changed meanwhile."""
+"""The number of tries to read a file whose bytes are gone because it was changed meanwhile."""
 
 
 async def files(visit: Visit) -> dict[str, Any]:
@@ -31,7 +31,7 @@ async def files(visit: Visit) -> dict[str, Any]:
 
 
 async def files_tab(visit: Visit) -> dict[str, Any]:
-    """The files of the agent, and the one that the query names."""
+    """The files of the agent, and the file that the query names."""
     shown = await file(visit) if visit.asked("path") is not None else None
     return {**await files(visit), "shown": shown, "max_text": MAX_TEXT}
 
@@ -40,16 +40,16 @@ async def file(visit: Visit) -> dict[str, Any]:
     """One file, by the `path` of the query: its text, or else its bytes."""
     path, data = await _read(visit)
     text = text_of_file(data)
-    # What hides values is not asked for bytes.
-    is_told = text is None and not _hides(visit)
-    content = b64encode(data).decode() if is_told else None
+    # The function that hides values is not asked about bytes.
+    has_bytes = text is None and not _hides(visit)
+    content = b64encode(data).decode() if has_bytes else None
     return {
         "id": visit.agent_id, "path": path, "size": len(data), "text": text, "base64": content,
     }  # fmt: skip
 
 
 async def download(visit: Visit) -> Response:
-    """The bytes of a file, for a browser to keep and never to show, whatever wrote them."""
+    """The bytes of a file, for a browser to save and never to show, whatever is in them."""
     if _hides(visit):
         raise visit.hidden("download", "Some values are hidden here: it needs the right 'admin'.")
     path, data = await _read(visit)
@@ -64,7 +64,7 @@ async def download(visit: Visit) -> Response:
 
 
 def text_of_file(data: bytes) -> str | None:
-    """The text of a file; None if it is none."""
+    """The text of a file; None if it is no text."""
     if b"\0" not in data:
         with suppress(UnicodeDecodeError):
             return data.decode()
@@ -88,6 +88,6 @@ async def _read(visit: Visit) -> tuple[str, bytes]:
         if pieces:
             kept |= await visit.wait(visit.watched.load_blobs(pieces))
         if found.hash in kept and all(piece in kept for piece in pieces):
-            # In a thread: the hash of many megabytes would hold the loop.
+            # It runs in a thread: the hash of many megabytes would hold the loop.
             return path, await asyncio.to_thread(unpack, found, kept)
     raise refused(409, "Changed", "The file is changed all the time: try again.")

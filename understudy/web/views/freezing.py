@@ -1,7 +1,7 @@
-"""Freezes: what begins no more, until it is thawed; and the calls that are under way all the same.
+"""Freezes: what does not begin until it is thawed, and the calls that are under way nevertheless.
 
-A page has the list, for as long as it is open. The calls are on a page of their own that is not
-live: to find them all open runs of the store are read.
+A live page has the list. The calls are on a separate page that is not live: to find them, all open
+runs of the store are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from understudy.trust.freezes import Freeze
 from understudy.web.visit import Form, Visit
 
 MOST_RUNS = 500
-"""Runs that a form cancels at once, at most."""
+"""The maximum number of runs that a form cancels at once."""
 CANCEL_SECONDS = 5.0
 """Seconds that a page waits for runs to end. After that their cancellation has begun."""
 
@@ -48,7 +48,7 @@ class ThawBody(BaseModel):
 
 
 async def freezes(visit: Visit) -> dict[str, Any]:
-    """What is frozen now; with `?id=` a single freeze, and the calls that are under way."""
+    """The freezes of now; with `?id=` a single freeze, with the calls that are under way."""
     return {"freezes": [each.to_dict() for each in await _found(visit, visit.asked("id"))]}
 
 
@@ -88,7 +88,7 @@ async def _thaw(visit: Visit, body: ThawBody) -> dict[str, Any]:
 
 
 def form_values(visit: Visit) -> dict[str, Any]:
-    """What the form offers: the names of the definitions and tools that this host knows."""
+    """The choices of the form: the names of the definitions and tools that this host knows."""
     agents = visit.source.definitions if isinstance(visit.source, Runtime) else ()
     tools = list(reachable_tools(agents))
     definitions = {agent.name for agent in agents}
@@ -100,7 +100,9 @@ def form_values(visit: Visit) -> dict[str, Any]:
 
 
 async def freeze_by_form(visit: Visit, form: Form) -> tuple[str, str]:
-    """Freeze, as the form of the page says; the id of the freeze, and the code of what is said."""
+    """Freeze, as the form of the page says. Returns the id of the freeze, and the code of the
+    text.
+    """
     visit.need("freeze")
     what, name, why = (form.get(field).strip() for field in ("what", "name", "why"))
     if form.get("confirm") != "yes":
@@ -120,7 +122,7 @@ async def freeze_by_form(visit: Visit, form: Form) -> tuple[str, str]:
     try:
         return (await visit.wait(_freeze(visit, body))).id, "freeze"
     except TimeoutError:
-        # It is recorded, and a host has not answered yet: its lease may last for longer.
+        # The freeze is recorded, but a host has not answered yet: its lease may last longer.
         of = (what, name, why, visit.user.by)
         for each in await _found(visit):
             if (each.what, each.name, each.why, each.by) == of:
@@ -129,7 +131,7 @@ async def freeze_by_form(visit: Visit, form: Form) -> tuple[str, str]:
 
 
 async def thaw_by_form(visit: Visit, form: Form) -> str:
-    """Thaw, as the form of the page says; the code of what is said of it."""
+    """Thaw, as the form of the page says; the code of the text about it."""
     visit.need("freeze")
     if form.get("confirm") != "yes":
         raise refused(400, "NotConfirmed", "Confirm that what waits begins.")
@@ -149,10 +151,10 @@ async def under_way(visit: Visit) -> dict[str, Any]:
 
 
 async def cancel_by_form(visit: Visit, freeze_id: str, form: Form) -> dict[str, str]:
-    """Cancel the runs that the form names, by the name of the user.
+    """Cancel the runs that the form names, in the name of the user.
 
     Returns:
-        Why each of the others could not be cancelled, by the ids of the agents.
+        The reasons why other runs could not be cancelled, by agent id.
 
     """
     visit.need("act")
@@ -181,7 +183,7 @@ def _runs_of(form: Form) -> Iterator[tuple[str, str]]:
 
 
 async def _cancel(visit: Visit, run_id: str, message: str) -> str | None:
-    """Cancel a run; the reason if that is refused. What takes longer has begun."""
+    """Cancel a run. Returns the reason if it is refused. A slow cancellation counts as begun."""
     try:
         async with asyncio.timeout(CANCEL_SECONDS):
             await visit.ref.cancel(message, run_id=run_id, by=visit.user.by)
@@ -204,20 +206,20 @@ async def _frozen_row(visit: Visit, row: dict[str, Any]) -> str | None:
     text = frozen_by(visit, row["agent"], None)
     if text is not None or not visit.freezes or row["status"] != Status.RUNNING.value:
         return text
-    # Its run may rest at a frozen call, or at a frozen agent inside it: the list does not say it.
+    # Its run may rest at a frozen call, or at a frozen inner agent, which the list does not say.
     try:
         return frozen_by(visit, row["agent"], await visit.about(row["id"]).state())
-    except UnderstudyError:  # it is damaged, or was deleted meanwhile: the row says so
+    except UnderstudyError:  # the agent is damaged, or was deleted meanwhile, which the row says
         return None
 
 
 def frozen_by(visit: Visit, agent: str, state: AgentState | None) -> str | None:
-    """The text of the freeze that holds an agent; None where none does.
+    """The text of the freeze that holds an agent; None if none does.
 
     Args:
-        visit: knows what is frozen.
+        visit: the visit, which knows what is frozen.
         agent: the name of its definition.
-        state: of the agent; None where the definition alone is looked at.
+        state: the state of the agent; None = only the definition is checked.
 
     """
     return next((each.text for each in visit.freezes if _holds(visit, each, agent, state)), None)
@@ -230,7 +232,7 @@ def _holds(visit: Visit, freeze: Freeze, agent: str, state: AgentState | None) -
 
 
 def _rests_at(freeze: Freeze, names: Collection[str], state: AgentState) -> bool:
-    """Whether the open run of an agent, or of an agent inside it, rests at what is frozen."""
+    """Whether the open run of an agent, or of an inner agent, rests because of a freeze."""
     run = state.run
     if run is None or run.over:
         return False
@@ -239,7 +241,7 @@ def _rests_at(freeze: Freeze, names: Collection[str], state: AgentState) -> bool
         freeze.name == run.agent or any(_asks_for(call, freeze.name) for call in waiting)
     ):
         return True
-    # A body that was entered ends, whatever is frozen.
+    # A body that was entered runs to its end, whatever is frozen.
     if any(call.part.tool_name in names and not call.running for call in waiting):
         return True
     return any(_rests_at(freeze, names, child) for child in state.children.values())
@@ -251,7 +253,7 @@ def _asks_for(call: Call, name: str) -> bool:
 
 
 def _names_of(visit: Visit, freeze: Freeze) -> Collection[str]:
-    """The names that a frozen tool has, and had, in the definitions of this host."""
+    """The present and earlier names of a frozen tool in the definitions of this host."""
     if freeze.what != "tool":
         return ()
     agents = visit.source.definitions if isinstance(visit.source, Runtime) else ()

@@ -1,4 +1,4 @@
-"""The history of an agent as the pages read it: its newest records first, and never all at once."""
+"""The history of an agent as the pages read it: newest records first, and never all at once."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from understudy.history import HistoryEntry, HistoryPage
 from understudy.web.visit import Visit
 
 NEWEST = 1 << 53
-"""Above the number of each record."""
+"""A number above the number of any record."""
 STEP = 500
-"""Records of one read, where entries are looked for."""
+"""The number of records of one read in a search for entries."""
 
 
 def asked_before(visit: Visit) -> int:
-    """The number below which the records are that a page shows."""
+    """The number below which the records of a page are."""
     return visit.number("before", NEWEST, least=1)
 
 
 def is_newest(visit: Visit) -> bool:
-    """Whether a page shows the newest records: not those before a number."""
+    """Whether a page shows the newest records, and not the records before a number."""
     return visit.asked("before") is None
 
 
 async def page_before(visit: Visit, before: int, limit: int | None = None) -> HistoryPage:
-    """The entries of so many records below a number; by default of those of a step."""
+    """The entries of a number of records below a number; by default of one step."""
     return await visit.wait(visit.watched.history(before=before, limit=limit or STEP))
 
 

@@ -1,4 +1,4 @@
-"""What people were told of requests, and what could not be told."""
+"""The notices of requests to people, delivered or not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _retry(visit: Visit, no: int) -> dict[str, Any]:
 
 
 async def by_form(visit: Visit, form: Form) -> str:
-    """Deliver a notice again, as the form of the page says; the code of what is said of it."""
+    """Deliver a notice again, as the form of the page says; the code of the text about it."""
     visit.need("act")
     given = form.get("no")
     if not given.isascii() or not given.isdecimal() or not 1 <= len(given) <= 15:

@@ -1,4 +1,4 @@
-"""How the run of an agent stands, as JSON."""
+"""The outcome of an agent's run, as JSON."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from understudy.web.live import Watching, follow_feed
 from understudy.web.visit import Visit
 
 LONGEST = 60
-"""The most seconds that a request may wait for an outcome."""
+"""The maximum seconds that a request may wait for an outcome."""
 POLL = 0.2
-"""Seconds between two looks at a store without a feed."""
+"""Seconds between two reads of a store without a feed."""
 SLOWEST = 5.0
-"""Seconds between two looks at a store whose feed says when something happens."""
+"""Seconds between two reads of a store whose feed reports events."""
 
 
 async def outcome(visit: Visit) -> dict[str, Any]:
-    """The outcome of the current run, or of the last one; it may wait until there is one."""
+    """The outcome of the current or last run. The request may wait for it."""
     seconds = visit.number("wait", 0, most=LONGEST)
     found = outcome_of(await visit.state())
     if found["outcome"] is None and seconds:
@@ -32,7 +32,8 @@ async def outcome(visit: Visit) -> dict[str, Any]:
 async def _outcome_within(visit: Visit, seconds: float) -> dict[str, Any]:
     now = asyncio.get_running_loop().time
     end = now() + seconds
-    # The feed, and not the events of the agent: a model streams its replies if events are followed.
+    # It follows the feed, not the agent's events: following events makes a model stream its
+    # replies.
     watching = Watching(_follow, visit)
     try:
         while True:
@@ -51,7 +52,9 @@ async def _follow(visit: Visit, hints: Hints) -> None:
 
 
 def outcome_of(state: AgentState) -> dict[str, Any]:
-    """How the run stands: `outcome` is None while the run continues, or without a run."""
+    """The outcome as JSON-able data; `outcome` is None while the run continues, or without a
+    run.
+    """
     run = state.run
     if run is None:
         return {"outcome": None, "run_id": None}

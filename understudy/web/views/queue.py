@@ -1,4 +1,4 @@
-"""`Queue`: the requests of the inbox that fit its filters, in an order, as links keep them."""
+"""`Queue`: the requests of the inbox that fit filters, in an order. Links carry it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from understudy.web.views import together
 from understudy.web.visit import Visit
 
 MAX_LOOKED_THROUGH = 5_000
-"""The most requests that a search looks through where values are hidden from the user."""
+"""The maximum number of requests that a search reads if values are hidden from the user."""
 WITHIN: Mapping[int, str] = {1800: "30 minutes", 3600: "the hour", 4 * 3600: "4 hours"}
-"""Seconds within which requests expire that the inbox counts, in words."""
+"""The spans of expiry that the inbox counts, in words, by seconds."""
 
 
 def query_of(filters: Mapping[str, Any]) -> dict[str, str]:
@@ -33,7 +33,7 @@ def query_of(filters: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Which requests are listed, and in which order."""
+    """The filters and the order of a list of requests."""
 
     kind: str | None = None
     tool: str | None = None
@@ -42,26 +42,26 @@ class Queue:
     search: str | None = None
     order: str = "oldest"
     of: str | None = None
-    """Whose: see `together.OF`."""
+    """The owners of the listed requests: see `together.OF`."""
 
     @property
     def query(self) -> dict[str, str]:
-        """Its parameters in the query of a link."""
+        """The queue as parameters in the query of a link."""
         return query_of(self.filters)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all requests that wait."""
+        """Whether it has all waiting requests."""
         return not any(name != "order" for name in self.query)
 
     @property
     def filters(self) -> dict[str, Any]:
-        """Its parts by their names."""
+        """The filters by name."""
         return asdict(self)
 
     @property
     def groups(self) -> dict[str, Any]:
-        """As `PendingCounts.total` takes them."""
+        """The filters in the form of `PendingCounts.total`."""
         return {name: getattr(self, name) for name in ("kind", "tool", "agent", "within")}
 
 
@@ -69,7 +69,7 @@ def queue_of(visit: Visit) -> Queue:
     """The queue that the query of a visit names.
 
     Raises:
-        Refused: for a time or an order that is not offered.
+        Refused: for an unknown time or order.
 
     """
     within, order = visit.asked("within"), visit.asked("order") or "oldest"
@@ -89,7 +89,7 @@ def queue_of(visit: Visit) -> Queue:
 
 
 def _hides(visit: Visit, queue: Queue) -> bool:
-    """Whether what a search of the store finds would tell the user values that are hidden."""
+    """Whether the hits of a search in the store would reveal hidden values to the user."""
     return visit.site.redaction.is_on and queue.search is not None
 
 
@@ -110,8 +110,8 @@ async def page_of(
 ) -> tuple[list[PendingRequest], str | None]:
     """A page of the requests of a queue, and the `after` of the next page.
 
-    Where values are hidden from the user, a search by the store would tell them: what is found by a
-    hidden value is not seen. So the user's own view of each request is searched.
+    If values are hidden from the user, a search by the store would reveal them by its hits. So the
+    user's own view of each request is searched.
     """
     found: list[PendingRequest] = []
     after, looked = visit.asked("after"), 0
@@ -136,9 +136,9 @@ def _is_seen(visit: Visit, pending: PendingRequest, search: str) -> bool:
 
 
 async def counts_of(visit: Visit, queue: Queue) -> dict[str, Any]:
-    """How many requests fit each value of each filter, beside the other filters.
+    """The number of requests for each value of each filter, with the other filters applied.
 
-    A search where values are hidden from the user is not counted: see `page_of`.
+    A search is not counted if values are hidden from the user: see `page_of`.
     """
     is_own = _hides(visit, queue)
     counts = await _counts(visit, queue, None if is_own else queue.search)
@@ -156,7 +156,7 @@ async def counts_of(visit: Visit, queue: Queue) -> dict[str, Any]:
 
 
 async def around(visit: Visit, queue: Queue, request: Request) -> PendingPlace | None:
-    """The requests around a request in a queue; None where that would tell what is hidden."""
+    """The requests around a request in a queue; None if they would reveal hidden values."""
     if _hides(visit, queue):
         return None
     return await visit.wait(
@@ -167,7 +167,7 @@ async def around(visit: Visit, queue: Queue, request: Request) -> PendingPlace |
 async def place_in(
     visit: Visit, queue: Queue, request: Request, *, is_pending: bool
 ) -> dict[str, Any] | None:
-    """Where a request stands in a queue, for its page; None as of `around`."""
+    """The place of a request in a queue, for its page; None as for `around`."""
     place = await around(visit, queue, request)
     if place is None:
         return None

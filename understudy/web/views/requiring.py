@@ -1,4 +1,4 @@
-"""What each host of the store must have."""
+"""The features that each host of the store must have."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RequireBody(BaseModel):
 
 
 async def required(visit: Visit) -> dict[str, Any]:
-    """What may be required, whether it is, and which hosts lack it."""
+    """The features that may be required, whether they are, and which hosts lack them."""
     found = await visit.wait(visit.runtime.required())
     return {"requirements": [each.to_dict() for each in found]}
 
 
 async def require(visit: Visit) -> dict[str, Any]:
-    """Require it of each host, or no longer."""
+    """Require a feature of each host, or require it no longer."""
     visit.need("admin")
     body = await visit.body(RequireBody)
     changed = await visit.wait(

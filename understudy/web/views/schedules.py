@@ -1,4 +1,4 @@
-"""What an agent does by itself at given times, and what may be done with each schedule."""
+"""The schedules of an agent, and the possible actions on each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ScheduleBody(BaseModel):
 
 
 async def schedules(visit: Visit) -> dict[str, Any]:
-    """What the agent is to do by itself, and what may be done with each schedule."""
+    """The schedules and timed messages of the agent, with the possible actions."""
     plans = (await visit.state()).plans
     found = () if plans is None else plans.schedules.values()
     return {"id": visit.agent_id, "schedules": [schedule_row(visit, each) for each in found]}

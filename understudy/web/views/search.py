@@ -1,4 +1,4 @@
-"""What a search finds in requests and conversations, as the user may see it."""
+"""A search in requests and conversations, as the user may see them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from understudy.web.views.conversation import PAGE
 from understudy.web.visit import SECONDS, Visit
 
 LOOKED_THROUGH = 200
-"""Hits that are looked through at once, where values are hidden from the user."""
+"""The number of hits that are read at once if values are hidden from the user."""
 
 
 async def search(visit: Visit) -> dict[str, Any]:
@@ -37,7 +37,7 @@ async def search(visit: Visit) -> dict[str, Any]:
 
 
 async def search_page(visit: Visit) -> dict[str, Any]:
-    """The same for a page, which has its form also where nothing can be looked for."""
+    """The hits for a page, which has its form even if the store has no search."""
     filters = {"text": visit.asked("text") or "", "where": visit.asked("where")}
     empty: dict[str, Any] = {"hits": [], "next": None, "behind": 0, "filters": filters}
     if not filters["text"]:
@@ -58,7 +58,7 @@ def found_link(visit: Visit, hit: dict[str, Any]) -> str:
 
 
 def pieces(hit: dict[str, Any]) -> list[tuple[Any, bool]]:
-    """The parts of a snippet, each with whether it is what was looked for."""
+    """The parts of a snippet, each with whether it matches the search."""
     text, marks = hit["snippet"], hit["marks"]
     if not isinstance(text, str) or not isinstance(marks, list):  # the application hides it
         return [(text, False)]
@@ -73,14 +73,14 @@ def pieces(hit: dict[str, Any]) -> list[tuple[Any, bool]]:
 async def _found(
     visit: Visit, query: SearchQuery, text: str, where: str | None
 ) -> tuple[Sequence[SearchHit], str | None, int]:
-    """A page of hits, the `after` of the next one, and how many agents the index is behind of."""
+    """A page of hits, the `after` of the next page, and the number of agents not indexed yet."""
     after, limit = visit.asked("after"), visit.limit(30)
     looked = partial(visit.source.search, text, where=cast("Any", where))
     if not visit.site.redaction.is_on:
         page = await visit.wait(looked(after=after, limit=limit))
         return page, page.after, _behind(page)
-    # Whether something hidden has the words, no answer tells: not by a hit, not by a page that is
-    # shorter, and not by a place in the list (test_a_search_finds_nothing_that_is_hidden).
+    # No answer reveals whether something hidden has the words: not by a hit, not by a shorter page,
+    # and not by a place in the list (test_a_search_finds_nothing_that_is_hidden).
     seen: list[SearchHit] = []
     async with asyncio.timeout(SECONDS):
         while True:
@@ -102,15 +102,15 @@ def _seen(visit: Visit, query: SearchQuery, hits: Sequence[SearchHit]) -> list[S
 
 
 def seen_content(visit: Visit, where: str, content: Any) -> Any:
-    """The content of a hit without what any page hides of it from the user.
+    """The content of a hit without the parts that any page hides from the user.
 
     Args:
-        visit: of the user.
+        visit: the visit of the user.
         where: `"request"` or `"conversation"`.
         content: a request, or a row of a conversation, as plain data.
 
     """
-    if where == "request":  # as the inbox has it, and its own page
+    if where == "request":  # as in the inbox and on its own page
         return visit.redacted(visit.redacted(content, "requests", 0), "request")
     return visit.redacted(content, "rows", 0)
 
@@ -119,11 +119,11 @@ def seen_content(visit: Visit, where: str, content: Any) -> Any:
 
 
 async def to_row(visit: Visit) -> Response:
-    """To the row of the conversation that a hit is of, on whichever page it is now."""
+    """Lead to the row of the conversation for a hit, on its present page."""
     rows = (await visit.wait(visit.watched.display())).rows
     row = _row_of(rows, visit.number("seq", 0), visit.number("row", 0), visit.asked("call"))
     target = URL(visit.agent_link(visit.agent_id))
-    if row is None:  # it is compacted, or another agent, meanwhile
+    if row is None:  # the row was compacted, or the agent replaced, meanwhile
         return RedirectResponse(str(target), 303)
     behind = len(rows) - 1 - [each.id for each in rows].index(row.id)
     if behind >= PAGE:
@@ -132,8 +132,8 @@ async def to_row(visit: Visit) -> Response:
 
 
 def _row_of(rows: Sequence[Row], seq: int, number: int, call: str | None) -> Row | None:
-    """The row of a text of a record: of a call by its id, else by its number."""
-    if call is not None:  # a provider may give an id again, in a later run
+    """The row for a text of a record: found by the id of a call, else by its number."""
+    if call is not None:  # a provider may use an id again in a later run
         calls = [row for row in rows if row.detail.get("tool_call_id") == call]
         before = [row for row in calls if row.position[0] <= seq]
         return (before or calls)[-1] if calls else None

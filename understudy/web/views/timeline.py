@@ -1,4 +1,4 @@
-"""The timeline of an agent: bars of runs, replies, calls and waits, made of its history."""
+"""The timeline of an agent: bars of runs, replies, calls and waits, made from its history."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from understudy.web.visit import Visit
 
 Kind = Literal["run", "reply", "call", "person", "wait"]
 Look = Literal["", "doubt", "failed", "stopped", "suspended"]
-"""How a bar is drawn, besides its kind: so that nothing but a success looks like a success."""
+"""The style of a bar in addition to its kind, so that only a success looks like a success."""
 LOOKS: dict[str, Look] = {
     "failed": "failed",
     "interrupted": "failed",
@@ -36,9 +36,9 @@ LOOKS: dict[str, Look] = {
     "denied": "stopped",
     "suspended": "suspended",
 }
-"""By the outcome of a bar."""
+"""The style of a bar, by its outcome."""
 PAGE = 300
-"""Records of a page; the newest page is shown first."""
+"""The number of records of a page; the newest page is shown first."""
 
 
 @dataclass(slots=True)
@@ -51,27 +51,27 @@ class Bar:
     start: datetime
     end: datetime | None
     outcome: str = ""
-    """How it ended; empty while it is under way."""
+    """The end of the bar; empty while it is under way."""
     is_doubt: bool = False
     seq: int = 0
     detail: str = ""
     entry: HistoryEntry | None = None
-    """Of a reply: what says what it cost."""
+    """The history entry of a reply, which has its cost."""
     call_key: str | None = None
     request_id: str | None = None
-    """Of what a person was asked."""
+    """The id of the request to a person."""
     path: tuple[str, ...] = ()
-    """The names of the agents down to the one that it is of."""
+    """The names of the agents, from the outermost to the agent of the bar."""
     run_id: str = ""
-    """Of the run that it is in; of a run, its own."""
+    """The id of the run of the bar."""
     around: str | None = None
-    """The id of the run around it, of a run; None for a run of the outermost agent."""
+    """For a run, the id of the run around it; None for a run of the outermost agent."""
     root: str = ""
-    """The id of the outermost run that it is in; empty where that began long before."""
+    """The id of the outermost run around it; empty if that began long before."""
 
     @property
     def look(self) -> Look:
-        """How it is drawn."""
+        """The style of the bar."""
         return "doubt" if self.is_doubt else LOOKS.get(self.outcome, "")
 
 
@@ -89,19 +89,19 @@ class Mark:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the history, and keeps what is open."""
+    """A reader of the history that keeps the open bars."""
 
     bars: list[Bar] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     open_runs: dict[str, Bar] = field(default_factory=dict)
-    """By run id. Agents of one name may run at once."""
+    """The open bars of runs, by run id. Agents of one name may run at once."""
     open_calls: dict[str, Bar] = field(default_factory=dict)
-    """By call key, which begins with the id of the run."""
+    """The open bars of calls, by call key, which begins with the id of the run."""
     open_asks: dict[str, Bar] = field(default_factory=dict)
     open_waits: dict[tuple[str, str], Bar] = field(default_factory=dict)
-    """By call key and name."""
+    """The open bars of waits, by call key and name."""
     host: str | None = None
-    """Who has made the last attempt, where several hosts share the store."""
+    """The host of the last attempt, if several hosts share the store."""
     root: str = ""
     """The id of the last run of the outermost agent."""
 
@@ -137,7 +137,7 @@ class _Reader:
                 self._end_call(entry, at, "suspended")
             case "tool_ended":
                 if call not in self.open_calls and not detail["in_doubt"]:
-                    return  # denied, or answered by a person: it has no body that ran
+                    return  # the call was denied, or answered by a person: no body ran
                 self._end_call(entry, at, detail["outcome"], doubt=bool(detail["in_doubt"]))
             case "request":
                 label = f"{detail['kind']}: {entry.tool_name or entry.who}"
@@ -187,7 +187,7 @@ class _Reader:
                 pass
 
     def _stop_in_quarantine(self, at: datetime) -> None:
-        """Nothing of a run in quarantine continues. It continues when the run is released."""
+        """End the open bars of a run in quarantine. They continue when the run is released."""
         for bar in self.open_runs.values():
             self._close(bar, at, "in quarantine")
         for bar in self.open_calls.values():
@@ -195,7 +195,9 @@ class _Reader:
         self.open_calls.clear()
 
     def _begin_attempt(self, entry: HistoryEntry, at: datetime) -> None:
-        """An attempt after a crash, or at another host, is marked; one after an answer is not."""
+        """Mark an attempt after a crash, or at another host. An attempt after an answer is not
+        marked.
+        """
         if len(entry.agent_path) > 1:
             return
         detail = entry.detail
@@ -226,7 +228,9 @@ class _Reader:
         self.marks.append(Mark(kind, label, at, entry.seq, self.root))
 
     def _run_around(self, run: str, path: tuple[str, ...]) -> str | None:
-        """The run of the call that runs this one; of an agent of a workflow, the open run above."""
+        """The run of the call that runs this run; for an agent of a workflow, the open run
+        above.
+        """
         if len(path) == 1:
             return None
         call, _, _ = run.partition("+")
@@ -251,7 +255,7 @@ class _Reader:
             bar.is_doubt = doubt
 
     def _end_below(self, run: str, at: datetime, *, is_root: bool) -> None:
-        """A run has ended: nothing inside it continues."""
+        """End the open bars inside a run that has ended."""
 
         def is_inside(call: str) -> bool:
             return is_root or call.startswith(f"{run}.")
@@ -267,14 +271,14 @@ class _Reader:
 
 
 async def timeline(visit: Visit) -> dict[str, Any]:
-    """What took how long, and what happened in between, in pages: the newest first."""
+    """The bars and marks of the timeline, in pages, newest first."""
     info, state = await info_of(visit), await visit.state()
     end = min(asked_before(visit), info.last_seq + 1)
-    # As many records before and behind tell how the bars of this page began, and how they ended.
+    # As many records before and after show how the bars of this page began and ended.
     page = await page_before(visit, end + PAGE, 3 * PAGE)
     shown = range(max(end - PAGE, 1), end)
     is_whole = end + PAGE > info.last_seq
-    # As in `usage`: an estimate of a cost takes some 0.2 ms.
+    # As in `usage`: an estimate of a cost takes about 0.2 ms.
     drawn = await asyncio.to_thread(
         _drawn,
         page.entries,
@@ -301,12 +305,12 @@ def _drawn(
     """The runs, and the bars and marks in them, of the records of a page.
 
     Args:
-        entries: of these records, and of some before and behind them.
+        entries: the entries of these records, and of some records before and after them.
         page: the numbers of the records.
         doubts: the calls that are in doubt now.
-        prices: by which costs are estimated.
+        prices: the prices for estimates of costs.
         now: the time: the end of bars that are under way.
-        is_whole: whether nothing has come behind these entries.
+        is_whole: whether nothing has come after these entries.
 
     """
     reader = _Reader()
@@ -349,7 +353,7 @@ def _row(
     bar: Bar, axis: Axis, prices: Prices, now: datetime, runs: Mapping[str, Bar]
 ) -> dict[str, Any]:
     start, end = axis.at(bar.start), axis.at(bar.end or now)
-    # The nearest run that the page has: one that began long before is not on it.
+    # This is the nearest run on the page: a run that began long before is not on it.
     inside = bar.around if bar.kind == "run" else bar.run_id
     if bar.root != bar.run_id and inside not in runs:
         inside = bar.root
@@ -390,7 +394,7 @@ def _mark_row(mark: Mark, axis: Axis) -> dict[str, Any]:
 def _run_row(
     root: str, known: Sequence[Bar], axis: Axis, prices: Prices, *, is_here: bool
 ) -> dict[str, Any]:
-    """A run of the outermost agent, with what all that is known of it adds up to."""
+    """A run of the outermost agent, with the sums of all known facts."""
     run = next((bar for bar in known if bar.kind == "run" and bar.run_id == root), None)
     replies = [bar for bar in known if bar.entry is not None]
     cost = sum((cost_of(bar.entry, prices) for bar in replies if bar.entry is not None), NO_COST)
@@ -407,7 +411,7 @@ def _run_row(
         "replies": len(replies),
         "in_doubt": sum(bar.is_doubt for bar in known),
         "cost": _cost_text(cost),
-        # Otherwise its calls and its cost are those of the records that were read.
+        # Otherwise its calls and its cost are only those of the records that were read.
         "is_whole": run is not None and run.outcome != "ends later",
         "began_before": not is_here,
         "breaks": [round(place, 3) for place in axis.breaks],
@@ -415,7 +419,7 @@ def _run_row(
 
 
 def agent_rows(bars: Sequence[Bar]) -> list[dict[str, Any]]:
-    """The agents of the tree, each behind the one that runs it, with how its last run stands."""
+    """The agents of the tree, each after the agent that runs it, with the state of its last run."""
     runs = [bar for bar in bars if bar.kind == "run"]
     waiting = {bar.path for bar in bars if bar.kind in ("person", "wait") and not bar.outcome}
     found = []
@@ -445,7 +449,7 @@ def agent_rows(bars: Sequence[Bar]) -> list[dict[str, Any]]:
 
 
 def _as_tree(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The paths, each behind the one above it, beside each other in the order given."""
+    """The paths as a tree: each path after its parent, siblings in the given order."""
     given = list(paths)
     order = {path: n for n, path in enumerate(given)}
 
@@ -456,15 +460,15 @@ def _as_tree(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _cost_text(cost: Cost) -> str:
-    """Nothing of one that nobody asked for and nobody knows: a model of tests, for instance."""
+    """The text of a cost; empty if it is unknown and was not asked for, as for a model of tests."""
     return "" if cost.unknown == cost.requests else str(cost)
 
 
 class Axis:
-    """Places times between 0 and 100. Long times of nothing but waiting are cut short.
+    """An axis that places times between 0 and 100. Long times of mere waiting are shortened.
 
     Args:
-        bars: what is to be placed.
+        bars: the bars to place.
         now: the end of bars that are under way.
 
     """
@@ -508,7 +512,7 @@ class Axis:
 
 
 def _busy_seconds(intervals: list[tuple[datetime, datetime]]) -> list[float]:
-    """The lengths of the intervals, what overlaps counted once."""
+    """The lengths of the intervals, with overlaps counted once."""
     found: list[float] = []
     end: datetime | None = None
     for start, stop in sorted(intervals):

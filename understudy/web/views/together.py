@@ -1,4 +1,4 @@
-"""What people write beside a request: who takes it, comments, snoozes, to whom it is assigned."""
+"""The notes of people beside a request: claims, comments, snoozes and assignments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.state.request_notes import LONGEST_COMMENT, RequestNotes, viewer
 from understudy.web.visit import Form, Visit
 
 OF = ("mine", "nobody", "all")
-"""Whose requests a list may be asked for, besides what the user is usually shown."""
+"""The owners by which a list can be filtered, instead of the usual list of the user."""
 TIMES: tuple[tuple[str, str, timedelta], ...] = (
     ("15m", "15 minutes", timedelta(minutes=15)),
     ("1h", "an hour", timedelta(hours=1)),
@@ -25,7 +25,7 @@ TIMES: tuple[tuple[str, str, timedelta], ...] = (
     ("1d", "a day", timedelta(days=1)),
     ("7d", "a week", timedelta(days=7)),
 )
-"""The times that the forms offer: code, words, how long it is."""
+"""The times that the forms offer, each with code, words and duration."""
 
 
 class Body(BaseModel):
@@ -63,7 +63,7 @@ class AssignBody(Body):
 
 
 def filters(visit: Visit) -> dict[str, Any]:
-    """Which requests a list has for the user, as the arguments of `pending`."""
+    """The filters of a list for the user, as the arguments of `pending`."""
     of = visit.asked("of")
     if of not in (None, *OF):
         raise UsageError(f"`of` must be {', '.join(map(repr, OF))}, got {of!r}")
@@ -78,17 +78,17 @@ def filters(visit: Visit) -> dict[str, Any]:
 
 
 def _party(caller: Caller) -> Any:
-    """A person, as another process can be told who that is."""
+    """A person in the form that can be sent to another process."""
     return (caller.issuer, caller.subject) if caller.issuer else caller.name
 
 
-def told_notes(visit: Visit, notes: RequestNotes) -> dict[str, Any]:
-    """What is written beside a request, as the user sees it."""
+def notes_for_user(visit: Visit, notes: RequestNotes) -> dict[str, Any]:
+    """The notes beside a request, as the user sees them."""
     return notes.to_dict(viewer_keys(visit.user.caller))
 
 
 async def notes(visit: Visit) -> dict[str, Any]:
-    """What is written beside a request, with the comments, and who looks at its page now."""
+    """The notes beside a request, with the comments, and the viewers of its page now."""
     return _page(visit, await visit.wait(visit.source.notes(visit.agent_id, visit.request_id)))
 
 
@@ -96,7 +96,7 @@ def _page(visit: Visit, found: RequestNotes) -> dict[str, Any]:
     presence = visit.source.presence
     about = visit.agent_id, visit.request_id
     return {
-        **told_notes(visit, found),
+        **notes_for_user(visit, found),
         "comments": [each.to_dict() for each in found.comments],
         "looking": presence.looking(*about, but=visit.user.caller),
     }
@@ -106,7 +106,7 @@ def _page(visit: Visit, found: RequestNotes) -> dict[str, Any]:
 
 
 async def take(visit: Visit) -> dict[str, Any]:
-    """Say that the user looks after a request until a time, or no longer. It refuses nobody."""
+    """Note that the user looks after a request until a time, or no longer. It refuses nobody."""
     visit.need("decide")
     return await _take(visit, await visit.body(TakeBody))
 
@@ -143,7 +143,7 @@ async def _snooze(visit: Visit, body: SnoozeBody) -> dict[str, Any]:
 
 
 async def assign(visit: Visit) -> dict[str, Any]:
-    """Say who is to look after a request."""
+    """Note who is to look after a request."""
     visit.need("decide")
     return await _assign(visit, await visit.body(AssignBody))
 
@@ -169,14 +169,14 @@ VERBS: tuple[tuple[str, Callable[[Visit], Awaitable[dict[str, Any]]], type[BaseM
     ("snooze", snooze, SnoozeBody),
     ("assign", assign, AssignBody),
 )
-"""What may be written beside a request: the calls of the API."""
+"""The API calls for notes beside a request."""
 
 
 # ---------------------------------------------------------------- the forms of the pages
 
 
 async def by_form(visit: Visit) -> None:
-    """Do what a form asks for."""
+    """Write the note of a form."""
     verb = visit.request.path_params["verb"]
     visit.need("decide")
     form = await visit.form()
@@ -225,11 +225,11 @@ _LABELS = {
     "why": "Why",
 }
 MOST_TYPED = 50
-"""Fields that are given back, at most."""
+"""The maximum number of fields that are given back."""
 
 
 def typed_texts(form: Form | None) -> list[tuple[str, str]]:
-    """What was typed into a form that was not taken, by what the fields are called."""
+    """The texts that were typed into a refused form, with the names of the fields."""
     if form is None:
         return []
     found = []
@@ -244,12 +244,12 @@ def typed_texts(form: Form | None) -> list[tuple[str, str]]:
 
 
 def watched(visit: Visit, give: Callable[[], None]) -> Callable[[], None]:
-    """Give a hint whenever something happens beside what a page shows.
+    """Give a hint whenever somebody writes a note or looks at what a page shows.
 
-    The user of the page of a request looks at it as long.
+    The user of the page of a request counts as its viewer meanwhile.
 
     Returns:
-        What ends that.
+        The function that ends it.
 
     """
     presence = visit.source.presence

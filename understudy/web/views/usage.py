@@ -1,4 +1,4 @@
-"""What requests to models used over all agents: by day, definition and model."""
+"""The usage of models over all agents, by day, definition and model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from understudy.login.problems import refused
 from understudy.web.visit import Visit
 
 DAYS = 7
-"""Days that the page shows by default."""
+"""The number of days that the page shows by default."""
 MOST_DAYS = 400
-"""The most days of an answer."""
+"""The maximum number of days of an answer."""
 
 
 async def usage(visit: Visit) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def usage(visit: Visit) -> dict[str, Any]:
         "total": _sum(lines),
         "first": since.date().isoformat(),
         "last": (until - timedelta(microseconds=1)).date().isoformat(),
-        # Beside the runtimes nothing says whether one counts.
+        # Without a runtime of its own, the page cannot know whether usage is counted.
         "is_counted": source.counts_usage if isinstance(source, Runtime) else None,
         "filters": {"agent": agent, "model": model},
     }
