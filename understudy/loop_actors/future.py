@@ -28,7 +28,7 @@ ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType 
 
 _PENDING, _VALUE, _ERROR = 0, 1, 2
 _LOOK = 1.0
-"""Seconds between two looks whether the loop that settles a future runs."""
+"""Seconds between two checks whether the loop that settles a future runs."""
 
 
 class Future(pykka.Future[T]):
@@ -190,26 +190,29 @@ class Future(pykka.Future[T]):
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> bool:
-        """Settle and wake the waiters; False if it is settled, or has a get hook, already."""
+        """Settle and wake the waiters; False if it is settled already, or has a get hook."""
         with self._lock:
             if self._state != _PENDING or self._get_hook is not None:
                 return False
             self._value, self._error, self._traceback = value, error, traceback
-            self._state = state  # last: `get` reads it without the lock, then reads the others
+            self._state = state  # set last: `get` reads it without the lock, then reads the others
         self._wake()
         return True
 
     def _answer(self, value: object) -> bool:
-        """As `set`; False instead of the exception where it is settled already."""
+        """Set a value as `set` does; False instead of the exception if it is settled already."""
         return self._settle(_VALUE, value=value)
 
     def _fail(self, error: BaseException) -> bool:
-        """As `set_exception`; False instead of the exception where it is settled already."""
+        """Set an exception as `set_exception` does; False instead of an error if it is settled
+        already.
+        """
         return self._settle(_ERROR, error=error, traceback=error.__traceback__)
 
     def _result(self) -> T:
         if self._error is not None:
-            # The first traceback, each time: every raise of the same exception would lengthen it.
+            # It is raised with its first traceback, because every raise would lengthen the
+            # traceback.
             raise self._error.with_traceback(self._traceback)
         return cast("T", self._value)
 
@@ -260,7 +263,7 @@ class Future(pykka.Future[T]):
             self._remove_waiter(woken)
 
     def _raise_if_stopped(self, watch: _LoopWatch) -> None:
-        """Raise `LoopNotRunning` where no answer comes any more."""
+        """Raise `LoopNotRunning` if no answer can come any more."""
         error = watch.look()
         # Race: it may have been settled, and its loop closed, just before this look
         # (test_a_future_that_was_settled_before_its_loop_was_closed_has_its_value).
@@ -268,8 +271,8 @@ class Future(pykka.Future[T]):
             raise error
 
     def _wait_async(self) -> Generator[Any, None, None]:
-        """As `_wait`, on the running loop; a cancellation ends this wait alone."""
-        self._refuse_in_fork()  # first: in a child that was forked on a loop, none runs
+        """Wait as `_wait` does, on the running loop. A cancellation ends only this wait."""
+        self._refuse_in_fork()  # checked first: no loop runs in a child that was forked on a loop
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
         if not self._add_waiter(woken, lambda: call_on(loop, _set_woken, woken)):
@@ -286,7 +289,7 @@ class Future(pykka.Future[T]):
     def _wait_watching(
         self, loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None], watch: _LoopWatch
     ) -> Generator[Any, None, None]:
-        """Wait on a loop for what another loop settles."""
+        """Wait on a loop for a future that another loop settles."""
         next_look: asyncio.TimerHandle
 
         def look() -> None:
@@ -307,7 +310,7 @@ class Future(pykka.Future[T]):
             next_look.cancel()
 
     def _add_waiter(self, key: object, wake: Callable[[], object]) -> bool:
-        """Have `wake` called once, at the next change of state; False if there is no need to wait.
+        """Call `wake` once, at the next change of state; False if there is no need to wait.
 
         The check and the registration share the lock with `_settle` and `_unclaim`, so none of
         them can come between and leave this waiter asleep.
@@ -322,12 +325,16 @@ class Future(pykka.Future[T]):
             return True
 
     def _when_settled(self, key: object, call: Callable[[], object]) -> None:
-        """Have it called once this is settled, in the thread that does that; now if it is."""
+        """Call a function once this is settled, in the settling thread; at once if it is
+        settled.
+        """
         if not self._add_waiter(key, call):
             call()
 
     def _refuse_in_fork(self) -> None:
-        """Called before each wait, and before the lock, which a thread of the parent may have."""
+        """Refuse in a fork. Called before each wait, and before the lock, which a parent's thread
+        may have.
+        """
         if self._forks != forks.count:
             raise ForkedRuntime
 
@@ -349,7 +356,7 @@ class Future(pykka.Future[T]):
         return self._get_hook is not None
 
     def _claim(self) -> bool:
-        """Become the one that evaluates it; False if it is settled, or another one has the claim.
+        """Claim the evaluation; False if it is settled, or another thread or task has the claim.
 
         test_two_threads_that_get_a_hooked_future_call_its_hook_once
         """
@@ -423,7 +430,7 @@ class _Derived(Future[T]):
 
 
 class LazyFuture(Future[T]):
-    """A future whose value is worked out once it is asked for: by `get`, `await` or `done`."""
+    """A future whose value is computed once it is asked for: by `get`, `await` or `done`."""
 
     def __init__(
         self, begin: Callable[[], object], loop: asyncio.AbstractEventLoop | None = None
@@ -431,8 +438,9 @@ class LazyFuture(Future[T]):
         """Make a pending future.
 
         Args:
-            begin: begins the work that settles it. Called once, in the thread that asks first.
-            loop: as of `Future`.
+            begin: the function that begins the work that settles it. It is called once, in the
+                thread that asks first.
+            loop: as in `Future`.
 
         """
         super().__init__(loop)
@@ -460,20 +468,21 @@ class LazyFuture(Future[T]):
 
 
 class _LoopWatch:
-    """Looks, while a caller waits, whether the loop that has to answer runs.
+    """A check, while a caller waits, whether the loop that has to answer runs.
 
     Args:
-        loop: that has to answer.
+        loop: the loop that has to answer.
 
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._has_run: threading.Event | None = None
-        """Set by the loop if it has run since the last look, at which it did not run."""
+        """An event that the loop sets if it has run since the last look, at which it did not
+        run."""
 
     def look(self) -> LoopNotRunning | None:
-        """The error where the loop is closed, or has not run since the last look.
+        """The error if the loop is closed, or has not run since the last look; None otherwise.
 
         A loop may be run again and again, by `run_until_complete`, and rest at each look.
         """
@@ -489,14 +498,14 @@ class _LoopWatch:
 
 
 def in_thread(call: Callable[[], T]) -> Future[T]:
-    """Call it in a daemon thread of its own, in a copy of this context; it may block."""
+    """Call a function, which may block, in a new daemon thread, in a copy of this context."""
     future: Future[T] = Future()
     context = contextvars.copy_context()
 
     def work() -> None:
         try:
             future.set(context.run(call))
-        except BaseException as error:  # it is raised where the future is awaited
+        except BaseException as error:  # awaiting the future raises it
             future._fail(error)
 
     threading.Thread(target=work, name="understudy-future", daemon=True).start()
@@ -519,11 +528,13 @@ def settle_in_task(
     """Settle a future, in a task, with what `work` returns or raises. The future always settles.
 
     Args:
-        future: to be settled, unless it is when the work ends.
-        work: gives what is awaited.
-        start_task: starts the task.
-        told: makes the error that the future gets of one that was raised, a `SystemExit` say.
-        gone: makes the error that it gets where the task is cancelled, perhaps before it begins.
+        future: the future, which is settled unless it is settled before the work ends.
+        work: the function that gives the awaitable.
+        start_task: the function that starts the task.
+        told: the function that makes the future's error from a raised error, such as a
+            `SystemExit`.
+        gone: the function that makes the future's error if the task is cancelled, perhaps before it
+            begins.
 
     """
 
@@ -547,7 +558,7 @@ def settle_in_task(
 def refuse_on_its_loop(loop: asyncio.AbstractEventLoop | None, what: str, remedy: str) -> None:
     """Raise `WouldDeadlock` if `loop`, on which the answer is made, runs in this thread.
 
-    With None it is not known which loop that is: then every running loop may be it.
+    None means that the loop is unknown: then any running loop is refused.
     """
     running = asyncio._get_running_loop()  # get_running_loop, but without an exception
     if running is not None and (loop is None or loop is running):
@@ -555,7 +566,7 @@ def refuse_on_its_loop(loop: asyncio.AbstractEventLoop | None, what: str, remedy
 
 
 def refuse_closed(loop: asyncio.AbstractEventLoop) -> None:
-    """Raise `LoopNotRunning` where the loop on which an answer is made is closed."""
+    """Raise `LoopNotRunning` if the loop on which an answer is made is closed."""
     if loop.is_closed():
         raise LoopNotRunning(is_closed=True)
 
@@ -564,7 +575,7 @@ def _get(source: pykka.Future[Any], deadline: float | None) -> Any:
     if isinstance(source, Future) or asyncio._get_running_loop() is None:
         return source.get(timeout=_remaining(deadline))
     try:
-        return source.get(timeout=0)  # a future of Pykka's own: with 0 it does not wait
+        return source.get(timeout=0)  # a plain future of Pykka: with 0 it does not wait
     except pykka.Timeout:
         raise WouldDeadlock(what="get", remedy="await it instead") from None
 

@@ -1,9 +1,9 @@
 """The live actors of each event loop: kept in memory until they have ended.
 
 This is not a second registry. An actor leaves the registry when it takes no more messages, or when
-a caller unregisters it; it leaves here when its last hook has returned. What is here when its loop
-shuts down (the end of `asyncio.run`, or of a `LoopThread`) is ended, so that every ask is answered
-and nothing is held for ever.
+a caller unregisters it; it leaves here when its last hook has returned. An actor that is here when
+its loop shuts down (the end of `asyncio.run`, or of a `LoopThread`) is ended, so that every ask is
+answered and nothing is held for ever.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class LiveActor:
         raise NotImplementedError
 
     def _forked(self) -> None:
-        """Take no more messages: this is the child of a fork, and the loop is its parent's."""
+        """Take no more messages: this is the child of a fork, and the loop belongs to the
+        parent.
+        """
         raise NotImplementedError
 
 
@@ -38,7 +40,7 @@ class _LoopActors:
     __slots__ = ("actors", "guard")
 
     def __init__(self) -> None:
-        # A dict of None: a set takes 2 to 8 times as much for each of many.
+        # It is a dict of None: a set takes 2 to 8 times as much for each of many.
         self.actors: dict[LiveActor, None] = {}
         self.guard: AsyncGenerator[None] | None = None
 
@@ -50,8 +52,8 @@ _by_loop: dict[asyncio.AbstractEventLoop, _LoopActors] = {}
 def register(actor: LiveActor, loop: asyncio.AbstractEventLoop) -> None:
     if loop not in _by_loop:
         end_actors_of_closed_loops()
-    # With `_end_actors_on`: another thread may shut the loop down at this moment. The actor is
-    # either in the entry that is removed there, or in a new one, never in one already removed.
+    # Race with `_end_actors_on`: another thread may shut the loop down at this moment. The actor is
+    # either in the entry that is removed there, or in a new entry, never in a removed one.
     with _lock:
         here = _by_loop.get(loop)
         if here is None:
@@ -72,16 +74,17 @@ def has_actors(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def watch_running_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the actors of `loop`, which runs in this thread, ended when it shuts down.
+    """End the actors of `loop`, which runs in this thread, when it shuts down.
 
     asyncio has no callback for that, but a loop that shuts down closes the asynchronous
-    generators that were first iterated on it. So one that only waits is first iterated here.
+    generators that were first iterated on it. So a generator that only waits is first iterated
+    here.
     """
     here = _by_loop.get(loop)
     if here is None or here.guard is not None:
         return
     here.guard = _guard(loop)
-    with contextlib.suppress(StopIteration):  # raised by its `yield`
+    with contextlib.suppress(StopIteration):  # its `yield` raises it
         here.guard.__anext__().send(None)
 
 

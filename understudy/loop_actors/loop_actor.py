@@ -189,8 +189,8 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         self._end(error)
 
     # Running. `_drain` is a callback of the loop, and handles messages without a task as long as
-    # their handlers are plain. The first async one makes a task, which goes on with the mailbox
-    # until that is empty. Neither lets an exception out: a SystemExit would end the loop.
+    # their handlers are plain. The first async handler makes a task, which continues with the
+    # mailbox until it is empty. Neither lets an exception out: a SystemExit would end the loop.
 
     def _drain(self) -> None:
         try:
@@ -212,7 +212,9 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
             self._crash(error)
 
     def _handle_messages(self) -> _AsyncCall | None:
-        """Handle messages until one is to be awaited, none is left, or this turn has had enough."""
+        """Handle messages until a handler is to be awaited, none is left, or the turn's maximum is
+        reached.
+        """
         while self._messages_left > 0:
             envelope = self.actor_inbox.take()
             if envelope is None:
@@ -225,7 +227,7 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         return None
 
     async def _run_task(self) -> None:
-        # It awaits handlers and hooks alone, so a cancellation is always raised in one of them.
+        # It awaits only handlers and hooks, so a cancellation is always raised in one of them.
         try:
             while (call := self._async_call) is not None:
                 try:
@@ -255,7 +257,7 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         error = asyncio.CancelledError()
         try:
             self._async_call = following = call.failed(error)
-            if following is not None:  # an async on_failure; what cancels all tasks ends the loop
+            if following is not None:  # an async on_failure; cancelling all tasks ends the loop
                 following.coroutine.close()
                 self._crash(error)
         except BaseException as raised:
@@ -365,12 +367,14 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         return tuple(stop_requests)
 
     def _forked(self) -> None:
-        """Take no more messages in the child of a fork. The parent keeps what it was asked."""
+        """Take no more messages in the child of a fork. The parent keeps the messages that it
+        got.
+        """
         self.actor_inbox.close_in_child()
         self.actor_stopped.set_in_child()
 
     def _end(self, reason: BaseException | None) -> None:
-        """Drop what holds the actor, answer the stop requests, and notify the watchers."""
+        """Drop the references to the actor, answer the stop requests, and notify the watchers."""
         if self.actor_stopped.ended:
             return
         self.actor_inbox.release()
@@ -397,7 +401,7 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
         done: Future[bool] | None = None,
         stop_requests: tuple[Envelope[Any], ...] = (),
     ) -> None:
-        """End at once: on the loop, or in any thread if that is closed."""
+        """End at once, on the loop, or in any thread if the loop is closed."""
         self._stop_requests += stop_requests
         ended_before = self.actor_stopped.ended
         call, task = self._async_call, self._task
@@ -410,7 +414,7 @@ class LoopActor(pykka.Actor, live_actors.LiveActor):
             done._answer(not ended_before)
 
     def _crash(self, error: BaseException) -> None:
-        """End at once, for the regular way to end has raised."""
+        """End at once, because the regular end has raised."""
         if self.actor_stopped.ended:
             return
         logger.error("%s crashed", type(self).__name__, exc_info=error)

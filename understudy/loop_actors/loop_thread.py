@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread, and the one that actors started without a loop share."""
+"""An event loop in a daemon thread, and the shared loop of actors that are started without one."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class LoopThread:
 
         """
         with self._lock:
-            # Taken in one step, so one of two threads that stop it sends the request, and a start
-            # after this makes a new thread.
+            # The thread is taken in one step. So only one of two threads that stop it sends the
+            # request, and a later start makes a new thread.
             thread, loop, stopping = self._thread, self._loop, self._stopping
             self._loop = None
         if loop is not None and stopping is not None:
@@ -92,7 +92,7 @@ class LoopThread:
         except BaseException as error:
             if running.done():
                 raise
-            # Nothing but this thread can end the wait of the caller
+            # Only this thread can end the wait of the caller
             # (test_a_runtime_raises_however_few_files_it_may_open).
             running.set_exception(error)
             return
@@ -110,9 +110,9 @@ class LoopThread:
 def _run_until_complete(loop: asyncio.AbstractEventLoop, wait: Coroutine[Any, Any, None]) -> None:
     """Run the loop until the coroutine has ended.
 
-    A task that raises `SystemExit` or `KeyboardInterrupt` stops its loop, and has raised for who
-    awaits it. Such a task may be one of an application's own, in a `gather` of a tool. The loop has
-    other agents, so it goes on (test_a_system_exit_in_a_task_of_a_tool_ends_no_other_agent).
+    A task that raises `SystemExit` or `KeyboardInterrupt` stops its loop, and its awaiter gets the
+    exception. Such a task may be an application's own, in a `gather` of a tool. The loop has other
+    agents, so it continues (test_a_system_exit_in_a_task_of_a_tool_ends_no_other_agent).
     """
     waiting = loop.create_task(wait)
     while not waiting.done():
@@ -120,7 +120,7 @@ def _run_until_complete(loop: asyncio.AbstractEventLoop, wait: Coroutine[Any, An
             loop.run_until_complete(waiting)
         except (SystemExit, KeyboardInterrupt):
             logger.exception(
-                "a task of the event loop raised what ends a program; the loop goes on"
+                "a task of the event loop raised what ends a program; the loop continues"
             )
 
 

@@ -15,8 +15,8 @@ from understudy._base.event_loops import call_soon_on
 from understudy._base.forks import call_in_child
 from understudy.loop_actors.live_actors import LiveActor
 
-# One for all mailboxes: it is held for a few assignments, and one for each would take 96 bytes of
-# an idle actor.
+# All mailboxes share one lock: it is held for a few assignments, and a separate lock would take 96
+# bytes of an idle actor.
 _lock = threading.RLock()
 
 
@@ -46,7 +46,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._queue: deque[Envelope[Any]] | None = None
         self.owner: LiveActor | None = None
-        """The actor whose mailbox it is; None once that has ended."""
+        """The actor whose mailbox it is; None once the actor has ended."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop of its taker; None before `open_on`."""
         self._context: contextvars.Context | None = None
@@ -81,7 +81,7 @@ class Mailbox:
             raise pykka.ActorDeadError("the actor of this mailbox is dead")
 
     def offer(self, envelope: Envelope[Any]) -> bool:
-        """Add a message, as `put`; False instead of the exception."""
+        """Add a message as `put` does; False instead of the exception."""
         with _lock:
             if self._closed:
                 return False
@@ -91,7 +91,7 @@ class Mailbox:
             if self._scheduled or self.loop is None:  # without a loop: `open_on` schedules
                 return True
             self._scheduled = True
-        return self._schedule()  # without the lock, for it may end the owner
+        return self._schedule()  # called without the lock, because it may end the owner
 
     def take(self) -> Envelope[Any] | None:
         """The next message; None if there is none, and then the next put schedules a drain."""
@@ -122,7 +122,7 @@ class Mailbox:
         return len(self._queue or ())
 
     def close(self) -> list[Envelope[Any]] | None:
-        """Refuse further messages and return those that wait; None if it is closed already."""
+        """Refuse further messages and return the waiting messages; None if it is closed already."""
         with _lock:
             if self._closed:
                 return None
@@ -137,7 +137,7 @@ class Mailbox:
         self._queue = None
 
     def reschedule(self) -> None:
-        """Call the drain again in the next turn of the loop; for the drain itself alone."""
+        """Call the drain again in the next turn of the loop. Only the drain itself may call it."""
         self._schedule()
 
     def release(self) -> None:

@@ -15,7 +15,8 @@ from understudy._base.forks import call_in_child
 logger: logging.Logger = logging.getLogger(__name__)
 
 # One lock for all actors saves memory: it is taken seldom in the life of an actor, and held for a
-# few assignments. Re-entrant, for a finalizer may stop an actor while its thread holds the lock.
+# few assignments. It is re-entrant, because a finalizer may stop an actor while its thread holds
+# the lock.
 _lock = threading.RLock()
 _FEW_WATCHERS = 8
 
@@ -42,11 +43,12 @@ class Down:
 
 
 Watcher: TypeAlias = pykka.ActorRef[Any] | Callable[[Down], object]
-"""An actor, which gets the `Down` as a message, or a function, called on the ended actor's loop."""
+"""An actor that gets the `Down` as a message, or a function that is called on the ended actor's
+loop."""
 
 
 class Lifetime(threading.Event):
-    """Pykka's `actor_stopped` flag, the watchers of the actor, and how it ended.
+    """Pykka's `actor_stopped` flag, the watchers of the actor, and its end.
 
     The flag is set when the actor takes no more messages; it has ended when its last hook has
     returned. A `threading.Event` takes 1.1 KB more for its condition, which the first wait makes
@@ -89,7 +91,7 @@ class Lifetime(threading.Event):
                 condition.notify_all()
 
     def set_in_child(self) -> None:
-        """Nothing runs the actor in the child of a fork; there another thread may have the lock."""
+        """Set the flag in the child of a fork, where nothing runs the actor, without the lock."""
         self._set = self._ended = True
 
     def clear(self) -> None:
@@ -97,8 +99,8 @@ class Lifetime(threading.Event):
             self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        # With `set`, which reads the condition under the lock: this wait sees the flag, or `set`
-        # sees its condition. test_actor_stopped_is_waited_for_as_an_event
+        # Race with `set`, which reads the condition under the lock: this wait sees the flag, or
+        # `set` sees its condition. test_actor_stopped_is_waited_for_as_an_event
         with _lock:
             if self._set:
                 return True
@@ -111,8 +113,9 @@ class Lifetime(threading.Event):
 
     def watch(self, watcher: Watcher, ref: pykka.ActorRef[Any]) -> None:
         """Give `watcher` one `Down(ref, reason)` at the end; at once, if it has ended already."""
-        # With `end`, which takes the watchers and sets the flag in one step: this watcher is among
-        # them, or gets its `Down` here. test_threads_that_monitor_while_it_stops_get_one_down_each
+        # Race with `end`, which takes the watchers and sets the flag in one step: this watcher is
+        # among them, or gets its `Down` here.
+        # test_threads_that_monitor_while_it_stops_get_one_down_each
         with _lock:
             if not self._ended:
                 self._add(watcher)
@@ -148,8 +151,8 @@ class Lifetime(threading.Event):
         """Deliver `Down` to each watcher; False if that was done before.
 
         Args:
-            reason: what killed the actor.
-            ref: of the actor; None of what is no actor, and has no watchers.
+            reason: the exception that killed the actor; None for a regular end.
+            ref: the ref of the actor; None for a lifetime that is no actor's and has no watchers.
             first: watchers that get it before all others.
 
         """

@@ -26,7 +26,7 @@ PAUSE = Pause.PAUSE
 class Stream(ABC, Generic[T]):
     """Items that come over time: iterate with `for` in a thread, or with `async for` on a loop.
 
-    A subclass says in `_steps`, once for both ways, what comes next.
+    A subclass defines in `_steps`, once for both ways, what comes next.
     """
 
     def __iter__(self) -> Iterator[T]:
@@ -45,7 +45,7 @@ class Stream(ABC, Generic[T]):
             if step is not PAUSE:
                 yield step
                 steps += 1
-            # What is there already would come without a turn for anybody else on this loop.
+            # Items that are there already would come without a turn for other tasks of this loop.
             if step is PAUSE or not steps % ITEMS:
                 await turn()
 
@@ -53,10 +53,9 @@ class Stream(ABC, Generic[T]):
     def _steps(self) -> Iterator[T | Future[Any] | Pause]:
         """The items, and a future wherever the iteration has to wait before the next step.
 
-        A `PAUSE` is where others may have their turn, between two pieces of what takes long.
-
-        The iteration goes on when the future is settled. It does not raise what the future
-        raises: a step that needs the value gets it.
+        A `PAUSE` lets other tasks have their turn, between two pieces of long work. The iteration
+        continues when the future is settled. It does not raise the error of the future: a step that
+        needs the value calls `get`.
         """
 
 

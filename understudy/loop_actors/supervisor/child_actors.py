@@ -26,7 +26,7 @@ from understudy.loop_actors.supervisor.snapshots import ChildStatus
 
 
 class ChildActors:
-    """Starts, watches and stops the actors of children, on the supervisor's loop alone."""
+    """Starts, watches and stops the actors of children, only on the supervisor's loop."""
 
     def __init__(
         self, clock: Clock, sleep: Sleep, on_exit: Callable[[Child, BaseException | None], None]
@@ -116,9 +116,9 @@ class ChildActors:
 
 
 class _Watch:
-    """Tells the supervisor on its loop that a child has ended.
+    """A watcher that notifies the supervisor on its loop that a child has ended.
 
-    A function that refers to all this takes 0.3 KB more for each child.
+    A function with the same references takes 0.3 KB more for each child.
     """
 
     __slots__ = ("_child", "_exited", "_loop")

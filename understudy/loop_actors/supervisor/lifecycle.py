@@ -24,7 +24,7 @@ Sleep = Callable[[float], Awaitable[None]]
 """A function that waits this many seconds: `asyncio.sleep`, or a replacement in tests."""
 
 SHUTDOWN_SECONDS = 5.0
-"""How long a worker may take to stop, if its spec has no `shutdown`."""
+"""The seconds that a worker may take to stop, if its spec has no `shutdown`."""
 
 
 async def start_actor(start: StartChild) -> LoopActorRef[Any]:
@@ -67,7 +67,7 @@ async def wait_until_started(
 
 
 async def ended_within(seconds: float | None, ended: asyncio.Future[Any], sleep: Sleep) -> bool:
-    """Wait for `ended`; False if the seconds pass before. None: wait for ever."""
+    """Wait for `ended`; False if the seconds pass before. None means no limit."""
     if seconds is None:
         await ended
         return True

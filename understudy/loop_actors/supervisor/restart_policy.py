@@ -1,4 +1,4 @@
-"""Which children restart with a failed one, after how long a wait, and how often at most."""
+"""The policy of restarts: which children restart together, after which wait, and how often."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class RestartPolicy:
         self.period = period
         self._wait = wait
         if wait is not None:
-            # Here, and not at a restart: the loop would stand still for the import.
+            # It is imported here, because at a restart the loop would stand still for the import.
             from tenacity import RetryCallState, Retrying
 
-            # It takes a policy; waits read only the attempt and the outcome.
+            # The constructor takes a policy, but waits read only the attempt and the outcome.
             self._new_state = partial(RetryCallState, Retrying(), None, (), {})
         self._clock = clock
         self._restarts: deque[float] = deque()  # their times, within the latest period

@@ -22,7 +22,7 @@ from understudy.loop_actors.supervisor.spec import StartChild
 
 
 class SimpleChildren:
-    """Starts simple children, removes those that ended, stops all together; on its loop alone."""
+    """Starts simple children, removes ended ones, and stops all together; only on its loop."""
 
     def __init__(self, refs: dict[str, LoopActorRef[Any]], sleep: Sleep) -> None:
         self._refs = refs
@@ -32,7 +32,7 @@ class SimpleChildren:
         self._watcher: Callable[[Down], object] | None = None  # one for all of them, to save memory
 
     async def start(self, start: StartChild) -> LoopActorRef[Any]:
-        """Start one, without waiting for its `on_start`.
+        """Start a child without waiting for its `on_start`.
 
         Raises:
             ChildStartFailed: if `start` raises.
@@ -58,7 +58,7 @@ class SimpleChildren:
     async def stop(self) -> None:
         """Request a stop of all, cancel the rest at the deadline, and wait until all have ended.
 
-        The deadline is one for all of them: the default of a worker.
+        All have the same deadline: the default of a worker.
         """
         if not self._refs:
             return
@@ -70,7 +70,7 @@ class SimpleChildren:
             await ended
 
     def stop_now(self, reason: BaseException) -> None:
-        """Cancel all, the last started first."""
+        """Cancel all children, the last started first."""
         for ref in reversed(list(self._refs.values())):
             ref.stop_now(reason)
 

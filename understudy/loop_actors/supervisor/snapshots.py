@@ -71,7 +71,7 @@ class SupervisorTree:
         yield from self._drawn(self._branches())
 
     def _branches(self) -> list[list[str]]:
-        """The lines of what is below it, a list for each branch."""
+        """The lines of its branches, a list for each branch."""
         branches = [list(child._lines()) for child in self.children]
         if self.simple:
             branches.append([_count(self.simple, "simple child", "simple children")])

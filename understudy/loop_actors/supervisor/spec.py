@@ -57,7 +57,7 @@ class ChildSpec:
 
 
 def is_seconds(value: object) -> bool:
-    """Whether it is a finite number of at least 0."""
+    """Whether the value is a finite number of at least 0."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -69,7 +69,7 @@ def check_choice(value: object, choices: Any, what: str) -> None:
     """Check that `value` is one of the literals in `choices`.
 
     Raises:
-        UsageError: if not; it names `what` and the choices.
+        UsageError: if it is not; the error names `what` and the choices.
 
     """
     known = get_args(choices)

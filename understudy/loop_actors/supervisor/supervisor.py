@@ -150,7 +150,7 @@ class Supervisor(LoopActor):
 
     def _child_when_running(self, id: str, answer: ChildAnswer) -> object:
         child = self._table.find(id)
-        # EXITED too: its exit is a message behind this one.
+        # EXITED waits too: the child's exit is a message after this one.
         # test_who_asks_for_a_child_whose_end_is_not_yet_dealt_with_is_told_the_result
         if child.status in (ChildStatus.EXITED, ChildStatus.RESTARTING):
             child.waiters += (answer,)
@@ -240,9 +240,8 @@ class Supervisor(LoopActor):
         """Restart a failed child.
 
         1. Count it; beyond the intensity, give up: `on_failure` stops the children.
-        2. Stop those that restart with it, in reverse start order.
-        3. Wait in a task, while the supervisor handles messages.
-        4. Start them in start order: `_start_group`.
+        2. Stop the children that restart with it, in reverse start order. 3. Wait in a task, while
+        the supervisor handles messages. 4. Start them in start order: `_start_group`.
         """
         if not self._policy.count(child):
             child.status = ChildStatus.STOPPED
@@ -265,7 +264,7 @@ class Supervisor(LoopActor):
         )
 
     async def _stop_group(self, child: Child) -> list[Child]:
-        """Stop those that restart with the child, in reverse; return them in start order."""
+        """Stop the children that restart with this one, in reverse; return them in start order."""
         stopped = []
         for sibling in reversed(self._policy.group(child, self._table.in_order())):
             await self._actors.stop(sibling)
@@ -292,7 +291,8 @@ class Supervisor(LoopActor):
             except ChildStartFailed as error:
                 logger.warning("%s", error)
                 child.status = ChildStatus.RESTARTING
-                # As a message, so that a stop or terminate_child that waits is handled before:
+                # It is sent as a message, so that a waiting stop or terminate_child is handled
+                # before:
                 # test_a_child_terminated_before_its_failed_restart_is_tried_again_is_left_out
                 self._post("_handle_failed_start", pending, child, error)
                 return
@@ -308,7 +308,7 @@ class Supervisor(LoopActor):
             await self._start_group(pending)
 
     def _post(self, method: str, *args: Any) -> None:
-        """Send a message to itself; after its end there is nothing left to do."""
+        """Send a message to itself. After its end nothing is left to do."""
         with contextlib.suppress(ActorDeadError):
             self.actor_ref.tell(ProxyCall(attr_path=(method,), args=args, kwargs={}))
 

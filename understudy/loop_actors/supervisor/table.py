@@ -27,7 +27,7 @@ class Table:
         """Add a child after the others.
 
         Raises:
-            UsageError: if this is no `ChildSpec`, or there is a child with its id.
+            UsageError: if this is no `ChildSpec`, or a child with its id exists.
 
         """
         if not isinstance(spec, ChildSpec):
