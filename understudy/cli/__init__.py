@@ -9,15 +9,15 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command that the arguments of the process say, and end the process."""
+    """Run the command in the arguments of the process, and end the process."""
     try:
         _main()
-    except KeyboardInterrupt as error:  # while it imports: a command that runs says so by itself
+    except KeyboardInterrupt as error:  # during the import: a running command reports it itself
         from understudy.cli.ctrl_c import end_by_ctrl_c
 
         end_by_ctrl_c(error)
     finally:
-        # The command has said all that it has to say: a Ctrl-C from here on ends the process only.
+        # The command has printed everything: a Ctrl-C from here on only ends the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

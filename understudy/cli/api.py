@@ -15,13 +15,13 @@ from understudy.cli.exits import USAGE, ApiProblem, refuse
 COOKIE = "UNDERSTUDY_COOKIE"
 """The environment variable with the cookie of a login."""
 ACTING_FOR = "Understudy-As"
-"""The header with the name in which is acted: see `login.guard`."""
+"""The header with the name of the person for whom the caller acts: see `login.guard`."""
 
 
 def _cookie(url: str) -> dict[str, str]:
-    """The cookie of a login, where no token is given, as a page of the server sends it.
+    """The cookie of a login, if no token is given, as a page of the server sends it.
 
-    It is no option: all users of a machine see those in the list of processes.
+    It is no option, because all users of a machine see options in the list of processes.
     """
     cookie = os.environ.get(COOKIE, "").strip()
     if not cookie:
@@ -47,9 +47,9 @@ class Api:
     """Calls to one server.
 
     Args:
-        url: of the pages, which the API is below.
-        token: for `Authorization: Bearer`.
-        acting_for: the name in which is acted, if it is not that of the login.
+        url: the URL of the pages, below which the API is.
+        token: the token for `Authorization: Bearer`.
+        acting_for: the name of the person for whom the caller acts, if it is not the login's own.
 
     """
 
@@ -63,15 +63,15 @@ class Api:
         self._connection = Connection(url, headers)
 
     def twin(self) -> Api:
-        """The same server, by connections of its own."""
+        """Another client of the same server, with separate connections."""
         return Api(self.url, self._token, self._acting_for)
 
     def close(self) -> None:
-        """Close the connections. A stream ends, also where another thread waits for an event."""
+        """Close the connections. A stream ends, even if another thread waits for an event."""
         self._connection.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """What is at a path below `/api`."""
+        """Get the data at a path below `/api`."""
         given = {key: value for key, value in query.items() if value is not None}
         asked = f"?{urlencode(given)}" if given else ""
         return self._answer(self._connection.call("GET", f"/api{path}{asked}"))
@@ -80,9 +80,9 @@ class Api:
         """Do something.
 
         Args:
-            path: below `/api`.
-            body: what is sent, without what is None.
-            whole: also what is None.
+            path: the path below `/api`.
+            body: the data to send, without values that are None.
+            whole: whether values that are None are sent too.
 
         """
         given = {key: value for key, value in body.items() if whole or value is not None}
@@ -101,10 +101,11 @@ class Api:
         return self._answer(answer)
 
     def stream(self, path: str, after: str | int | None) -> Iterator[tuple[str | None, str]]:
-        """The data of a stream with the ids, until it ends: it may be asked for again from there.
+        """The data of a stream, each with its id, until it ends. It can be asked for again from
+        there.
 
         Raises:
-            ApiProblem: if there is none.
+            ApiProblem: if there is no stream.
 
         """
         headers = {"Accept": "text/event-stream"}
@@ -112,7 +113,7 @@ class Api:
             headers["Last-Event-ID"] = str(after)
         response, lines = self._connection.stream(f"/api{path}", headers)
         if response.status != 200 or response.media_type != "text/event-stream":
-            # Else it would be asked for again and again, as a stream that has ended
+            # Otherwise it would be asked for again and again, like a stream that has ended
             # (test_a_login_by_cookie_is_said_and_how_commands_come_in).
             self._answer(response)
             raise self._no_api(response)
@@ -128,7 +129,7 @@ class Api:
         is_page = response.is_success and response.media_type == "text/html"
         if response.status == 401 or _is_elsewhere(response) or is_page:
             raise ApiProblem(401, {"error": "LoginNeeded", "detail": self._way_in(response)})
-        if not isinstance(data, dict) or "error" not in data:  # a problem of ours has its name
+        if not isinstance(data, dict) or "error" not in data:  # our own problems have a name
             raise self._no_api(response)
         raise ApiProblem(response.status, data)
 
@@ -138,7 +139,7 @@ class Api:
         return ApiProblem(response.status, {"error": "NoApi", "detail": detail})
 
     def _way_in(self, response: Response) -> str:
-        """Why the server does not let the command in, and how to come in."""
+        """The text on why the server refuses the command, and how to get access."""
         if _is_elsewhere(response):
             why = f"the server sends you to {response.headers['location']}"
         elif response.status != 401:

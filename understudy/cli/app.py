@@ -1,4 +1,4 @@
-"""The command `understudy`, with all that it can do."""
+"""The command `understudy`, with all its subcommands."""
 
 from __future__ import annotations
 

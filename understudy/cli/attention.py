@@ -19,7 +19,7 @@ KINDS = {
     "hosts": ("host gone", "see `understudy recover`"),
     "notices": ("not told", "see `understudy notify list --state failed`"),
 }
-"""In words, and what can be done next."""
+"""The kinds in words, each with what can be done next."""
 
 
 def attention(*, where: Where, out: ListOutput) -> None:
@@ -72,7 +72,7 @@ def about_of(row: dict[str, Any]) -> str:
 
 
 def _time(row: dict[str, Any]) -> str | None:
-    """Since when a row is so."""
+    """The time since which the row's state holds."""
     for name in ("status_at", "since", "created_at", "at"):
         if row.get(name):
             return str(row[name])

@@ -1,4 +1,4 @@
-"""The commands for budgets: what is used of them, and more to spend."""
+"""The commands for budgets: their use, and raising them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def budgets(*, where: Where, out: ListOutput) -> None:
 
 
 def _print_counters(rows: list[dict[str, Any]], out: ListOutput) -> None:
-    """What a store has counted: it does not know what its budgets allow."""
+    """Print what a store has counted. A store does not know the limits of its budgets."""
     columns = [
         Column("COUNTER", "counter", "bold"),
         Column("FOR", "key", optional=True),

@@ -1,4 +1,4 @@
-"""Calls over HTTP, by the standard library alone: other clients take longer to import."""
+"""Calls over HTTP by the standard library alone: other clients take longer to import."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from urllib.request import getproxies, proxy_bypass
 from understudy.cli.exits import USAGE, NoAnswer, refuse
 
 SECONDS = 30.0
-"""Until a server has answered."""
+"""The maximum seconds until a server has answered."""
 STREAM_SECONDS = 60.0
-"""Until the next line of a stream: a ping comes each 15 seconds."""
+"""The maximum seconds until the next line of a stream: a ping comes each 15 seconds."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a server has answered."""
+    """The answer of a server."""
 
     status: int
     headers: Mapping[str, str]
-    """By their names in small letters."""
+    """The headers, by their names in small letters."""
     body: bytes
 
     @property
     def is_success(self) -> bool:
-        """Whether it did what was asked."""
+        """Whether the server did what was asked."""
         return 200 <= self.status < 300
 
     @property
     def media_type(self) -> str:
-        """What the body is."""
+        """The media type of the body."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class Connection:
-    """A connection to one server, that is opened anew where the server has closed it.
+    """A connection to one server, which is opened anew if the server has closed it.
 
     Args:
-        url: of the server; the paths of calls are below its path.
-        headers: of all calls.
+        url: the URL of the server; the paths of calls are below its path.
+        headers: the headers of all calls.
 
     """
 
@@ -66,7 +66,7 @@ class Connection:
         """Ask, and wait for the whole answer.
 
         Raises:
-            NoAnswer: if there is none.
+            NoAnswer: if no answer comes.
 
         """
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -83,29 +83,29 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             self._drop()
             raise NoAnswer(_why(error)) from error
-        except BaseException:  # Ctrl-C: the answer would be taken for that of the next call
+        except BaseException:  # after Ctrl-C the answer would be taken for that of the next call
             self._drop()
             raise
 
     def stream(self, target: str, headers: Mapping[str, str]) -> tuple[Response, Iterator[str]]:
-        """The head of a stream of events and its lines, on a connection of its own.
+        """The head of a stream of events and its lines, on a separate connection.
 
         Any other answer is whole, and has no lines.
 
         Raises:
-            NoAnswer: if there is none; the lines raise it too.
+            NoAnswer: if no answer comes; the lines raise it too.
 
         """
         with ExitStack() as stack:
-            connection = self._told(self._connected)
+            connection = self._answered(self._connected)
             stack.callback(connection.close)
-            socket_ = connection.sock  # of an answer without a length, the answer has it then
-            self._told(lambda: self._ask(connection, "GET", target, _checked(headers), None))
-            found = self._told(connection.getresponse)
+            socket_ = connection.sock  # an answer without a length takes it over
+            self._answered(lambda: self._ask(connection, "GET", target, _checked(headers), None))
+            found = self._answered(connection.getresponse)
             stack.callback(found.close)
             head = Response(found.status, _named(found), b"")
             if head.status != 200 or head.media_type != "text/event-stream":
-                return Response(head.status, head.headers, self._told(found.read)), iter(())
+                return Response(head.status, head.headers, self._answered(found.read)), iter(())
             socket_.settimeout(STREAM_SECONDS)
             self._stream = socket_
             return head, self._lines(found, stack.pop_all())
@@ -115,27 +115,28 @@ class Connection:
             while not self._is_closed and (line := found.readline()):
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
         except (OSError, ValueError, AttributeError, http.client.HTTPException) as error:
-            # `ValueError`, `AttributeError`: another thread has closed what this one reads.
+            # `ValueError` and `AttributeError` mean that another thread has closed what this one
+            # reads.
             if not self._is_closed:
                 raise NoAnswer(_why(error)) from error
         finally:
             self._stream = None
             opened.close()
 
-    def _told(self, act: Callable[[], T]) -> T:
+    def _answered(self, act: Callable[[], T]) -> T:
         try:
             return act()
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(_why(error)) from error
 
     def close(self) -> None:
-        """Close all. A stream ends, also where another thread waits for a line of it."""
+        """Close all connections. A stream ends, even if another thread waits for its next line."""
         self._is_closed = True
         stream = self._stream
         if stream is not None:
-            # To close a socket wakes nobody who reads from it: it is shut down first
+            # Closing a socket does not wake its readers, so it is shut down first
             # (test_a_stream_that_is_closed_by_another_thread_ends_at_once).
-            with suppress(OSError):  # it has ended by itself
+            with suppress(OSError):  # the connection has ended by itself
                 stream.shutdown(socket.SHUT_RDWR)
         self._drop()
 
@@ -145,7 +146,7 @@ class Connection:
             self._open = None
 
     def _connected(self) -> http.client.HTTPConnection:
-        if self._is_closed:  # else who follows a stream would ask for it again
+        if self._is_closed:  # otherwise the follower of a stream would ask for it again
             raise NoAnswer("the connection was closed")
         place = self._proxy or self._place
         assert place.hostname is not None
@@ -203,7 +204,7 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _proxy_of(place: SplitResult) -> SplitResult | None:
-    """The proxy that the environment names for a server; none for one of this machine."""
+    """The proxy that the environment names for a server; None for a server on this machine."""
     host = place.hostname or ""
     if _is_here(host) or proxy_bypass(place.netloc.rpartition("@")[2]):
         return None
@@ -239,7 +240,7 @@ def _named(found: http.client.HTTPResponse) -> dict[str, str]:
 
 
 def _is_over(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server has closed it: then there is an end to be read, and no answer."""
+    """Whether the server has closed the connection: then its end can be read, and no answer."""
     connected: Any = connection.sock
     if connected is None:
         return True

@@ -1,4 +1,4 @@
-"""Ctrl-C: whatever a command does at that moment, it ends with one line and the code 130."""
+"""Ctrl-C: a command ends with one line and the code 130, whatever it is doing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BY_SIGNAL = 130
 
 
 class CutOff(KeyboardInterrupt):
-    """Ctrl-C, and what a person should know of what it cut off."""
+    """Ctrl-C, with the text for a person about what it cut off."""
 
 
 def end_by_ctrl_c(error: BaseException | None = None) -> NoReturn:
@@ -20,9 +20,9 @@ def end_by_ctrl_c(error: BaseException | None = None) -> NoReturn:
         error: the `KeyboardInterrupt`; a `CutOff` says what it cut off.
 
     """
-    told = f": {error}" if isinstance(error, CutOff) else ""
+    detail = f": {error}" if isinstance(error, CutOff) else ""
     # A terminal shows `^C` where the cursor is: the line begins below it.
     begin = "\n" if sys.stderr.isatty() else ""
-    sys.stderr.write(f"{begin}understudy: ended by Ctrl-C{told}\n")
+    sys.stderr.write(f"{begin}understudy: ended by Ctrl-C{detail}\n")
     sys.stderr.flush()
     raise SystemExit(BY_SIGNAL)

@@ -1,4 +1,4 @@
-"""The command that lists what was decided: `decisions`."""
+"""The command that lists decisions: `decisions`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def decisions(
 
 
 def _shown(row: dict[str, Any], age: str) -> dict[str, Any]:
-    """A row as people read it."""
+    """A row in the form for people."""
     said = [clean(each["name"]) for each in row["votes"] if each["type"] == row["type"]]
     by = ", ".join(dict.fromkeys(said)) or row["by"] or "somebody"
     who = NOBODY.get(row["origin"], f"{by}, by a grant" if row["origin"] == "grant" else by)

@@ -26,7 +26,7 @@ from understudy.cli.text import clean, line, shown_json, some, utc
 from understudy.cli.words import allowed_words, decided_word
 
 MOST = 100
-"""Agents whose decisions are looked through for a request that does not wait any more."""
+"""The maximum number of agents whose decisions are searched for a request that waits no more."""
 RequestArgument = Annotated[
     str,
     typer.Argument(
@@ -216,7 +216,7 @@ def _later(
     any_arguments: bool,
     scope: str | None,
 ) -> dict[str, Any]:
-    """How far it holds for later calls, as the API takes it; empty for this call alone."""
+    """The terms for later calls, as the API takes them; empty for this call only."""
     given = {
         **({} if end is None else _end(end)),
         "uses": uses,
@@ -240,7 +240,7 @@ def _later(
 
 
 def _end(given: str) -> dict[str, Any]:
-    """When a grant ends: after a span such as `90s`, `15m`, `1h` or `2d`, or at a time."""
+    """The end of a grant: after a span such as `90s`, `15m`, `1h` or `2d`, or at a time."""
     end = span_or_time(given, "--grant", ("90s", "15m", "1h", "2d"), digits=9)
     return {"until": given} if isinstance(end, datetime) else {"seconds": float(end)}
 
@@ -249,9 +249,9 @@ def _end(given: str) -> dict[str, Any]:
 
 
 def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused otherwise
-    """The request of this id, or the only request whose id begins so.
+    """The request with this id, or the only request whose id begins so.
 
-    Where none waits, a decided request: with the `decision`, `by` whom, and when (`at`).
+    If none waits, a decided request, with the `decision`, the name (`by`) and the time (`at`).
     """
     agent, _, prefix = given.rpartition("/")
     if not prefix:
@@ -269,9 +269,11 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
     asks = [row for row in waiting if not agent and row["agent_id"] == prefix]
     if not fitting and asks:
         ids = [row["id"] for row in waiting]
-        told = [f"{short_id(row['id'], ids)} ({row['tool_name'] or row['source']})" for row in asks]
-        its = "its request is" if len(told) == 1 else "its requests are"
-        refuse(NOT_FOUND, f"{prefix} is an agent; {its} {some(told)}")
+        named = [
+            f"{short_id(row['id'], ids)} ({row['tool_name'] or row['source']})" for row in asks
+        ]
+        its = "its request is" if len(named) == 1 else "its requests are"
+        refuse(NOT_FOUND, f"{prefix} is an agent; {its} {some(named)}")
     if not fitting:
         more = "" if agent else f"; of one that waits no more, give AGENT/{clean(prefix)}"
         refuse(
@@ -279,8 +281,8 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
             f"no request that waits begins with {prefix!r}: see `understudy pending`{more}",
         )
     ids = [row["id"] for row in fitting]
-    told = [short_id(id, ids) for id in ids]
-    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some(told)}")
+    named = [short_id(id, ids) for id in ids]
+    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some(named)}")
 
 
 def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
@@ -296,7 +298,7 @@ def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
         except ApiProblem as problem:
             if agent or problem.error != "UnknownAgent":
                 raise
-            continue  # deleted since it was listed
+            continue  # the agent was deleted since it was listed
         # The last decision on a request: an earlier one may be about its earlier form.
         last = {row["request_id"]: row for row in decisions if row["request_id"].startswith(prefix)}
         for request_id, row in last.items():
@@ -305,7 +307,7 @@ def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
 
 def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> None:
     """Say that the decision stands already, or refuse another decision."""
-    from understudy.interrupts import Decision  # it knows which decisions come to the same
+    from understudy.interrupts import Decision  # it knows which decisions are equal
 
     before = found["decision"]
     who = clean(found["by"] or "nobody by name", lines=False)
@@ -365,14 +367,16 @@ def _decide_one(
 
 
 def done_text(type: str, done: dict[str, Any]) -> str:
-    """What a recorded decision has done. One that needs others too is a vote."""
+    """The text on what a recorded decision has done. A decision that needs more persons is a
+    vote.
+    """
     vote = "your vote is recorded: " if done.get("open") else ""
     again = " (it was so already)" if done.get("repeated") else ""
     return f"{vote}{decided_word(type)}{again}"
 
 
 def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:
-    """The request, with what became since of the doubts that it was asked with."""
+    """The request, with the present state of the doubts with which it was asked."""
     if found["doubts"]:
         page = api.get(agent_path(found["agent_id"], f"/requests/{found['id']}"))
         found = {**found, "doubts": page["doubts"]}
@@ -413,11 +417,11 @@ def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: O
     waiting = list(every_row(ApiSource(api).pending, None, tool=tool))
     allowed = [_with_its_doubts(api, row) for row in waiting if kind in row["allowed"]]
     fitting = [row for row in allowed if why_alone(row) is None]
-    for why, told in LEFT_OUT.items():
+    for why, reason in LEFT_OUT.items():
         alone = [row["id"] for row in allowed if why_alone(row) == why]
         if alone:
             is_or_are = "is" if len(alone) == 1 else "are"
-            note(f"left out {is_or_are} {some(alone)}: {told}, decide each by itself")
+            note(f"left out {is_or_are} {some(alone)}: {reason}, decide each by itself")
     if not fitting:
         refuse(NOT_FOUND, f"no request about {tool!r} waits that allows {kind}")
     for row in fitting:
@@ -447,7 +451,7 @@ def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: O
 
 
 def all_stale(refused: list[dict[str, Any]]) -> bool:
-    """Whether each of them was refused because it does not stand any more."""
+    """Whether all decisions were refused because their requests do not stand any more."""
     return all(result.get("status") in (404, 409, 422) for result in refused)
 
 

@@ -35,7 +35,7 @@ REFUNDS = {
 
 
 class Courier:
-    """A courier that never answers on the first day: what it was asked is in doubt then."""
+    """A courier that never answers on the first day, so that its calls are in doubt then."""
 
     def __init__(self) -> None:
         self.answers = True
@@ -123,7 +123,7 @@ def _turn(request: ScriptedRequest) -> int:
 
 
 def _reply(request: ScriptedRequest) -> Any:
-    """What the script says, by the last message of the customer."""
+    """The script's reply to the last message of the customer."""
     prompt = request.prompt.lower()
     since = 0
     for message in reversed(request.messages):
@@ -153,7 +153,7 @@ def _plan(prompt: str) -> list[Any]:
 
 
 def set_up(store: str) -> None:
-    """Let the tickets begin, on a runtime that is cut off while the courier is asked."""
+    """Begin the tickets on a runtime that is cut off while the courier is asked."""
     courier = Courier()
     courier.answers = False
     runtime = Runtime([desk()], store=store, deps_for=lambda _: courier, cancel_timeout=0.5)
@@ -170,6 +170,6 @@ def set_up(store: str) -> None:
 
 
 def new_runtime(store: str) -> Runtime:
-    """The runtime that goes on with them."""
+    """The runtime that continues the tickets."""
     courier = Courier()
     return Runtime([desk()], store=store, feed=True, deps_for=lambda _: courier)

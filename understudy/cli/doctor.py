@@ -39,16 +39,16 @@ if TYPE_CHECKING:  # the help of the command needs none of it
     from understudy.cli.store_source import StoreSource
 
 MOST = 1000
-"""Agents with an open run that are read, to see whether they can be."""
+"""The maximum number of agents with an open run that are read, to see whether they can be."""
 LATE = 60.0
-"""Seconds after which what is due counts as overdue: a runtime looks more often."""
+"""Seconds after which due work counts as overdue: a runtime looks more often."""
 TROUBLES: dict[str, Literal["note", "bad"]] = {
     "frozen": "note",
     "quarantined": "bad",
     "doubts": "note",
     "failed": "note",
 }
-"""What of `attention` is told, and how bad it is."""
+"""The severity of each kind of `attention` that is reported."""
 LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "uvicorn")
 
 
@@ -77,7 +77,7 @@ def doctor(
     checks = list(_machine())
     code = DONE
     try:
-        # One by one: what was found out before the store could not be read is told.
+        # The checks run one by one: what was found before the store became unreadable is reported.
         for check in _of_source(store, app, found, quick=quick):
             checks.append(check)
     except UnderstudyError as error:
@@ -124,7 +124,7 @@ def _of_source(
 
 
 def _of_running() -> str:
-    """The store of the server that runs: by the name that it has told, without a password."""
+    """The store of the running server, by its announced name, without a password."""
     found = sorted({server.store for server in servers.running() if server.store is not None})
     if not found:
         refuse(USAGE, "say which store: --store URL, or UNDERSTUDY_STORE; no server of yours runs")
@@ -167,8 +167,8 @@ def _of_agents(source: StoreSource) -> Iterator[Check]:
                 unread += 1
         if row["due"] is not None and _seconds_since(row["due"], at) > LATE:
             overdue.append(f"{row['id']} ({ago(row['due'], at)})")
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    yield Check("agents", "ok", told or "none")
+    counted = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    yield Check("agents", "ok", counted or "none")
     if damaged:
         yield Check("damaged", "bad", some(damaged))
     if overdue:
@@ -183,8 +183,8 @@ def _of_agents(source: StoreSource) -> Iterator[Check]:
         yield Check("unreadable", "bad", some(unreadable))
     yield from _of_attention(source.attention())
     if unread:
-        told = f"{unread} agents with an open run, whether they can be read"
-        yield Check("not read", "note", told)
+        detail = f"{unread} agents with an open run, whether they can be read"
+        yield Check("not read", "note", detail)
     oldest: list[dict[str, Any]] = list(every_row(source.pending, 1, order="oldest"))
     if oldest:
         age = ago(oldest[0]["created_at"], at)
@@ -192,14 +192,14 @@ def _of_agents(source: StoreSource) -> Iterator[Check]:
     expired = []
     for row in every_row(source.pending, None, order="expiring"):
         if row["expires_at"] is None or _seconds_since(row["expires_at"], at) < LATE:
-            break  # those that follow expire later
+            break  # later rows expire later
         expired.append(f"{row['agent_id']} ({row['tool_name']})")
     if expired:
         yield Check("expired", "bad", f"{some(expired)}: their time is over, and nobody noted it")
 
 
 def _of_attention(found: dict[str, Any]) -> Iterator[Check]:
-    """What needs a person, as `understudy attention` and the pages tell it."""
+    """Everything that needs a person, as `understudy attention` and the pages list it."""
     for name, state in TROUBLES.items():
         what, way_on = KINDS[name]
         trouble = found[name]
@@ -208,8 +208,8 @@ def _of_attention(found: dict[str, Any]) -> Iterator[Check]:
             for row in trouble["rows"]
         ]
         if trouble["count"]:
-            told = some(about, of=trouble["count"])
-            yield Check(what, state, f"{told}: {way_on}")
+            named = some(about, of=trouble["count"])
+            yield Check(what, state, f"{named}: {way_on}")
 
 
 def _seconds_since(time: str, at: datetime) -> float:
@@ -217,7 +217,7 @@ def _seconds_since(time: str, at: datetime) -> float:
 
 
 def _of_app(source: Source, target: str, agents: Iterable[Agent[Any, Any]]) -> Iterator[Check]:
-    """Whether the agents of the store have their definitions in a program."""
+    """The check whether a program has the definitions of the store's agents."""
     definitions = {agent.name: agent.definition.fingerprint for agent in agents}
     without: dict[str, list[str]] = {}
     changed: dict[str, list[str]] = {}
@@ -229,19 +229,19 @@ def _of_app(source: Source, target: str, agents: Iterable[Agent[Any, Any]]) -> I
         elif row["version"] not in (None, definitions[row["agent"]]):
             changed.setdefault(row["agent"], []).append(row["id"])
     if without:
-        told = "; ".join(f"{name}, of {some(ids)}" for name, ids in sorted(without.items()))
-        yield Check("app", "bad", f"{target} has no definition {told}")
+        named = "; ".join(f"{name}, of {some(ids)}" for name, ids in sorted(without.items()))
+        yield Check("app", "bad", f"{target} has no definition {named}")
     if changed:
-        told = "; ".join(f"{name}, of {some(ids)}" for name, ids in sorted(changed.items()))
+        named = "; ".join(f"{name}, of {some(ids)}" for name, ids in sorted(changed.items()))
         yield Check(
-            "app", "note", f"{target} has others now than open runs have begun with: {told}"
+            "app", "note", f"{target} has others now than open runs have begun with: {named}"
         )
     if not without and not changed:
         yield Check("app", "ok", f"{target} has all definitions")
 
 
 def _of_rules(source: StoreSource, app: str | None, found: object) -> Iterator[Check]:
-    """Which rules hold for the whole store, and whether a program has them."""
+    """The check of the rules that hold for the whole store, and whether a program has them."""
     from understudy.actors import Runtime
 
     registered = source.rules()
@@ -266,7 +266,7 @@ def _of_rules(source: StoreSource, app: str | None, found: object) -> Iterator[C
 
 
 def _of_definitions(store: str) -> Iterator[Check]:
-    """Whether the servers of this store have the definitions of its open runs."""
+    """The check whether the servers of this store have the definitions of its open runs."""
     for server in servers.running():
         if server.store != servers.store_name(store):
             continue
@@ -280,6 +280,6 @@ def _of_definitions(store: str) -> Iterator[Check]:
             continue
         finally:
             api.close()
-        told = "; ".join(f"{name}, of {some(ids)}" for name, ids in sorted(lacking.items()))
-        detail = f"{server.url} lacks definitions, or has others now, that open runs need: {told}"
+        named = "; ".join(f"{name}, of {some(ids)}" for name, ids in sorted(lacking.items()))
+        detail = f"{server.url} lacks definitions, or has others now, that open runs need: {named}"
         yield Check("definitions", "bad" if lacking else "ok", detail if lacking else "all known")

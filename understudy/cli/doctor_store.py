@@ -1,4 +1,4 @@
-"""What `doctor` looks at in the file or the database of a store."""
+"""The checks of `doctor` on the file or the database of a store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUP BY h.id ORDER BY h.id"""
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     state: Literal["ok", "note", "bad"]
@@ -70,7 +70,7 @@ def _of_file(path: Path, *, quick: bool) -> Iterator[Check]:
 
 
 def _format(rows: Any) -> str:
-    """The format of the store. One that this library cannot read is refused before."""
+    """The format of the store. An unreadable format is refused before."""
     version, library = rows.fetchone()
     return f"format {version}, made by understudy {library}"
 
@@ -85,7 +85,7 @@ def _holder(database: Path) -> str:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of the file system that the file is on; empty where that is not known."""
+    """The kind of the file system of the file; empty if it is not known."""
     try:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -24,17 +24,17 @@ class _Found(NamedTuple):
 
 
 def of_tools(agents: Sequence[Agent[Any, Any]], defaults: ToolDefaults) -> Iterator[Check]:
-    """Which tools do not say what it does to call them again, and which may miss an equal call.
+    """The tools that do not declare the effect of calling them again, or may miss an equal call.
 
     Args:
         agents: the definitions of the program.
-        defaults: of its runtime.
+        defaults: the defaults of its runtime.
 
     """
     found: dict[tuple[int, Effect], _Found] = {}
     for agent in agents:
         for each in _tools_of(agent.definition, (), (), defaults):
-            # An agent inside may have the tools of the agent above: each is told once.
+            # An inner agent may have the tools of the agent above: each tool is reported once.
             found.setdefault((id(each.tool), each.effect), each)
     undeclared = [each for each in found.values() if not _is_said(each.tool)]
     harmful = [each.path for each in undeclared if each.effect == "effects"]
@@ -53,15 +53,15 @@ def of_tools(agents: Sequence[Agent[Any, Any]], defaults: ToolDefaults) -> Itera
             continue
         arguments = varying_arguments(each.tool)
         if arguments:
-            told = ", ".join(f"{name} is {what}" for name, what in arguments.items())
-            varying.append(f"{each.path} ({told})")
+            kinds = ", ".join(f"{name} is {what}" for name, what in arguments.items())
+            varying.append(f"{each.path} ({kinds})")
     if varying:
         detail = f"two calls that mean the same may differ in a time or an id: {'; '.join(varying)}"
         yield Check("no key", "note", f"{detail}. A `key` says which calls are equal")
 
 
 def _is_said(tool: Any) -> bool:
-    """Whether the author of a tool has said what it does, or has options that only effects need."""
+    """Whether a tool declares its effect, or has options that only a tool with effects needs."""
     is_known = tool.effect is not None or tool.undeclared == "effects"
     return is_known or tool.is_known_to_have_effects or bool(tool.unknown_after)
 
@@ -72,7 +72,7 @@ def _tools_of(
     above: tuple[Gate, ...],
     defaults: ToolDefaults,
 ) -> Iterator[_Found]:
-    """The tools of an agent, and of those that it declares, at any depth."""
+    """The tools of an agent and of the agents that it declares, at any depth."""
     here = (*path, definition.name)
     for tool in definition.declared_tools.values():
         effect = declared_effect(tool, definition, above, defaults)

@@ -1,4 +1,4 @@
-"""Lets a person write a text in the editor of their own."""
+"""Lets a person write a text in their own editor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from understudy.cli.inputs import read_input
 
 
 def edited(text: str, name: str) -> str:
-    """The text as a person has written it anew.
+    """The text as a person has edited it.
 
     Args:
-        text: that is there before.
-        name: of the file: by its end editors know what is in it.
+        text: the text before.
+        name: the name of the file, whose suffix tells editors the format.
 
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
@@ -41,7 +41,7 @@ def edited(text: str, name: str) -> str:
 
 @contextmanager
 def _editor_has_ctrl_c() -> Iterator[None]:
-    """Meanwhile Ctrl-C is the editor's: in most of them it does not end anything.
+    """Leave Ctrl-C to the editor while the context is open: in most editors it ends nothing.
 
     A handler of Python is not inherited by the editor, as an ignored signal would be.
     """

@@ -1,4 +1,4 @@
-"""The exit codes: they are part of what scripts rely on. And which error has which."""
+"""The exit codes, on which scripts rely, and the codes of errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_NAMES = {
     **dict.fromkeys(("NoProgress", "OtherAgent", "OtherWorkflow", "SearchOff"), USAGE),
     **dict.fromkeys(("ForkedRuntime", "LoopNotRunning", "WouldDeadlock"), USAGE),
 }
-"""The codes of problems of a server, where they are not those of their statuses."""
+"""The codes of a server's problems, if they differ from the codes of their statuses."""
 _OF_ERRORS = {
     "UnknownAgent": NOT_FOUND,
     **dict.fromkeys(("RuntimeStopped", "OutOfDescriptors", "PeopleUnavailable"), STORE),
@@ -50,7 +50,7 @@ _OF_ERRORS = {
     **dict.fromkeys(("NotInterrupted", "OtherRun", "ApprovalNeeded", "DecisionError"), STALE),
     "UsageError": USAGE,
 }
-"""The codes of errors by the names of their classes: a command imports what it needs alone."""
+"""The codes of errors, by class name, so that a command imports only what it needs."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -63,7 +63,7 @@ def close_at_end(close: Callable[[], None]) -> None:
 
 
 class Refusal(Exception):
-    """Why a command cannot do what it is asked to."""
+    """The error of a command that cannot do what it is asked to do."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -76,11 +76,11 @@ def refuse(code: int, message: str) -> NoReturn:
 
 
 class NoAnswer(Exception):
-    """The server cannot be reached, or has not answered."""
+    """The error of a server that cannot be reached, or has not answered."""
 
 
 class ApiProblem(Exception):
-    """The server has refused a request."""
+    """The error of a request that the server has refused."""
 
     def __init__(self, status: int, data: dict[str, Any]) -> None:
         super().__init__(str(data.get("detail") or f"the server answered {status}"))
@@ -104,13 +104,15 @@ def code_of(error: Exception) -> int:
         return error.code
     if isinstance(error, NoAnswer):
         return STORE
-    # In this order: a class may be several of them.
+    # The order matters: a class may match several entries.
     names = {kind.__name__ for kind in type(error).__mro__}
     return next((code for name, code in _OF_ERRORS.items() if name in names), FAILED)
 
 
 def message_of(error: Exception) -> str:
-    """The text of an error for a person. What runs do meanwhile is the server's concern."""
+    """The text of an error for a person. Notes about running runs are for the server, not for
+    commands.
+    """
     if isinstance(error, StoreUnavailable):
         return f"the store cannot be reached: {error.cause}"
     from understudy._base.json_values import text_of
@@ -118,8 +120,10 @@ def message_of(error: Exception) -> str:
     return text_of(error)
 
 
-def told(command: F) -> F:
-    """The command, whose errors are a line on standard error and an exit code, and no traceback."""
+def with_exit_codes(command: F) -> F:
+    """The command with its errors as a line on standard error and an exit code, without a
+    traceback.
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -129,8 +133,8 @@ def told(command: F) -> F:
                 return command(*args, **kwargs)
         except KeyboardInterrupt as error:
             end_by_ctrl_c(error)
-        except BrokenPipeError:  # who reads has enough, such as `head`
-            # What is left in the buffer goes nowhere, when the process ends.
+        except BrokenPipeError:  # the reader has enough, such as `head`
+            # The rest of the buffer goes nowhere when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from None
         except NoAnswer as error:

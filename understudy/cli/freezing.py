@@ -11,7 +11,7 @@ from understudy.cli.output import Column, Output
 
 
 def freeze(
-    why: Annotated[str, typer.Option("--why", help="The reason, for whoever finds the freeze.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, for people who find the freeze.")],
     definition: Annotated[
         str | None,
         typer.Option(
@@ -38,7 +38,7 @@ def freeze(
         out.say(f"It may hold nothing: {done['warning']}.", "yellow")
     for host in done["silent_hosts"]:
         out.say(
-            f"Host {host!r} did not answer before its lease ended: what it had begun may go on.",
+            f"Host {host!r} did not answer before its lease ended: what it had begun may continue.",
             "yellow",
         )
     for each in done["entered"]:

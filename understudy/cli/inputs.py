@@ -1,4 +1,4 @@
-"""What a command reads: from standard input, a file, or its own arguments."""
+"""The input of commands: standard input, files, and arguments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def span_or_time(
         given: what was given.
         option: the name of the option, as in `--until`.
         examples: spans that the refusal names; only their units are taken.
-        digits: the most that the number of a span has.
+        digits: the maximum digits of the number of a span.
 
     """
     number, unit = given[:-1], given[-1:]
@@ -89,12 +89,12 @@ def span_of(given: str, *, option: str = "--since") -> timedelta:
 
 
 def confirm(question: str, *, to: str, otherwise: str) -> None:
-    """Go on only if the person at the terminal says yes.
+    """Continue only if the person at the terminal says yes.
 
     Args:
-        question: which is asked, on standard error.
-        to: what there is to confirm, said where nobody is there.
-        otherwise: what is said if the answer is another one.
+        question: the question, asked on standard error.
+        to: what is to be confirmed, for the error if nobody is at a terminal.
+        otherwise: the text for any other answer.
 
     """
     if not sys.stdin.isatty():

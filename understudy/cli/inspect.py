@@ -1,4 +1,4 @@
-"""The commands that look: `ls`, `show`, `tree`, `pending`, `doubts`, `events` and others."""
+"""The commands that read: `ls`, `show`, `tree`, `pending`, `doubts`, `events` and others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
 from understudy.cli.show import author_text, grant_text, indented, row_lines
 from understudy.cli.sources import Listed, every_row, first_rows
-from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
+from understudy.cli.text import ago, clean, line, marked_letters, shown_json, utc
 from understudy.cli.words import kind_of, kind_word
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
@@ -123,9 +123,11 @@ def show(
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
         out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
     for made in now["background"]:
-        out.say(f"& {line(made['tool_name'])} goes on in the background: {line(made['agent_id'])}")
+        out.say(
+            f"& {line(made['tool_name'])} continues in the background: {line(made['agent_id'])}"
+        )
     for file in data["files"]:
-        path = told_apart(clean(file["path"], lines=False))
+        path = marked_letters(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")
     for grant in now["grants"]:
         out.say(f"grant {line(grant['id'])}: {grant_text(grant)}", "dim")
@@ -215,7 +217,7 @@ def pending(
 
 
 def _whose(notes: dict[str, Any]) -> str:
-    """Who looks after a request, or is to; empty where nobody does."""
+    """The person who looks after a request, or is to; empty if nobody does."""
     claim, assignment = notes["claim"], notes["assignment"]
     if claim is not None:
         return f"{claim['name']} has it"
@@ -223,7 +225,7 @@ def _whose(notes: dict[str, Any]) -> str:
 
 
 def _what(row: dict[str, Any]) -> str:
-    """What a request is about; first who has it, and which votes are missing."""
+    """The subject of a request, after who has it and which votes are missing."""
     about = row.get("title") or summary(row)
     if row["approved_at"]:
         return f"(agreed, starts at {row['approved_at']}) {about}"
@@ -321,7 +323,7 @@ def doubts(
 
 
 def short_id(id: str, others: list[str], least: int = 6) -> str:
-    """The shortest beginning that is of no other one."""
+    """The shortest beginning of the id that no other id has."""
     for length in range(min(least, len(id)), len(id)):
         if sum(other.startswith(id[:length]) for other in others) == 1:
             return id[:length]
@@ -416,7 +418,7 @@ def history(
 
 
 def _cost_of(requests: Iterable[dict[str, Any]]) -> str:
-    """What is recorded of the cost; empty where nothing is."""
+    """The recorded cost, as text; empty if nothing is recorded."""
     costs = [request["cost"] for request in requests]
     known = [Decimal(cost) for cost in costs if cost is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""Groups of commands: a command is imported when it is asked for, and not to list it."""
+"""Groups of commands: a command is imported when it is called, not when it is listed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from understudy.cli.ctrl_c import end_by_ctrl_c
-from understudy.cli.exits import told
+from understudy.cli.exits import with_exit_codes
 from understudy.cli.options import spread
 from understudy.cli.plain_values import read_plainly
 
 Listed = Mapping[str, tuple[str, str]]
-"""Commands by name: the module under `understudy.cli`, and the line of the help. The function has
-the name of the command; that of a group of commands is a `typer.Typer`, and has the name `app`."""
+"""Commands by name, each as the module under `understudy.cli` and the line of the help. The
+function has the name of the command. A group of commands is a `typer.Typer` with the name `app`."""
 BEFORE = ("--store", "--url", "--token", "--as")
 """The options that may stand before the command as well."""
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -61,7 +61,7 @@ def group_of(titled: Mapping[str, Listed]) -> type[TyperGroup]:
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The commands by name, each made when it is asked for."""
+    """The commands by name, each made when it is looked up."""
 
     def __init__(self, titled: Mapping[str, Listed]) -> None:
         self._modules = {
@@ -94,7 +94,9 @@ class _Commands(MutableMapping[str, Any]):
 
 
 def function_of(module: Any, name: str) -> Callable[..., Any]:
-    """The function of a command; that of a word of Python has a `_` behind it."""
+    """The function of a command. If the name is a word of Python, the function's name ends with
+    `_`.
+    """
     found = name.replace("-", "_")
     function: Callable[..., Any] = getattr(module, found, None) or getattr(module, f"{found}_")
     return function
@@ -108,15 +110,15 @@ def command_of(name: str, function: Callable[..., Any]) -> Any:
         rich_markup_mode=None,
         context_settings=SETTINGS,
     )
-    run = told(spread(function))
+    run = with_exit_codes(spread(function))
     made.command(name)(run)
     return read_plainly(get_command(made), run)
 
 
 def _behind_the_command(args: list[str]) -> list[str]:
-    """The arguments, with the options that stand before the command moved behind it.
+    """The arguments, with the options before the command moved after it.
 
-    The command refuses those that it has not.
+    The command refuses options that it does not have.
     """
     moved: list[str] = []
     at = 0

@@ -19,7 +19,7 @@ PAUSE = 0.5
 """Seconds before a process that has ended is started again; twice as many each time."""
 MOST_PAUSE = 30.0
 LONG = 60.0
-"""After so many seconds of life the first pause counts again."""
+"""The seconds of life after which the first pause counts again."""
 TIME_TO_END = 30.0
 """Seconds that processes have to end, before they are killed."""
 
@@ -28,9 +28,9 @@ def check(processes: int, name: str | None, *, reload: bool) -> None:
     """Refuse what cannot be served by several processes.
 
     Args:
-        processes: how many.
-        name: of the store.
-        reload: whether code is to be loaded again.
+        processes: the number of processes.
+        name: the name of the store.
+        reload: whether code is reloaded.
 
     """
     if reload:
@@ -47,11 +47,11 @@ def check(processes: int, name: str | None, *, reload: bool) -> None:
 
 
 class Processes:
-    """Keeps so many processes running, until this one is told to end.
+    """Keeps a number of processes running until this process is asked to end.
 
     Args:
-        settings: of each, as JSON.
-        count: how many.
+        settings: the settings of each process, as JSON.
+        count: the number of processes.
         listener: the socket on which all listen.
 
     """
@@ -87,7 +87,7 @@ class Processes:
         return self._failed
 
     def _end(self) -> None:
-        if self._ends.is_set():  # Ctrl-C once more: at once
+        if self._ends.is_set():  # a second Ctrl-C ends it at once
             for process in list(self._running):
                 _unless_gone(process.kill)
         self._ends.set()
@@ -98,7 +98,8 @@ class Processes:
         pause, was_ready = PAUSE, False
         while not self._ends.is_set():
             began = loop.time()
-            # It reads from a pipe that this process holds, and ends where this one is killed.
+            # The child reads from a pipe that this process holds, and ends if this process is
+            # killed.
             watched, held = os.pipe()
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "understudy.cli.serve"),
@@ -107,7 +108,7 @@ class Processes:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 env=self._environment,
-                # Ctrl-C is for this process, which tells the others.
+                # Ctrl-C is for this process, which passes it on.
                 start_new_session=True,
             )
             os.close(watched)
@@ -125,7 +126,7 @@ class Processes:
                 os.close(held)
             if self._ends.is_set():
                 return
-            if not was_ready and code > 0:  # it has said why: the next one could not start either
+            if not was_ready and code > 0:  # it said why: a next one could not start either
                 self._failed = code
                 self._end()
                 return
@@ -145,7 +146,7 @@ def _unless_gone(act: Callable[[], None]) -> None:
 
 
 async def parent_ends(watched: int) -> None:
-    """Return when the process that has started this one is no more."""
+    """Return when the process that started this one has ended."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(watched, ended.set)
     try:

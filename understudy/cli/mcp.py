@@ -98,7 +98,7 @@ def mcp(
 
 
 async def _over_streams(settings: Settings, runtime: Runtime) -> None:
-    """Until standard input ends, or the process is told to end."""
+    """Serve until standard input ends, or the process is asked to end."""
     from understudy.login.users import User
     from understudy.mcp.agents_server import agents_server
 
@@ -113,18 +113,18 @@ async def _over_streams(settings: Settings, runtime: Runtime) -> None:
     async with runtime:
         await runtime.recover()
         serving = asyncio.create_task(server.run_stdio_async())
-        is_told = asyncio.Event()
+        stop_asked = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):  # Windows
-                loop.add_signal_handler(number, is_told.set)
-        told = asyncio.create_task(is_told.wait())
-        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+                loop.add_signal_handler(number, stop_asked.set)
+        stopped = asyncio.create_task(stop_asked.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
         if serving.done():
             await serving
     if not serving.done():
-        # A thread of the SDK reads standard input, and would keep the process until that ends. The
-        # runtime has stopped, and all is stored.
+        # A thread of the SDK reads standard input, and would keep the process alive until it ends.
+        # The runtime has stopped, and everything is stored.
         os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The commands about what people write beside requests: who has one, comments, snoozes."""
+"""The commands for notes beside requests: claims, comments, snoozes and assignments."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def notes(request: RequestArgument, *, where: Where, out: Output) -> None:
 
 
 def _found(source: Source, given: str) -> tuple[str, str]:  # noqa: RET503  # refused otherwise
-    """The agent and the id of a request: of one that waits, or as it is given in full."""
+    """The agent and the id of a request: a waiting request, or an id that is given in full."""
     agent, _, prefix = given.rpartition("/")
     fitting = {
         (row["agent_id"], row["id"])
@@ -146,7 +146,7 @@ def _found(source: Source, given: str) -> tuple[str, str]:  # noqa: RET503  # re
     if len(fitting) > 1:
         refuse(USAGE, f"{given!r} is the beginning of {len(fitting)} requests")
     if agent and prefix:
-        return agent, prefix  # it waits no more, or never did
+        return agent, prefix  # the request waits no more, or never did
     more = f"; of one that waits no more, give AGENT/{prefix}"
     refuse(NOT_FOUND, f"no request that waits begins with {prefix!r}{more}")
 
@@ -167,7 +167,7 @@ def _say(done: dict[str, Any], verb: str, out: Output) -> None:
 
 
 def _time(given: str | None, api: Api) -> str | None:
-    """A time in ISO 8601, of a span such as `15m`, or of a time."""
+    """A time in ISO 8601, from a span such as `15m` or from a time."""
     if given is None:
         return None
     until = span_or_time(given, "--until", ("15m", "1h", "2d"), digits=6)

@@ -1,4 +1,4 @@
-"""`understudy notify`: what people were told of requests, and what could not be told."""
+"""`understudy notify`: the notices of requests to people, delivered or not."""
 
 from __future__ import annotations
 

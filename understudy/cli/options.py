@@ -30,7 +30,7 @@ class Where:
     acting_for: str | None = None
 
     def looking(self) -> Source:
-        """What a command that changes nothing looks into."""
+        """The source of a command that changes nothing."""
         return looking(self.store, self.url, self.token)
 
     def changing(self) -> Api:
@@ -57,7 +57,7 @@ _GROUPS: Mapping[Any, Mapping[str, tuple[Any, Any]]] = {
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, with the options of each group as parameters of their own: as Typer needs it."""
+    """The command, with the options of each group as separate parameters, as Typer needs them."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():

@@ -1,4 +1,4 @@
-"""What the commands print: data on standard output, all else on standard error."""
+"""The output of commands: data on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import typer
 
 from understudy.cli.text import as_json, clean, line
 
-if TYPE_CHECKING:  # what is written into a pipe needs none of it
+if TYPE_CHECKING:  # output into a pipe needs none of it
     from rich.console import Console
     from rich.text import Text
 
 LEAST = 16
-"""Characters of a wide column, at least."""
+"""The minimum characters of a wide column."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print only one JSON document.")]
 JsonlOption = Annotated[bool, typer.Option("--jsonl", help="Print only JSON, one document a line.")]
 
 
 def complain(message: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     sys.stderr.write(f"understudy: {clean(message)}\n")
     sys.stderr.flush()
 
 
 def note(message: str) -> None:
-    """A line on standard error that is no error."""
+    """Print a line on standard error that is no error."""
     sys.stderr.write(clean(message) + "\n")
     sys.stderr.flush()
 
@@ -43,13 +43,14 @@ class Column:
     field: str
     style: str = ""
     wide: bool = False
-    """It takes the room that is left, and is cut first."""
+    """Whether it takes the remaining room, and is cut first."""
     optional: bool = False
-    """A terminal has it only where a row has something in it. In a pipe each column has a place."""
+    """Whether a terminal shows it only if a row has a value in it. In a pipe each column has a
+    place."""
 
 
 class Output:
-    """Prints what one command has found."""
+    """Prints the results of one command."""
 
     def __init__(self, *, json: bool = False, jsonl: bool = False) -> None:
         if json and jsonl:
@@ -59,11 +60,13 @@ class Output:
 
     @cached_property
     def console(self) -> Console:
-        """Where people read, in colours if it is a terminal."""
+        """The console for people, in colours if it is a terminal."""
         from rich.console import Console
 
         class BrokenConsole(Console):
-            """Leaves a broken pipe to the command; else it would end the process as failed."""
+            """A console that leaves a broken pipe to the command; otherwise it would end the
+            process as failed.
+            """
 
             def on_broken_pipe(self) -> None:
                 raise BrokenPipeError
@@ -72,31 +75,31 @@ class Output:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether what is written has neither colours nor a width."""
+        """Whether the output has neither colours nor a width."""
         forced = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
         return "console" not in self.__dict__ and not sys.stdout.isatty() and not forced
 
     @property
     def is_data(self) -> bool:
-        """Whether it is read by a program."""
+        """Whether a program reads the output."""
         return self.is_json or self.is_jsonl
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person reads it in a terminal."""
+        """Whether a person reads the output in a terminal."""
         return not self.is_data and not self._is_plain and self.console.is_terminal
 
     def write(self, text: str) -> None:
-        """A line of data."""
+        """Print a line of data."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def document(self, data: Any) -> None:
-        """One JSON document."""
+        """Print one JSON document."""
         self.write(as_json(data, indent=2 if self.is_json and sys.stdout.isatty() else None))
 
     def say(self, text: str, style: str = "") -> None:
-        """A line for people, not cut."""
+        """Print a line for people, not cut."""
         if self._is_plain:
             self.write(clean(text))
             return
@@ -114,15 +117,16 @@ class Output:
         more: Mapping[str, Any] | None = None,
         empty: str = "",
     ) -> None:
-        """A list: a document, a document a row, a table in a terminal, or tabs between fields.
+        """Print a list: a document, a document per row, a table in a terminal, or tabs between
+        fields.
 
         Args:
-            name: of the list in the document.
-            rows: as a program gets them.
-            columns: of the table.
-            shown: as people get them, by the fields of the columns; `rows` by default.
-            more: what else is in the document.
-            empty: said on standard error where there is no row.
+            name: the name of the list in the document.
+            rows: the rows for a program.
+            columns: the columns of the table.
+            shown: the rows for people, by the fields of the columns; `rows` by default.
+            more: further data of the document.
+            empty: the text on standard error if there is no row.
 
         """
         found = list(rows)
@@ -133,20 +137,20 @@ class Output:
             for row in found:
                 self.document(row)
             return
-        told = found if shown is None else list(shown)
-        if not told and empty:
+        printed = found if shown is None else list(shown)
+        if not printed and empty:
             note(empty)
         elif self.is_terminal:
-            filled = [c for c in columns if not c.optional or any(row[c.field] for row in told)]
-            self._print_table(told, filled)
+            filled = [c for c in columns if not c.optional or any(row[c.field] for row in printed)]
+            self._print_table(printed, filled)
         else:
-            for row in told:
+            for row in printed:
                 self.write("\t".join(_field(row, column) for column in columns))
 
     def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
-        """A table; where the terminal is too narrow for it, a paragraph for each row.
+        """Print a table; if the terminal is too narrow, a paragraph for each row.
 
-        No field but a wide one is cut: ids are copied from it.
+        Only a wide field is cut, because ids are copied from the other fields.
         """
         from rich.cells import cell_len, set_cell_size
         from rich.text import Text
@@ -167,11 +171,11 @@ class Output:
             titles.append(set_cell_size(column.title, width) + "  ", "bold")
         self._line(titles)
         for row in cells:
-            told = Text()
+            text = Text()
             for cell, column, width in zip(row, columns, shown, strict=True):
                 cut = cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
-                told.append(set_cell_size(cut, width) + "  ", column.style)
-            self._line(told)
+                text.append(set_cell_size(cut, width) + "  ", column.style)
+            self._line(text)
 
     def _line(self, text: Text) -> None:
         text.rstrip()

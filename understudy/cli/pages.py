@@ -1,6 +1,6 @@
-"""Shows a text screen by screen, so that it is known how much of it was shown.
+"""Shows a text screen by screen, and knows how much was shown.
 
-A pager of the system would not say whether a person has seen the end of it.
+A pager of the system would not say whether a person has seen the end of the text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 LEAST = 4
-"""Lines of a screen, at least."""
+"""The minimum lines of a screen."""
 
 
 def screens_of(text: str, width: int, height: int) -> list[list[str]]:
@@ -28,11 +28,11 @@ def screens_of(text: str, width: int, height: int) -> list[list[str]]:
 
 
 class Shown:
-    """A text of which the first screens are shown.
+    """A text of which the first screens were shown.
 
     Args:
-        text: clean.
-        write: one line to the terminal.
+        text: the clean text.
+        write: a function that writes one line to the terminal.
 
     """
 
@@ -45,12 +45,12 @@ class Shown:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it was shown."""
+        """Whether the whole text was shown."""
         return self._next == len(self._screens)
 
     @property
-    def told(self) -> str:
-        """How much of it was shown."""
+    def progress(self) -> str:
+        """The part that was shown, in words."""
         shown = sum(map(len, self._screens[: self._next]))
         return f"{shown} of {sum(map(len, self._screens))} lines"
 
@@ -61,13 +61,15 @@ class Shown:
         self._next += 1
 
     def rest(self) -> None:
-        """Show all that was not shown yet."""
+        """Show the rest of the text."""
         while not self.is_whole:
             self.more()
 
 
 def forget_typed() -> None:
-    """Forget what was typed before its question was there: it was meant for another one."""
+    """Drop input that was typed before its question was shown: it was meant for another
+    question.
+    """
     if sys.platform == "win32":
         return
     import termios

@@ -10,11 +10,11 @@ from typing import Annotated, Any, get_args, get_origin
 def read_plainly(command: Any, function: Callable[..., Any] | None = None) -> Any:
     """The command, whose parameters take texts and numbers as they are.
 
-    Whatever is not plainly right goes the way of Typer, which says what is wrong with it.
+    A value that is not plainly right is left to Typer, which reports the error.
 
     Args:
-        command: as Typer has made it.
-        function: with the annotations of its parameters; None of a group.
+        command: the command that Typer has made.
+        function: the function with the annotations of the parameters; None for a group.
 
     """
     signature = {} if function is None else inspect.signature(function).parameters
@@ -22,14 +22,14 @@ def read_plainly(command: Any, function: Callable[..., Any] | None = None) -> An
 
     def get_params(ctx: Any) -> list[Any]:
         found = usual(ctx)
-        for parameter in found:  # with those that Typer adds: of help, and of completion
+        for parameter in found:  # including Typer's own, for help and completion
             if "process_value" not in vars(parameter):
                 known = signature.get(parameter.name)
                 annotation = None if known is None else known.annotation
                 parameter.process_value = _reading(parameter, annotation)
         return found
 
-    # Methods of Click, of these objects alone.
+    # These methods of Click are replaced on these objects only.
     command.get_params = get_params
     return command
 
@@ -51,7 +51,7 @@ def _reading(parameter: Any, annotation: Any) -> Callable[[Any, Any], Any]:
 
 
 def _plain(kind: Any, info: Any, value: Any, *, may_lack: bool) -> tuple[bool, Any]:
-    """Whether the value is plainly right, and what it is."""
+    """Whether the value is plainly right, and the converted value."""
     if value is None:
         return may_lack, None
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What an agent does, live in the terminal, until its run is at rest."""
+"""Shows what an agent does, live in the terminal, until its run is at rest."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from understudy.cli.sources import ApiSource
 from understudy.cli.text import line
 
 POLL = 0.2
-"""Seconds between two looks at the outcome."""
-GOES_ON = ("streaming", "announced", "ready", "running", "waiting", "queued", "asked", "open")
-"""The states of rows that change again soon, or may."""
+"""Seconds between two reads of the outcome."""
+CHANGING = ("streaming", "announced", "ready", "running", "waiting", "queued", "asked", "open")
+"""The states of rows that may change again."""
 
 
 class Progress:
-    """Prints rows as they are done; those that go on are shown below them, and change in place.
+    """Prints rows as they are done. Rows that may change are shown below them, and change in place.
 
     Args:
-        console: of standard output, or of standard error where that is for a program.
+        console: the console of standard output, or of standard error if standard output is for a
+            program.
 
     """
 
@@ -42,7 +43,7 @@ class Progress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show what goes on meanwhile."""
+        """Show the changing rows while the context is open."""
         if not self._console.is_terminal:
             yield
         else:
@@ -52,16 +53,16 @@ class Progress:
                     yield
                 finally:
                     self._live = None
-        for row in self._open.values():  # it stopped looking, but it was there
+        for row in self._open.values():  # they were shown when the look ended
             self._print(row)
         self._open.clear()
 
     def take(self, rows: list[Mapping[str, Any]]) -> None:
-        """Rows that have changed, in order."""
+        """Take the changed rows, in order."""
         for row in rows:
             if row["kind"] == "user" or row["id"] in self._printed:
                 continue
-            if row["state"] in GOES_ON and row["kind"] not in ("notice", "error", "cancelled"):
+            if row["state"] in CHANGING and row["kind"] not in ("notice", "error", "cancelled"):
                 self._open[row["id"]] = row
                 continue
             self._open.pop(row["id"], None)
@@ -90,7 +91,7 @@ class Progress:
 def follow_run(
     api: Api, id: str, body: Mapping[str, Any], out: Output, *, timeout: float | None
 ) -> int:
-    """Send a message, show what comes of it, and return the exit code of the outcome."""
+    """Send a message, show the run, and return the exit code of the outcome."""
     source = ApiSource(api)
     try:
         after = int(source.display(id)["seq"] or 0)
@@ -119,9 +120,9 @@ def follow_run(
             if found["outcome"] is not None and found["outcome"] != "waiting":
                 break
             if end is not None and time.monotonic() >= end:
-                refuse(FAILED, f"{line(id)} still runs after {timeout:g} s; it goes on")
+                refuse(FAILED, f"{line(id)} still runs after {timeout:g} s; it continues")
             time.sleep(POLL)
-        # What was recorded before the outcome, and has not come yet.
+        # These updates were recorded before the outcome, and have not come yet.
         take(source.display(id, after=after)["rows"])
     _tell(found, out)
     return OUTCOMES.get(str(found["outcome"]), FAILED)
@@ -145,7 +146,7 @@ def _tell(found: Mapping[str, Any], out: Output) -> None:
 
 @contextmanager
 def _updates(api: Api, id: str, after: int) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """The updates that have come, from a thread that follows them on a connection of its own."""
+    """The updates so far, from a thread that follows them on a separate connection."""
     found: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     follower = ApiSource(api.twin())
     ended = threading.Event()
@@ -174,4 +175,4 @@ def _updates(api: Api, id: str, after: int) -> Iterator[Callable[[], list[dict[s
     finally:
         ended.set()
         follower.close()
-        thread.join(5)  # it reads from a connection that is closed now
+        thread.join(5)  # its connection is closed now

@@ -1,4 +1,4 @@
-"""`replay`: what really happened, run once more on the definitions of today."""
+"""`replay`: runs recorded conversations again on today's definitions."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def replay(
 
 
 def _say(out: Output, reports: list[Any]) -> None:
-    # The most dangerous first, also among several agents.
+    # The most dangerous changes come first, also among several agents.
     for index, report in enumerate(sorted(reports, key=lambda each: not each.newly_unasked)):
         headline, *lines = str(report).splitlines()
         if index:
@@ -153,7 +153,7 @@ def _exports(
     limit: int,
     unread: list[tuple[str, str]],
 ) -> Iterator[Mapping[str, Any]]:
-    """The exports of agents about which something was recorded since, one at a time."""
+    """The exports of agents with records since a time, one at a time."""
     from understudy._base.json_values import text_of
 
     found = observer.agents(agent=agent, updated_since=since, limit=limit + 1).get()
@@ -163,6 +163,6 @@ def _exports(
         try:
             yield observer.export(info.id).get()
         except UnknownAgent:
-            continue  # it is deleted meanwhile
+            continue  # the agent is deleted meanwhile
         except StoreDamaged as error:
             unread.append((info.id, f"its records cannot be read: {text_of(error)}"))

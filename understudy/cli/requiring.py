@@ -1,4 +1,4 @@
-"""`understudy trust`: what each host of a store must have."""
+"""`understudy trust`: the features that each host of a store must have."""
 
 from __future__ import annotations
 

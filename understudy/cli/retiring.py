@@ -1,4 +1,4 @@
-"""`understudy retire` and `understudy vacuum`: a store is kept small."""
+"""`understudy retire` and `understudy vacuum`: keep a store small."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def _vacuumed(url: str) -> Vacuumed:
 
 
 def _nothing() -> None:
-    """The lease is lost: nothing is owned here."""
+    """Ignore a lost lease: nothing is owned here."""
 
 
 def _need_store(command: str) -> NoReturn:

@@ -36,9 +36,10 @@ DOUBT_CHOICES = {
     "approve": ("run it", "it did not happen: it runs now. If it did happen, it happens twice"),
     "reject": ("leave it", "it did not happen: the model gets your reason"),
 }
-"""What is typed in full for a call in doubt: nobody knows what it did, so no key is usual."""
+"""The choices for a call in doubt, which are typed in full: nobody knows what it did, so no key is
+usual."""
 End = Literal["over", "changed"]
-"""What is next: another request, or the same one as it stands now."""
+"""What comes next: another request, or the same request in its new form."""
 USUAL_KEYS = ("s  skip it for now", "q  quit", "?  this help")
 
 
@@ -68,25 +69,25 @@ def review(
     try:
         found.go()
     except CutOff as error:
-        raise CutOff(f"{error}; {found.told}") from None
+        raise CutOff(f"{error}; {found.summary}") from None
     except KeyboardInterrupt:
-        raise CutOff(found.told) from None
+        raise CutOff(found.summary) from None
 
 
 class _Quit(Exception):
-    """The person has enough."""
+    """The signal that the person quits."""
 
 
 @dataclass(slots=True)
 class _Typed:
-    """What a person has written about a request, for the case that it does not fit."""
+    """The texts that a person has typed about a request, kept in case they do not fit."""
 
     arguments: str | None = None
 
 
 @dataclass(slots=True)
 class Review:
-    """A person's way through the requests that wait."""
+    """A person's way through the waiting requests."""
 
     api: Api
     filters: Mapping[str, Any]
@@ -94,18 +95,18 @@ class Review:
     decided: int = 0
     skipped: int = 0
     lost: int = 0
-    """Requests that nobody waits for any more, or that somebody else has decided."""
+    """The number of requests that wait no more, or that another person has decided."""
 
     @property
-    def told(self) -> str:
-        """What came of it."""
+    def summary(self) -> str:
+        """The result of the review, in words."""
         parts = [f"{self.decided} decided", f"{self.skipped} skipped"]
         if self.lost:
             parts.append(f"{self.lost} were decided or withdrawn meanwhile")
         return ", ".join(parts)
 
     def go(self) -> None:
-        """Ask about each request, also about those that come meanwhile."""
+        """Ask about each request, also about requests that come meanwhile."""
         seen: set[str] = set()
         try:
             while rows := [row for row in self._waiting() if row["id"] not in seen]:
@@ -119,7 +120,7 @@ class Review:
         if not seen:
             self._say("nothing waits for a person")
         else:
-            self._say(f"\n{self.told}", "bold")
+            self._say(f"\n{self.summary}", "bold")
 
     def _waiting(self) -> Iterator[dict[str, Any]]:
         return every_row(ApiSource(self.api).pending, None, **self.filters)
@@ -162,7 +163,7 @@ class Review:
                 return
 
     def _as_it_is_now(self, listed: dict[str, Any]) -> dict[str, Any] | None:
-        """The request as it stands; None, with a word about it, where it waits no more."""
+        """The request in its present form; None, with a line about it, if it waits no more."""
         path = agent_path(listed["agent_id"], f"/requests/{listed['id']}")
         try:
             page = self.api.get(path)
@@ -174,14 +175,14 @@ class Review:
             self.lost += 1
             self._say(f"\n{line(listed['id'])}: {_what_became(page['story'])}", "yellow")
             return None
-        # Who may vote, and which votes there are, is of the page as well.
+        # The page also has the votes, and who may vote.
         rest = {name: value for name, value in page.items() if name in listed}
         return {**listed, **page["request"], **rest}
 
     def _is_read(self, shown: Shown) -> bool:
-        """Show all of it: before that nothing is decided. False where it is skipped."""
+        """Show the whole request, before anything is decided. False if the person skips it."""
         while not shown.is_whole:
-            given = self._typed(f"-- {shown.told}: Enter shows more, `all` the rest, s, q -- ")
+            given = self._typed(f"-- {shown.progress}: Enter shows more, `all` the rest, s, q -- ")
             if given == "":
                 shown.more()
             elif given == "all":
@@ -210,8 +211,8 @@ class Review:
             for type, (key, does) in KEYS.items():
                 if type in row["allowed"]:
                     self._say(f"{key}  {does}")
-        for told in USUAL_KEYS:
-            self._say(told)
+        for key_text in USUAL_KEYS:
+            self._say(key_text)
 
     def _unknown(self, row: Mapping[str, Any], given: str) -> None:
         if row["kind"] == "doubt" and given in {key for key, _ in KEYS.values()}:
@@ -222,7 +223,7 @@ class Review:
     # --------------------------------------------------------------------- decisions
 
     def _decision(self, row: dict[str, Any], type: str, typed: _Typed) -> dict[str, Any] | None:
-        """The decision as the API takes it; None where the person has changed their mind."""
+        """The decision as the API takes it; None if the person has changed their mind."""
         if type == "edit":
             return self._edited(row, typed)
         if type == "reject":
@@ -280,7 +281,7 @@ class Review:
             return {"type": "respond", "value": given}
 
     def _send(self, row: dict[str, Any], decision: dict[str, Any]) -> End | None:
-        """Send the decision, and say what came of it; None where it can be decided otherwise."""
+        """Send the decision, and print the result. None if another decision can be tried."""
         sent = {name: value for name, value in decision.items() if value is not None}
         sent.setdefault("type", decision["type"])
         if decision["type"] == "respond":
@@ -309,7 +310,7 @@ class Review:
     # ---------------------------------------------------------------------- terminal
 
     def _typed(self, question: str, *, keep: bool = False) -> str:
-        """What a person types; the end of the input is as `q`."""
+        """The text that a person types; the end of the input counts as `q`."""
         sys.stdout.write(clean(question))
         sys.stdout.flush()
         given = sys.stdin.readline()
@@ -330,7 +331,7 @@ def _choice(row: Mapping[str, Any], given: str) -> str | None:
 
 
 def _parsed(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments that were written, or what is wrong with them."""
+    """The arguments that were written, or the error in them."""
     try:
         found = json_module.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,6 @@
-"""`rules check`, `rules trial`, `rules retire`: rules of an application, before they hold."""
+"""`rules check`, `rules trial`, `rules retire`: checks of an application's rules before they
+hold.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,7 @@ def retire(
 
 
 async def _retired(url: str, by: str | None) -> int | None:
-    """The version of the retired rules; None where none held."""
+    """The version of the retired rules; None if no rules held."""
     from understudy._base.clock import SystemClock
     from understudy.journal.opening import open_store
     from understudy.trust.trust import Trust
@@ -212,11 +214,11 @@ async def _retired(url: str, by: str | None) -> int | None:
 
 
 def _nothing() -> None:
-    """The lease is lost: nothing is owned here."""
+    """Ignore a lost lease: nothing is owned here."""
 
 
 def _rules_of(target: str) -> tuple[Rules, Runtime | None]:
-    """The rules that `module:attr` names, and the runtime where it has them."""
+    """The rules that `module:attr` names, and the runtime if that has them."""
     from understudy._base.json_values import shown
     from understudy.actors import Runtime
     from understudy.trust.rules import Rules

@@ -98,7 +98,7 @@ OwnTokenOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `serve` was asked for."""
+    """The settings of `serve`."""
 
     target: str
     store: str | None = None
@@ -171,7 +171,7 @@ def run_settings(
 
 
 def check_web() -> None:
-    """Refuse where the extra `web` is not installed."""
+    """Refuse if the extra `web` is not installed."""
     try:
         import uvicorn  # noqa: F401  # only whether they are there
 
@@ -187,8 +187,8 @@ def listening(host: str, port: int) -> Any:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            # Who reads the address connects at once: it waits until the server is there
-            # (test_who_connects_before_the_server_has_begun_waits_for_it).
+            # A client that reads the address may connect at once: it waits until the server has
+            # begun (test_who_connects_before_the_server_has_begun_waits_for_it).
             listener.listen(2048)
         except OSError as error:
             refuse(FAILED, f"{host}:{port} cannot be listened on: {error.strerror}")
@@ -208,12 +208,12 @@ async def serve_runtime(
     """Serve a runtime on a socket, until the process is asked to end.
 
     Args:
-        settings: who may do what.
-        runtime: not entered yet.
-        name: of its store, for the file by which commands find this process.
+        settings: the settings, with the rights of users.
+        runtime: the runtime, not entered yet.
+        name: the name of its store, for the file by which commands find this process.
         listener: the socket, bound to its port.
-        out: where the URL is told.
-        browser: open one.
+        out: the output for the URL.
+        browser: whether a browser is opened.
 
     """
     server = quiet_server(new_app(settings, lambda: runtime), settings.proxy)
@@ -227,11 +227,12 @@ async def serve_runtime(
 async def serve_quietly(
     settings: Settings, runtime: Runtime, listener: socket.socket, ends: Coroutine[Any, Any, None]
 ) -> None:
-    """As `serve_runtime`, in one of several processes: the one that has started it tells the URL.
+    """Serve as `serve_runtime` does, in one of several processes. The parent process prints the
+    URL.
 
     Args:
-        settings, runtime, listener: as of `serve_runtime`.
-        ends: returns when nobody watches this process any more.
+        settings, runtime, listener: as in `serve_runtime`. ends: a coroutine that returns when the
+        parent process has ended.
 
     """
     server = quiet_server(new_app(settings, lambda: runtime), settings.proxy)
@@ -270,7 +271,7 @@ def _serve_by_processes(
 
 
 def serve_one(listener: int, watched: int) -> None:
-    """Serve in a process that another one has started."""
+    """Serve in a process that another process has started."""
     from understudy.errors import UnderstudyError
 
     given = json_module.loads(os.environ.pop(SETTINGS))
@@ -286,10 +287,10 @@ def serve_one(listener: int, watched: int) -> None:
 
 
 def server_options(proxy: str | None) -> dict[str, Any]:
-    """How uvicorn serves.
+    """The options of uvicorn.
 
-    Nobody says by `X-Forwarded-For` that they are somebody else, but a proxy of this address: by
-    default uvicorn believes whoever connects from this machine.
+    Only a proxy with this address may set the client by `X-Forwarded-For`: by default uvicorn
+    believes any client on this machine.
     """
     return {
         "log_level": "warning",
@@ -305,7 +306,7 @@ def quiet_server(app: ASGIApp, proxy: str | None = None) -> uvicorn.Server:
     import uvicorn
 
     class UvicornServer(uvicorn.Server):
-        """Ends when it is told to. Signals are handled below."""
+        """A server that ends when it is asked to. Signals are handled below."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Any:
@@ -320,7 +321,7 @@ def quiet_server(app: ASGIApp, proxy: str | None = None) -> uvicorn.Server:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows
-            # By this method sse-starlette learns that its streams are to end
+            # sse-starlette learns by this method that its streams are to end
             # (test_a_server_with_an_open_stream_ends_when_it_is_told_to).
             loop.add_signal_handler(number, server.handle_exit, number, None)
     return server
@@ -335,14 +336,14 @@ def _announced(settings: Settings, name: str | None, port: int) -> Any:
 
 
 def url_of(host: str, port: int) -> str:
-    """Where the pages of a server that listens there are reached from this machine."""
+    """The URL at which this machine reaches the pages of a server that listens there."""
     if host in ("0.0.0.0", "::"):  # noqa: S104  # to connect to
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
-    """Say where the pages are."""
+    """Print the URL of the pages."""
     page = f"{url}/"
     if settings.token is not None:
         from understudy.login import TokenAuth
@@ -377,7 +378,7 @@ def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
 
 
 def store_of(found: object) -> str | None:
-    """The store of a runtime that others can look into; None of anything else."""
+    """The store of a runtime, if other processes can read it; None otherwise."""
     from understudy.actors import Runtime
 
     name = found.store_name if isinstance(found, Runtime) else None
@@ -387,7 +388,7 @@ def store_of(found: object) -> str | None:
 def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaults]:
     """The definitions of the runtime, or of the agents, that `module:attr` names.
 
-    With what the runtime says of tools that do not say what their effects are.
+    They come with the runtime's defaults for tools that do not declare their effects.
     """
     return definitions_of(load_target(target), target)
 
@@ -395,19 +396,21 @@ def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaul
 def definitions_of(
     found: Runtime | Sequence[Agent[Any, Any]], target: str
 ) -> tuple[Sequence[Agent[Any, Any]], ToolDefaults]:
-    """As `load_definitions`, of what is loaded."""
+    """The `load_definitions` of an object that is loaded."""
     from understudy.actors import Runtime
     from understudy.tools.tool_defaults import NO_DEFAULTS
 
     if not isinstance(found, Runtime):
         return found, NO_DEFAULTS
-    if not found.definitions:  # a cluster, or a runtime with a factory alone
+    if not found.definitions:  # a cluster, or a runtime with only a factory
         refuse(USAGE, f"{target} declares no agents itself: name a function that makes them")
     return found.definitions, found.tool_defaults
 
 
 def load_target(target: str) -> Runtime | list[Agent[Any, Any]]:
-    """The runtime, or the agents, that `module:attr` names; what a function of that name makes."""
+    """The runtime, or the agents, that `module:attr` names, or that a function of this name
+    makes.
+    """
     from understudy._base.json_values import shown, text_of
     from understudy.actors import Runtime
     from understudy.agent.agent import Agent
@@ -416,7 +419,7 @@ def load_target(target: str) -> Runtime | list[Agent[Any, Any]]:
     if callable(found) and not isinstance(found, (Agent, Runtime)):
         try:
             found = found()
-        except Exception as error:  # of the application
+        except Exception as error:  # the application's code may raise anything
             refuse(USAGE, f"{target}() raised {type(error).__name__}: {text_of(error)}")
     if inspect.iscoroutine(found):
         found.close()
@@ -445,7 +448,7 @@ def load(target: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         refuse(USAGE, f"{target}: there is no module {error.name}")
-    except Exception as error:  # of the application
+    except Exception as error:  # the application's code may raise anything
         refuse(USAGE, f"{target}: the module raised {type(error).__name__}: {text_of(error)}")
     for part in path.split("."):
         try:
@@ -468,7 +471,7 @@ def load_auth(target: str) -> Any:
 
 
 def load_redact(target: str | None) -> Any:
-    """The function that hides values; None hides none."""
+    """The function that hides values; None without one."""
     from understudy._base.json_values import shown
 
     found = None if target is None else load(target)
@@ -522,7 +525,7 @@ def reloaded() -> ASGIApp:
     try:
         runtime, name = load_runtime(settings)
         app = new_app(settings, lambda: runtime)
-    except Refusal as error:  # the next change of the code may mend it
+    except Refusal as error:  # the next change of the code may fix it
         complain(str(error))
         raise SystemExit(error.code) from None
 
@@ -536,5 +539,5 @@ def reloaded() -> ASGIApp:
     return Starlette(routes=[Mount("/", app)], lifespan=lifespan)
 
 
-if __name__ == "__main__":  # one of several processes
+if __name__ == "__main__":  # as one of several processes
     serve_one(int(sys.argv[1]), int(sys.argv[2]))

@@ -25,11 +25,11 @@ class Server:
     token: str | None
     pid: int
     store: str | None
-    """The name of its store, as `store_name` says it; None where it has no name."""
+    """The name of its store, as in `store_name`; None if the store has no name."""
 
 
 def store_name(store: str) -> str:
-    """One name for a store, however it is written; without a password."""
+    """The one name of a store, however its URL is written, without a password."""
     scheme, separator, rest = store.partition("://")
     if separator and scheme == "sqlite" and rest.startswith("/"):
         path = rest[1:]
@@ -38,7 +38,7 @@ def store_name(store: str) -> str:
         if without_secrets(store).endswith(f"://{HIDDEN}"):
             return f"postgresql://{HIDDEN}"  # nobody can tell where its password ends
         parts = urlsplit(store)
-        hosts = parts.netloc.rpartition("@")[2].lower()  # none, one, or some, each with its port
+        hosts = parts.netloc.rpartition("@")[2].lower()  # any number of hosts, with ports
         options = [
             each for each in parts.query.split("&") if not is_secret_option(each.partition("=")[0])
         ]
@@ -48,7 +48,7 @@ def store_name(store: str) -> str:
 
 
 def file_of(store: str) -> Path | None:
-    """The file of a store; None where it is in no file."""
+    """The file of a store; None if it is in no file."""
     scheme, _, rest = store_name(store).partition("://")
     return Path(rest[1:] if rest.startswith("//") else rest) if scheme == "sqlite" else None
 
@@ -58,16 +58,16 @@ class Holder:
     """The process that has a file open, or had it last."""
 
     name: str
-    """Its machine and process id."""
+    """The machine and the process id."""
     may_run: bool
-    """Not where it is of this machine, and has ended."""
+    """Whether the process may run: False if it is of this machine and has ended."""
 
 
 def holder_of(database: Path) -> Holder | None:
-    """Who has the file open, or had it last; None where nobody has."""
+    """The process that has the file open, or had it last; None if there is none."""
     path = Path(f"{database}.lock")
     try:
-        if not path.is_file():  # to read from a pipe would wait for who writes into it
+        if not path.is_file():  # reading a pipe would wait for its writer
             return None
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -79,7 +79,7 @@ def holder_of(database: Path) -> Holder | None:
 
 
 def directory() -> Path:
-    """Where the files are: only this user can read it."""
+    """The folder of the files, which only this user can read."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     if base and Path(base).is_dir():
         return Path(base) / "understudy"
@@ -89,7 +89,7 @@ def directory() -> Path:
 
 @contextmanager
 def announced(server: Server) -> Iterator[Path]:
-    """Meanwhile, the commands of this user find the server."""
+    """Let the commands of this user find the server while the context is open."""
     folder = directory()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_own(folder):
@@ -106,7 +106,7 @@ def announced(server: Server) -> Iterator[Path]:
 
 
 def running() -> list[Server]:
-    """The servers that run. Files that others could have written are not believed."""
+    """The running servers. Files that other users could have written are ignored."""
     folder = directory()
     if not folder.is_dir() or not _is_own(folder):
         return []
@@ -133,7 +133,7 @@ def _read(path: Path) -> Server | None:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether it is this user's, and nobody else can read or write it."""
+    """Whether the file belongs to this user, and nobody else can read or write it."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         return False
@@ -143,9 +143,9 @@ def _is_own(path: Path) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether a process with this id runs."""
     if sys.platform == "win32":
-        return True  # to ask there, by a signal, would end it
+        return True  # a signal to ask would end the process
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

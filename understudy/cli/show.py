@@ -1,4 +1,4 @@
-"""What people see in a terminal: rows of a conversation, requests, trees."""
+"""The texts for people in a terminal: rows of a conversation, requests, trees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from understudy._base.grant_terms import SCOPES, GrantOffer, GrantTerms
 from understudy._base.request_summary import decision_word
-from understudy.cli.text import as_json, clean, line, shown_json, told_apart, utc
+from understudy.cli.text import as_json, clean, line, marked_letters, shown_json, utc
 from understudy.cli.words import allowed_words, kind_word
 
 MARKS = {
@@ -43,7 +43,7 @@ STYLES = {
 }
 CALL_STYLES = {"success": "green", "failed": "red", "denied": "yellow", "interrupted": "yellow"}
 RESULT = 160
-"""Characters of a result in one line; `--json` has all of it."""
+"""The maximum characters of a result in one line; `--json` has the whole result."""
 
 
 def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[str, str]]:
@@ -60,9 +60,9 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
     elif kind == "request":
         text = line(f"{row['text']} ({_decision(state, detail)})")
     elif kind in ("user", "cancelled", "notice"):
-        told = [] if kind != "user" or state == "done" else [state]
-        told += [f"by {author_text(detail['by'], detail)}"] if detail.get("by") else []
-        text += f" ({', '.join(told)})" if told else ""
+        facts = [] if kind != "user" or state == "done" else [state]
+        facts += [f"by {author_text(detail['by'], detail)}"] if detail.get("by") else []
+        text += f" ({', '.join(facts)})" if facts else ""
     room = None if width is None else max(width - len(indent) - 2, 20)
     found: list[tuple[str, str]] = []
     for number, each in enumerate(text.split("\n")):
@@ -73,13 +73,13 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
 
 
 def author_text(name: str, detail: Mapping[str, Any]) -> str:
-    """Who has done something, with the login of an identity provider: two names may be equal."""
+    """The author of something, with the login of an identity provider: two names may be equal."""
     ids = [line(each["subject"]) for each in detail.get("logins") or ()]
     return f"{line(name)} ({', '.join(ids)})" if ids else line(name)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, by the cells that it takes: a letter of some scripts takes two."""
+    """The lines of a text, wrapped by cells: letters of some scripts take two."""
     from rich.console import Console  # a pipe needs none of it
     from rich.text import Text
 
@@ -126,7 +126,7 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
 
 
 def request_text(request: Mapping[str, Any]) -> str:
-    """All that a person approves: nothing is cut."""
+    """Everything that a person approves; nothing is cut."""
     path = " / ".join(_name(name) for name in request["agent_path"])
     title = request.get("title")
     lines = [
@@ -180,7 +180,9 @@ def request_text(request: Mapping[str, Any]) -> str:
 
 
 def _standing(request: Mapping[str, Any]) -> Iterator[str]:
-    """For whom the vote of the user counts, or why they may not vote. A store knows no user."""
+    """The lines on how the user's vote counts, or why the user may not vote. A store knows no
+    user.
+    """
     if request.get("why_no_vote"):
         does = "answer" if request.get("kind") == "doubt" else "vote"
         yield f"may not {does}: {line(request['why_no_vote'])}"
@@ -196,7 +198,7 @@ def _standing(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _vote(vote: Mapping[str, Any]) -> str:
-    """What a person has said of a request that asks several."""
+    """The text of a person's vote on a request to several persons."""
     said = {"approve": "approved", "reject": "rejected"}.get(vote["type"], line(vote["type"]))
     why = f": {line(vote['note'])}" if vote["break_glass"] else ""
     said = "glass broken" if vote["break_glass"] else said
@@ -206,13 +208,13 @@ def _vote(vote: Mapping[str, Any]) -> str:
 
 
 def _offer(offered: Mapping[str, Any]) -> str:
-    """The largest grant that a request offers, in words; as it is where some of it is hidden."""
+    """The largest grant that a request offers, in words; as data if a part is hidden."""
     given = _terms_of(offered, "free", scopes=SCOPES)
     return line(as_json(offered) if given is None else GrantOffer(**given).text)
 
 
 def terms_text(terms: Mapping[str, Any]) -> str:
-    """How far a decision holds for later calls, in words; as it is where some of it is hidden."""
+    """The terms of a decision for later calls, in words; as data if a part is hidden."""
     given = _terms_of(terms, "match", scopes=(*SCOPES, None))
     try:
         until = terms.get("until")
@@ -223,9 +225,9 @@ def terms_text(terms: Mapping[str, Any]) -> str:
 
 
 def _terms_of(data: Any, names: str, *, scopes: tuple[Any, ...]) -> dict[str, Any] | None:
-    """The fields of terms or of an offer; None where one of them is not what it should be.
+    """The fields of terms or of an offer; None if a field has an unexpected value.
 
-    Who hides a value puts in its place what they like.
+    A hidden value may be replaced by anything.
     """
     if not isinstance(data, Mapping):
         return None
@@ -246,7 +248,7 @@ def _is_names(given: Any) -> bool:
 
 
 def grant_text(grant: Mapping[str, Any]) -> str:
-    """A grant: which later calls it decides, who gave it, and what is left of it."""
+    """The text of a grant: the later calls that it decides, who gave it, and its remaining uses."""
     free = grant["free"]
     others = "any" if free is None else ", ".join(map(_name, free)) or "no other"
     path = " / ".join(_name(name) for name in grant["agent_path"])
@@ -265,7 +267,7 @@ def grant_text(grant: Mapping[str, Any]) -> str:
 
 
 def _earlier(call: Mapping[str, Any]) -> str:
-    """A call with the same arguments that was made before."""
+    """The text of an earlier call with the same arguments."""
     words = {"open": "in the same reply", "success": "done"}
     what = [words.get(call["outcome"], call["outcome"])]
     what += [call["at"]] if call["at"] else []
@@ -277,20 +279,26 @@ def _earlier(call: Mapping[str, Any]) -> str:
 
 
 def _name(text: object) -> str:
-    return told_apart(clean(text, lines=False))
+    return marked_letters(clean(text, lines=False))
 
 
-def _told_apart(data: Any) -> Any:
-    """The data with each text of it told apart: what is Latin elsewhere says nothing of it."""
+def _with_marked_letters(data: Any) -> Any:
+    """The data with marked letters in each text: the judgement of one text does not depend on
+    others.
+    """
     if isinstance(data, str):
-        return told_apart(data)
+        return marked_letters(data)
     if isinstance(data, Mapping):
-        return {told_apart(str(name)): _told_apart(value) for name, value in data.items()}
-    return [_told_apart(each) for each in data] if isinstance(data, (list, tuple)) else data
+        return {
+            marked_letters(str(name)): _with_marked_letters(value) for name, value in data.items()
+        }
+    return (
+        [_with_marked_letters(each) for each in data] if isinstance(data, (list, tuple)) else data
+    )
 
 
 def _block(title: str, data: Any) -> list[str]:
-    data = _told_apart(data)
+    data = _with_marked_letters(data)
     text = clean(data) if isinstance(data, str) else shown_json(data, indent=2)
     return [title, textwrap.indent(text, "  ")]
 

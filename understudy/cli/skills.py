@@ -1,4 +1,4 @@
-"""`skills list`, `skills check`, `skills accept`: which skills agents may load."""
+"""`skills list`, `skills check`, `skills accept`: the skills that agents may load."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def accept(
                 accepted_at=SystemClock().now(),
                 files=dict(each.skill.hashes),
             )
-    # First the copies: those of no accepted skill are missed then, whatever ends this.
+    # The copies come first, so that each accepted skill has its copy, whatever ends this.
     keep_copies(
         path,
         [each.skill for each in chosen if each.skill is not None],
@@ -199,13 +199,13 @@ def _say(out: Output, each: Compared) -> None:
 
 
 def _say_lines(out: Output, each: Compared, lock: Path) -> None:
-    """Say which lines have changed of a skill that was accepted before."""
+    """Print the changed lines of a skill that was accepted before."""
     from understudy._base.skill_folders.copies import changed_lines, copies_path
 
     found = changed_lines(lock, each)
     for diff in found.values():
-        for told in () if diff is None else diff.split("\n"):
-            out.say(f"          {told}", _DIFF_STYLES.get(told[:1], ""))
+        for changed in () if diff is None else diff.split("\n"):
+            out.say(f"          {changed}", _DIFF_STYLES.get(changed[:1], ""))
     if unshown := [path for path, diff in found.items() if diff is None]:
         what = "no text, too long, or not as accepted in"
         out.say(f"          not shown: {some(unshown)} ({what} {copies_path(lock)})", "yellow")

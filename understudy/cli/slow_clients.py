@@ -1,4 +1,4 @@
-"""A protocol for uvicorn that ends connections whose request does not come."""
+"""A protocol for uvicorn that closes connections whose request does not come."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 HEADER_SECONDS = 15.0
-"""Seconds in which the head of a request has to come, from its first byte or the connection on."""
+"""The maximum seconds for the head of a request, from its first byte or from the connection."""
 
 
 def timed_protocol() -> type[asyncio.Protocol]:
-    """The protocol that uvicorn would take, with a limit for the head of each request.
+    """The protocol that uvicorn would take, with a time limit for the head of each request.
 
-    Without it a connection that sends half of a head stays open for ever, and a few thousand of
-    them take all descriptors of the process.
+    Without the limit, a connection that sends half of a head stays open for ever, and a few
+    thousand such connections take all descriptors of the process.
     """
     import uvicorn
 
@@ -22,7 +22,7 @@ def timed_protocol() -> type[asyncio.Protocol]:
     base: Any = config.http_protocol_class
 
     class TimedProtocol(base):  # type: ignore[misc]
-        """Closes the connection if no request has begun in time."""
+        """A protocol that closes the connection if no request has begun in time."""
 
         _limit: asyncio.TimerHandle | None = None
 
@@ -32,7 +32,7 @@ def timed_protocol() -> type[asyncio.Protocol]:
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            # Bytes that trickle in do not begin the time anew.
+            # Single bytes do not restart the time.
             if self.cycle is None or self.cycle.response_complete:
                 self._wait_for_head()
             else:
@@ -54,7 +54,7 @@ def timed_protocol() -> type[asyncio.Protocol]:
 
         def _too_slow(self) -> None:
             self._limit = None
-            # Race: a request that waits behind one that is answered has begun meanwhile.
+            # Race: a request that waits behind an answered one has begun meanwhile.
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.close()
 
@@ -62,4 +62,4 @@ def timed_protocol() -> type[asyncio.Protocol]:
 
 
 async def _no_app(scope: Any, receive: Any, send: Any) -> None:
-    """Stands for an application: only the choice of the protocol is looked at."""
+    """A placeholder for an application: only the choice of the protocol matters."""

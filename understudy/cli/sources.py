@@ -1,4 +1,4 @@
-"""Where the commands look: into a store, beside its runtime; or by the API of a running server."""
+"""The sources that commands read: a store, beside its runtime; or the API of a running server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from understudy.cli.api import Api, agent_path, request_path
 from understudy.cli.exits import ApiProblem
 
 POLL = 0.3
-"""Seconds until an agent that is not there yet is asked for again."""
+"""Seconds between two requests for an agent that does not exist yet."""
 PAGE = 500
 OPEN = ("asked", "running", "interrupted", "waiting", "ready")
-"""The states of calls without a result, as a tree tells them."""
+"""The states of calls without a result, as in a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Found:
 
 
 class Source(ABC):
-    """Tells of agents. The data has the form of the API, whatever it comes from.
+    """A source of data about agents, in the form of the API, wherever it comes from.
 
-    In a `with` it is closed at the end.
+    Used in a `with`, it is closed at the end.
     """
 
     def __enter__(self) -> Self:
@@ -66,7 +66,7 @@ class Source(ABC):
     def agent(self, id: str) -> dict[str, Any]: ...
     @abstractmethod
     def now_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """What the agent of a row does, what it asks, and what it has: as `state.now` says."""
+        """The current work, requests and files of the agent of a row: see `state.now`."""
 
     @abstractmethod
     def schedules(self, id: str) -> list[dict[str, Any]]: ...
@@ -80,14 +80,18 @@ class Source(ABC):
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]: ...
     @abstractmethod
     def held(self, row: Mapping[str, Any]) -> str:
-        """Why the run of an agent may not go on, where no call may start; empty otherwise."""
+        """The reason why the run of an agent may not continue, if no call may start; empty
+        otherwise.
+        """
 
     @abstractmethod
     def freezes(self) -> list[dict[str, Any]]:
-        """What is frozen in the store."""
+        """The freezes of the store."""
 
     def frozen(self, row: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-        """By whom and why an agent, or a call of its open run, is frozen; empty where none is."""
+        """The author and reason of a freeze of an agent or of a call of its open run; empty without
+        one.
+        """
         calls = (each for each in now["tree"] if each["what"] == "call" and each["depth"] == 1)
         tools = {call["name"] for call in calls if call["state"] in OPEN}
         for each in self.freezes():
@@ -118,7 +122,7 @@ _ROW = (
     "version",
     "damage",
 )
-"""The fields of an agent of the list: its page has more."""
+"""The fields of an agent in a list; its page has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class Listed:
 
     rows: list[dict[str, Any]]
     more: bool
-    """Whether there are others."""
+    """Whether there are more rows."""
 
 
 def first_rows(listed: Any, limit: int | None, **filters: Any) -> Listed:
@@ -242,12 +246,14 @@ class ApiSource(Source):
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
         found = self._followed("/events?start=oldest", after, follow=follow)
-        return (event for event in found if event)  # the first one is the position of the stream
+        return (event for event in found if event)  # the first is the stream's position
 
     def _followed(
         self, path: str, after: str | int | None, *, follow: bool = True
     ) -> Iterator[dict[str, Any]]:
-        """The data of a stream. The server ends it now and then; the next one goes on behind it."""
+        """The data of a stream. The server ends a stream now and then, and the next stream
+        continues it.
+        """
         separator = "&" if "?" in path else "?"
         while True:
             for id, data in self.api.stream(

@@ -1,4 +1,4 @@
-"""Where the commands look with `--store`: into a store, beside the runtime that has it open."""
+"""The source of commands with `--store`: a store, read beside the runtime that has it open."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ class StoreSource(Source):
 
 
 def _counter(found: CounterSums) -> dict[str, Any]:
-    """A counter as plain data: what counts in its newest bucket, which a store knows the time of.
+    """A counter as plain data: the sums of its newest bucket, whose time the store knows.
 
-    Of a budget with a day that is the last day on which something was spent.
+    For a daily budget, this is the last day on which something was spent.
     """
     last = max(found.buckets, key=lambda each: each.bucket)
     since = datetime.fromtimestamp(last.bucket, timezone.utc).isoformat() if last.bucket else None

@@ -1,4 +1,4 @@
-"""Which store or server a command is about."""
+"""Finds the store or server of a command."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _opened(url: str, token: str | None, acting_for: str | None) -> Api:
 
 
 def _way_out(store: str) -> str:
-    """How the store gets a server: a SQLite file serves the one program that has it open."""
+    """The hint how the store gets a server: only one program can have a SQLite file open."""
     file = servers.file_of(store)
     holder = None if file is None else servers.holder_of(file)
     if holder is None or not holder.may_run:

@@ -1,4 +1,4 @@
-"""Text for a terminal: what agents and users wrote cannot move its cursor, or hide itself."""
+"""Text for a terminal: texts of agents and users cannot move its cursor, or hide themselves."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _KEPT = "\n\t"
 
 
 def clean(text: object, *, lines: bool = True) -> str:
-    """The text, with control and format characters as escapes: ESC, and those that turn text.
+    """The text, with control and format characters as escapes, such as ESC and direction marks.
 
     Args:
-        text: anything; its `str`.
+        text: any object; its `str` is used.
         lines: keep line ends and tabs.
 
     """
@@ -31,8 +31,8 @@ def clean(text: object, *, lines: bool = True) -> str:
     )
 
 
-def told_apart(text: str) -> str:
-    """The text, with the code behind each letter that looks like another one: `[U+0440]`."""
+def marked_letters(text: str) -> str:
+    """The text, with the code after each letter that looks like another letter: `[U+0440]`."""
     parts: list[str] = []
     start = 0
     for place, is_seen in odd_places(text):
@@ -49,7 +49,7 @@ def line(text: object, width: int | None = None) -> str:
 
 
 def as_json(data: Any, *, indent: int | None = None) -> str:
-    """JSON in ASCII, so no character of it means anything to a terminal."""
+    """JSON in ASCII, so that no character has a meaning for a terminal."""
     return json.dumps(data, indent=indent, default=str)
 
 
@@ -67,7 +67,7 @@ def utc(text: str | datetime | None) -> str | None:
 
 
 def ago(text: str | None, now: datetime) -> str:
-    """How long ago a time is, in short; of one to come, in how long."""
+    """The time since then, in short; for a future time, the time until then."""
     if text is None:
         return "-"
     seconds = (now - datetime.fromisoformat(text)).total_seconds()
@@ -85,6 +85,6 @@ def span(seconds: float) -> str:
 
 
 def some(names: list[str], *, of: int | None = None) -> str:
-    """The first of them, and how many more there are, of so many (by default of these)."""
+    """The first names, and the number of further ones, of a total (by default these names)."""
     more = (len(names) if of is None else of) - len(names[:5])
     return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The command that sums up what models used: `usage`."""
+"""The command that sums up the usage of models: `usage`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def usage(
 
 
 def _cost(row: dict[str, object]) -> str:
-    """The cost of a row as people read it."""
+    """The cost of a row, as text for people."""
     if row["unknown"] == row["requests"]:
         return "unknown"
     text = shown_usd(Decimal(str(row["cost"])))

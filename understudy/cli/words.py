@@ -1,4 +1,4 @@
-"""The words that people read, in place of those of the API."""
+"""The words for people, instead of the words of the API."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ DECIDED = {
     "respond": "answered",
     "dismiss": "dismissed",
 }
-"""What was done, by the type of the decision."""
+"""The words for what was done, by the type of the decision."""
 KINDS = {"interrupt": "question", "doubt": "in doubt", "halt": "stopped"}
 """The kinds of requests whose names in the API say little."""
 _KIND_OF = {"question": "interrupt", "in-doubt": "doubt", "in doubt": "doubt", "stopped": "halt"}
 
 
 def decided_word(type: str) -> str:
-    """What was done."""
+    """The word for what was done."""
     return DECIDED.get(type, type)
 
 
 def kind_word(kind: str) -> str:
-    """What a request is; a kind of a middleware of yours has its own name."""
+    """The word for the kind of a request; a custom kind of a middleware has its own name."""
     return KINDS.get(kind, kind)
 
 
 def kind_of(given: str | None) -> str | None:
-    """The kind that a word of a person means."""
+    """The kind of requests that a person's word means."""
     return given if given is None else _KIND_OF.get(given, given)
 
 
 def allowed_words(allowed: Iterable[str]) -> str:
-    """What a request can be: "approved, rejected or answered"."""
+    """The possible decisions on a request, in words: "approved, rejected or answered"."""
     words = [decided_word(each) for each in allowed]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
