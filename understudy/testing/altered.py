@@ -1,4 +1,4 @@
-"""An agent that is another one but for a change, which holds for the agents inside it as well."""
+"""Changed copies of an agent, with the same change in the agents inside it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Alter = Callable[[AgentDefinition], AgentDefinition]
 
 
 class AlteredRuns(NestedRuns):
-    """Runs agents inside a run with a change: also those that a tool runs by an object.
+    """Runs agents inside a run with a change, also agents that a tool runs by an object.
 
     Args:
-        alter: makes the definition that runs in the place of another one.
+        alter: makes the definition that replaces another one.
 
     """
 
@@ -39,7 +39,7 @@ class AlteredRuns(NestedRuns):
         self._altered: WeakKeyDictionary[AgentDefinition, AgentDefinition] = WeakKeyDictionary()
 
     def altered(self, definition: AgentDefinition) -> AgentDefinition:
-        """The definition that runs in its place: the same each time."""
+        """The definition that replaces this one. It is the same each time."""
         found = self._altered.get(definition)
         if found is None:
             found = self._altered[definition] = self._alter(definition)
@@ -60,7 +60,7 @@ class AlteredRuns(NestedRuns):
 
 
 def altered_agent(agent: Agent[Any, Any], runs: AlteredRuns) -> Agent[Any, Any]:
-    """The agent with the change of these runs. It is run as any other one."""
+    """The agent with the change of these runs. It runs like any other agent."""
     twin = copy(agent)
     twin.definition = runs.altered(agent.definition)
     twin.runner = Runner(twin.definition, runs)
@@ -68,12 +68,12 @@ def altered_agent(agent: Agent[Any, Any], runs: AlteredRuns) -> Agent[Any, Any]:
 
 
 class StandIn(Model):
-    """Has the name of another model, and supports whatever an agent may need of it.
+    """A model with the name of another model, that supports everything that an agent may need.
 
     It sends messages as they are.
 
     Args:
-        given: that model, or its name. No model is made of a name.
+        given: the other model, or its name. No model is made from a name.
 
     """
 

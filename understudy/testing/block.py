@@ -1,4 +1,4 @@
-"""`Block`: what holds in a `with` block, or while a decorated function runs, plain or async."""
+"""`Block`: the base of context managers that also decorate functions, plain or async."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Block(ABC):
 
     @abstractmethod
     def _begin(self, stack: ExitStack) -> None:
-        """Enter what holds in the block."""
+        """Enter the context managers of the block."""
 
     @abstractmethod
     def _wrong(self) -> BaseException | None:
-        """After the block: what is wrong with it, if something is."""
+        """The error to raise after the block; None if the block is right."""
 
     @abstractmethod
     def _anew(self) -> Self:
-        """A block like this one, which was not used."""
+        """A new block like this one."""
 
     def __enter__(self) -> Self:
         if self._stack is not None:
@@ -52,7 +52,7 @@ class Block(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        __tracebackhide__ = True  # what is wrong is none of these lines
+        __tracebackhide__ = True  # these lines are not at fault
         assert self._stack is not None, "it was entered"
         self._stack.close()
         wrong = self._wrong()
@@ -63,7 +63,7 @@ class Block(ABC):
         error.add_note(str(wrong))
 
     def __call__(self, function: FunctionT) -> FunctionT:
-        """Decorate a function: a block of its own holds while it runs, at each call."""
+        """Decorate a function: each call runs in a new block."""
         if inspect.iscoroutinefunction(function):
 
             @wraps(function)

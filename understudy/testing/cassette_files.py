@@ -1,8 +1,8 @@
 """The file of a cassette: requests to models, and the replies that came, in the library's format.
 
-Conversations are kept as the messages that a state keeps. What a request has besides (the model,
-instructions, tools, settings) is beside them. An export of an agent can be read as a cassette, too:
-it has the conversations, and nothing besides.
+Conversations are kept as the messages that a state keeps. The context of a request (the model,
+instructions, tools, settings) is kept beside them. An export of an agent can be read as a cassette
+too: it has the conversations without contexts.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ _USAGE = (
     "cache_audio_read_tokens",
     "cost",
 )
-"""All that is kept of a message, of a part of it, and of its usage. Headers, URLs and details of a
-provider, metadata and ids of runs are not among it."""
+"""The fields that are kept of a message, of its parts and of its usage. Headers, URLs and details
+of a provider, metadata and ids of runs are not kept."""
 LONGEST_LINE = 200
 MOST_LINES = 60
-"""Of a difference that is shown."""
+"""The maximum lines of a difference that are shown."""
 LAST_CHARACTERS = 500
-"""Of a request, by which two are told apart that have as many lines in common with another one."""
+"""The last characters of a request that are compared to choose between requests with equally many
+common lines."""
 MOST_COMPARED = 200
-"""Exchanges among which the nearest is looked for."""
+"""The maximum number of exchanges among which the nearest is searched."""
 
 
 @dataclass(slots=True)
@@ -65,9 +66,9 @@ class Exchange:
     """A request to a model, as it is kept, and its reply.
 
     Args:
-        context: what the request has besides its messages; None where that is not known.
-        messages: of the request.
-        reply: that came.
+        context: the context of the request beside its messages; None if it is not known.
+        messages: the messages of the request.
+        reply: the reply that came.
 
     """
 
@@ -77,9 +78,9 @@ class Exchange:
     played: bool = False
     """Whether it was played, or has just been recorded."""
     lines: list[str] = field(init=False)
-    """The request, as it is compared, and as people read it."""
+    """The request as lines, in the form that is compared and that people read."""
     key: str = field(init=False)
-    """Of equal requests the same."""
+    """The key of the request. Equal requests have the same key."""
 
     def __post_init__(self) -> None:
         self.lines = request_lines(self.context, self.messages)
@@ -94,7 +95,7 @@ class Exchange:
 
 
 def kept_message(message: ModelMessage) -> dict[str, Any]:
-    """What a cassette keeps of a message."""
+    """The part of a message that a cassette keeps."""
     data = messages_to_dicts([message])[0]
     kept = {name: data[name] for name in _MESSAGE if data.get(name) is not None}
     kept["parts"] = [
@@ -109,7 +110,9 @@ def kept_message(message: ModelMessage) -> dict[str, Any]:
 def request_lines(
     context: Mapping[str, Any] | None, messages: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """A request as lines: equal ones have the same. Ids of calls count by their order alone."""
+    """A request as lines. Equal requests have equal lines; ids of calls count only by their
+    order.
+    """
     lines: list[str] = []
     for name, value in (context or {}).items():
         if name == "tools":
@@ -154,9 +157,9 @@ def _json(value: Any) -> str:
 
 
 def difference(recorded: Exchange, lines: Sequence[str]) -> str:
-    """What another request has else, for people."""
+    """The difference of another request, for people."""
     before = recorded.lines
-    if recorded.context is None:  # what is not known cannot differ
+    if recorded.context is None:  # an unknown context cannot differ
         lines = [line for line in lines if not line.startswith(CONTEXT_LINES)]
     found = list(difflib.unified_diff(before, lines, "recorded", "asked now", n=2, lineterm=""))
     shown = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in found]
@@ -166,7 +169,7 @@ def difference(recorded: Exchange, lines: Sequence[str]) -> str:
 
 
 CONTEXT_LINES = ("model: ", "settings: ", "instructions: ", "tool ", "output: ", "native tools: ")
-"""With what the lines of a context begin."""
+"""The beginnings of the lines of a context."""
 
 
 def nearest(exchanges: Sequence[Exchange], lines: Sequence[str]) -> int | None:
@@ -179,7 +182,8 @@ def nearest(exchanges: Sequence[Exchange], lines: Sequence[str]) -> int | None:
     text = "\n".join(lines)[-LAST_CHARACTERS:]
 
     def rank(at: int) -> tuple[float, bool]:
-        # Of those with as many equal lines, the one with the likest text; if not played.
+        # Of requests with equally many common lines, the most similar text that was not played
+        # wins.
         other = "\n".join(found[at].lines)[-LAST_CHARACTERS:]
         return _likeness(other, text), not found[at].played
 
@@ -224,7 +228,7 @@ def read(path: Path) -> list[Exchange]:
     """The exchanges of a file: of a cassette, or of an export.
 
     Raises:
-        UsageError: if it is neither, or damaged; it names the file.
+        UsageError: if it is neither, or damaged; the error names the file.
         SchemaVersionError: if it has another format.
 
     """

@@ -49,11 +49,11 @@ RecordMode = Literal["none", "once", "new", "all"]
 - `all`: everything, again.
 """
 Redactor = Callable[[tuple[str | int, ...], Any], Any]
-"""Gets where a value stands in what is kept, and the value; returns what is kept in its place."""
+"""A function of the path and the value of kept data. It returns the value to keep instead."""
 VARIABLE = "UNDERSTUDY_RECORD"
-"""The environment variable that says the mode where the test does not. Without it: `none`."""
+"""The environment variable for the mode, if the test sets none. Without it the mode is `none`."""
 SHORTEST_SECRET = 8
-"""Characters: a shorter value of the environment is in too many texts by chance."""
+"""The minimum characters of a secret: a shorter value is in too many texts by chance."""
 _ALSO_SECRET = re.compile(r"(^|_)(API_?)?KEY(_|$)|AUTH|DSN", re.IGNORECASE)
 _OUT_OF_NAMES = re.compile(r"[^\w.-]+")
 
@@ -210,8 +210,8 @@ class Cassette:
         part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         part.write_text(text, encoding="utf-8")
         try:
-            # Race: two tests that were given one path. The second does not write over what it has
-            # not read (test_two_tests_never_write_one_file).
+            # Race: two tests have the same path. The second does not overwrite what it has not read
+            # (test_two_tests_never_write_one_file).
             if self._read_bytes() != self._found:
                 raise UsageError(
                     f"another test has written the cassette {self.path} meanwhile: give each test "
@@ -324,7 +324,8 @@ def cassette_of(request: Any) -> Cassette:
     name = str(node.nodeid).replace("\\", "/").rpartition("/")[2]
     file = _OUT_OF_NAMES.sub("_", name.replace(".py::", ".").replace("::", ".")).strip("_")
     if file != name.replace(".py::", ".").replace("::", ".") or len(file) > 120:
-        # Two tests whose parameters differ only in what a file cannot be named by.
+        # This separates tests whose parameters differ only in characters that a file name cannot
+        # have.
         file = f"{file[:120]}-{digest(name)[:8]}"
     return Cassette(
         Path(node.path).parent / "cassettes" / f"{file}.json",
@@ -333,7 +334,7 @@ def cassette_of(request: Any) -> Cassette:
 
 
 class _PlayedRuns(AlteredRuns):
-    """Runs whose models play, also those that a middleware asks beside the conversation."""
+    """Runs whose models play, also models that a middleware asks beside the conversation."""
 
     def __init__(self, cassette: Cassette) -> None:
         super().__init__(self._played)
@@ -356,11 +357,11 @@ class _PlayedRuns(AlteredRuns):
 
 
 class CassetteModel(StandIn):
-    """A model that plays from a cassette; what is recorded it asks the model that it stands for.
+    """A model that plays from a cassette. To record, it asks the model for which it stands.
 
     Args:
-        cassette: that has the replies.
-        model: or its name.
+        cassette: the cassette with the replies.
+        model: the model, or its name.
 
     """
 
@@ -369,16 +370,18 @@ class CassetteModel(StandIn):
         self._cassette = cassette
         self._real: Model | None = model if isinstance(model, Model) else None
         if cassette.records and cassette.mode != "new":
-            self._real = resolve_model(model)  # without a key there is no use in beginning
+            self._real = resolve_model(model)  # fail at once if there is no API key
 
     @property
     def is_stand_in(self) -> bool:
-        """Whether it asks no provider, for `block_models`: one that records asks its model."""
+        """Whether it asks no provider, for `block_models`. A model that records asks its real
+        model.
+        """
         return not self._cassette.records or is_stand_in(self.real)
 
     @property
     def real(self) -> Model:
-        """The model that it stands for."""
+        """The model for which it stands."""
         if self._real is None:
             self._real = resolve_model(self.given)
         return self._real
@@ -435,12 +438,12 @@ class CassetteModel(StandIn):
         async with real.request_stream(sent, *options, run_context) as stream:
             yield stream
             reply = stream.get()
-        self._cassette.keep(asked, reply)  # one that breaks is not kept
+        self._cassette.keep(asked, reply)  # a reply that breaks is not kept
 
     def _context(
         self, settings: ModelSettings | None, parameters: ModelRequestParameters
     ) -> dict[str, Any]:
-        """What a request has besides its messages."""
+        """The context of a request beside its messages."""
         tools = (*parameters.function_tools, *parameters.output_tools)
         found = {
             "model": self.model_name,
@@ -459,7 +462,7 @@ class CassetteModel(StandIn):
 
 
 def _as_data(settings: ModelSettings) -> dict[str, Any]:
-    """Settings as data, without what goes into headers or is the provider's own."""
+    """Settings as data, without headers and the provider's own settings."""
     kept: dict[str, Any] = {}
     for name, value in settings.items():
         if name in _SETTINGS:
@@ -487,10 +490,10 @@ _SETTINGS = frozenset(
 
 
 def _seen_by(redact: Redactor | None, what: str) -> Callable[[Any], Any]:
-    """What hides by the redactor, as the pages do; without a redactor, what hides nothing."""
+    """A function that redacts as the pages do. Without a redactor it changes nothing."""
     if redact is None:
         return lambda data: data
-    # It needs the packages of the pages, which a cassette without a redactor does not.
+    # It needs the packages of the pages, which a cassette without a redactor does not need.
     from understudy.login.redaction import Redaction
     from understudy.login.users import NOBODY
 
@@ -500,13 +503,13 @@ def _seen_by(redact: Redactor | None, what: str) -> Callable[[Any], Any]:
 def _secrets_of_environment() -> Iterator[tuple[str, str]]:
     for name, value in os.environ.items():
         says = is_secret_option(name) or _ALSO_SECRET.search(name) is not None
-        # A path is no secret: SSH_AUTH_SOCK, XAUTHORITY.
+        # A path is no secret, as in SSH_AUTH_SOCK or XAUTHORITY.
         if says and len(value) >= SHORTEST_SECRET and not value.startswith(("/", "~")):
             yield value, f"the value of the environment variable {name}"
 
 
 def _texts(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The texts in some data, and where each stands."""
+    """The texts in some data, each with its path."""
     if isinstance(data, str):
         yield path, data
     elif isinstance(data, Mapping):

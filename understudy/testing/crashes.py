@@ -43,16 +43,16 @@ CRASH_AT = "UNDERSTUDY_CRASH_AT"
 SEED = "UNDERSTUDY_SEED"
 POSTGRESQL = "UNDERSTUDY_POSTGRESQL"
 SHOWN_BEFORE, SHOWN_AFTER = 30, 40
-"""So many lines of a story are shown before and after the point at which its host was killed."""
+"""The numbers of lines of a story that are shown before and after the point of the kill."""
 MOST_PAIRS = 200
-"""Of pairs of points, as many are played: drawn by the seed, where there are more."""
+"""The maximum number of pairs of points that are played. If there are more, the seed draws some."""
 OF_THE_STORY = frozenset({"agents", "store", "clock", "deps_for"})
-"""Options of a runtime that the story itself gives."""
+"""The options of a runtime that the story itself sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a story is played."""
+    """The options for playing a story."""
 
     store: str
     kill: Kill = "in-process"
@@ -65,7 +65,7 @@ class Options:
 
 @dataclass(slots=True)
 class Play:
-    """One play of a story: what happened in it."""
+    """One play of a story, with what happened in it."""
 
     watch: Watch
     ends: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -80,21 +80,21 @@ class Play:
 
 
 def _failures(of: type[Exception] = Exception) -> tuple[type[BaseException], ...]:
-    """This class, and what `pytest.fail` and a `pytest.raises` without an error raise."""
+    """This class, and the exception of `pytest.fail` and of a `pytest.raises` without an error."""
     pytest = sys.modules.get("pytest")
-    return (of,) if pytest is None else (of, pytest.fail.Exception)  # which is no Exception
+    return (of,) if pytest is None else (of, pytest.fail.Exception)  # no subclass of Exception
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What came of all plays of a story on one store."""
+    """The result of all plays of a story on one store."""
 
     store: str
     points: int
-    """At how many points the host was killed."""
+    """The number of points at which the host was killed."""
     plays: int
     control: str
-    """At which point the careless build was found; empty where no control was played."""
+    """The point at which the careless build was found; empty if no control was played."""
 
 
 def crash_points(
@@ -197,7 +197,7 @@ def crash_points(
 
                 play_all(play_of, options, name=test.__qualname__)
 
-        del played.__wrapped__  # its signature is not that of the test
+        del played.__wrapped__  # its signature differs from the test's
         fixtures = list(parameters.values())
         pytest = sys.modules.get("pytest")
         if pytest is not None and len(stores) > 1:
@@ -262,7 +262,7 @@ def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the
     if isinstance(baseline.error, StoryFailed):
         raise _failure(name, options, (), baseline) from baseline.error
     if baseline.error is not None:
-        baseline.error.add_note("\n".join(_told(options, (), baseline)))
+        baseline.error.add_note("\n".join(_report(options, (), baseline)))
         raise baseline.error
     wanted = os.environ.get(CRASH_AT)
     points = list(dict.fromkeys(baseline.watch.passed))
@@ -291,7 +291,7 @@ def play_all(test: Callable[[Story], Any], options: Options, *, name: str = "the
 
 
 def _points_of(wanted: str, points: Sequence[str], name: str) -> tuple[str, ...]:
-    """The point that is named, or the two. The text of an effect may have a "then", too."""
+    """The named point, or the two named points. The text of an effect may have a "then" too."""
     if wanted in points:
         return (wanted,)
     parts = wanted.split(" then ")
@@ -303,7 +303,7 @@ def _points_of(wanted: str, points: Sequence[str], name: str) -> tuple[str, ...]
 
 
 def _pairs(first: str, play: Play, options: Options) -> list[tuple[str, str]]:
-    """This point, and each one that the next host passes, as far as they are not too many."""
+    """Pairs of this point and each point that the next host passes, up to the maximum number."""
     at = play.watch.passed.index(first) if first in play.watch.passed else 0
     later = [point for point in dict.fromkeys(play.watch.passed[at + 1 :]) if point != first]
     if len(later) > MOST_PAIRS:
@@ -331,13 +331,13 @@ def _check_health(baseline: Play) -> None:
 def _control(
     test: Callable[[Story], Any], options: Options, points: list[str], baseline: Play, name: str
 ) -> str:
-    """The point at which the careless build is found out; "undisturbed" where it takes no crash.
+    """The point at which the careless build is found out; "undisturbed" if it takes no crash.
 
-    There something has happened more often than in the world as it is, and the test has failed.
-    No other failure shows that it sees a repetition.
+    At this point something happened more often than in the real world, and the test failed. Other
+    failures do not show that the test sees a repetition.
     """
     __tracebackhide__ = True
-    # An effect that is repeated was there before the kill: those points come first.
+    # A repeated effect happened before the kill, so the points after effects come first.
     at_effects = [point for point in points if point.startswith("after effect")]
     others = [point for point in points if not point.startswith("after effect")]
     otherwise: tuple[str, BaseException] | None = None
@@ -349,7 +349,7 @@ def _control(
         if play.error is not None:
             otherwise = otherwise or (at, play.error)
             if not kills:
-                break  # it would fail so at each point, and show nothing by that
+                break  # it would fail in this way at each point, which shows nothing
     world = (
         "in a world where keys and look-ups are ignored, and each call that was cut off is repeated"
     )
@@ -397,7 +397,7 @@ def _play(
         careless = (
             seams.TOOL_OF.between(_Careless(setting).around) if is_careless else nullcontext()
         )
-        # A control is another world, so its outcomes are no measure of what a crash does.
+        # A control is a different world, so its outcomes do not show the effect of a crash.
         ends = None if baseline is None or is_careless else baseline.ends
         story = Story(
             setting,
@@ -414,7 +414,7 @@ def _play(
                 if not story.is_finished:
                     asserted_of = len(effects)
                     story.finish()
-                    if len(effects) > asserted_of:  # by a host that came behind the last assertion
+                    if len(effects) > asserted_of:  # a host had effects after the assertion
                         effects.check_again()
                 if kills and watch.kills:
                     raise StoryFailed(_not_reached(watch, baseline))
@@ -430,13 +430,13 @@ def _play(
 
 
 def _rest_not(rest: Callable[[float], Any], seconds: float) -> Any:
-    """Have a host of a story wait no time before it calls a tool again: a play is quick."""
+    """Skip the wait of a story's host before it calls a tool again, so that a play is quick."""
     return rest(0 if isinstance(current_host.get(), InProcessHost) else seconds)
 
 
 @contextmanager
 def _gone_without_a_word() -> Iterator[None]:
-    """Have a thread of a tool end in silence where its host is killed, as a process does."""
+    """Let a thread of a tool end silently when its host is killed, as with a process."""
     before = threading.excepthook
 
     def said(args: threading.ExceptHookArgs) -> None:
@@ -447,7 +447,7 @@ def _gone_without_a_word() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.excepthook is said:  # else another play has begun meanwhile, in a thread
+        if threading.excepthook is said:  # otherwise another play has begun meanwhile, in a thread
             threading.excepthook = before
 
 
@@ -456,7 +456,7 @@ async def _awaited(work: Any) -> None:
 
 
 def _not_reached(watch: Watch, baseline: Play | None) -> str:
-    """Why a point was not passed: the story is not the same each time."""
+    """The error for a point that was not passed: the story is not the same each time."""
     before = [] if baseline is None else baseline.watch.passed
     for number, (was, now) in enumerate(zip(before, watch.passed, strict=False)):
         if was != now:
@@ -472,19 +472,20 @@ def _not_reached(watch: Watch, baseline: Play | None) -> str:
 
 
 class _Careless:
-    """Has the tools of a story's agents repeated after each crash, each time under another key.
+    """Repeats the tools of a story's agents after each crash, each time under another key.
 
-    No service is asked what they did, and none knows the key of an earlier attempt. The tools
-    themselves stay as they are, so that whatever else has them at this time sees nothing of it.
+    No service is asked what they did, and no service knows the key of an earlier attempt. The tools
+    themselves stay unchanged, so other users of the tools see nothing of it.
     """
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._twins: dict[int, tuple[Tool, Tool]] = {}
-        """By the ids of tools: the tool, which keeps its id so, and its careless twin."""
+        """By tool id: the tool, which is held so that its id stays in use, and its careless
+        twin."""
 
     def around(self, tool_of: Callable[..., Any], definition: Any, name: str) -> Any:
-        """The tool that an agent has by this name, at a host of this play its careless twin."""
+        """The tool that an agent has by this name; at a host of this play, its careless twin."""
         tool = tool_of(definition, name)
         host = current_host.get()
         if not isinstance(host, InProcessHost) or host.setting is not self._setting:
@@ -492,7 +493,7 @@ class _Careless:
         if tool is None or tool.effect == "read_only":
             return tool
         if tool.name in definition.background:
-            return tool  # it only starts the call: the agent that makes it is careless
+            return tool  # this tool only starts the call: the agent that makes the call is careless
         _, twin = self._twins.setdefault(id(tool), (tool, _careless_twin(tool)))
         return twin
 
@@ -505,7 +506,7 @@ def _careless_twin(tool: Tool) -> Tool:
 
 
 def _under_new_keys(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a tool, which has another `call_key` in each attempt."""
+    """The function of a tool, with another `call_key` in each attempt."""
     attempts = itertools.count()
 
     def anew(given: tuple[Any, ...]) -> None:
@@ -534,11 +535,11 @@ _postgres_numbers = iter(range(1, 1_000_000))
 
 @contextmanager
 def _stores(options: Options) -> Iterator[tuple[Callable[[], Store], Path]]:
-    """What opens the store of a play as each of its hosts does, and a folder of the play."""
-    # In memory, where there is room for it: no story is about the disk.
+    """For each store, a function that opens it as a host does, and a folder of the play."""
+    # The folder is in memory if there is room: no story is about the disk.
     memory = Path("/dev/shm")  # noqa: S108
     room = memory if memory.is_dir() else None
-    # A host that hangs may still write into it, which is not to hide why the play has failed.
+    # A host that hangs may still write into it; this must not hide why the play failed.
     with tempfile.TemporaryDirectory(
         prefix="understudy-", dir=room, ignore_cleanup_errors=True
     ) as name:
@@ -548,7 +549,7 @@ def _stores(options: Options) -> Iterator[tuple[Callable[[], Store], Path]]:
 
             def next_one() -> Store:
                 nonlocal last
-                last = copy(last)  # it keeps the same records, and is not the one of a dead host
+                last = copy(last)  # a new store with the same records, not the store of a dead host
                 for name in WATCHED:
                     vars(last).pop(name, None)
                 return last
@@ -591,23 +592,23 @@ def _postgres_store(folder: Path) -> Iterator[tuple[Callable[[], Store], Path]]:
 
 
 def _failure(name: str, options: Options, kills: Sequence[str], play: Play) -> StoryFailed:
-    lines = [f"{play.error}", "", *_told(options, kills, play)]
+    lines = [f"{play.error}", "", *_report(options, kills, play)]
     if kills:
         lines += ["", f"Once more: {_again(name, ' then '.join(kills))}"]
     return StoryFailed("\n".join(lines))
 
 
-def _told(options: Options, kills: Sequence[str], play: Play) -> Iterator[str]:
-    """What has happened in a play."""
+def _report(options: Options, kills: Sequence[str], play: Play) -> Iterator[str]:
+    """The lines about what happened in a play."""
     killed = f"The host was killed {' then '.join(kills)}" if kills else "No host was killed"
     yield from (f"{killed} (store: {options.store}):", "")
     yield from _shown(play.watch.entries)
 
 
 def _again(name: str, at: str) -> str:
-    """The command that plays this point alone."""
+    """The command that plays only this point."""
     point = f'"{at}"' if not set(at) & set('"$`\\!') else shlex.quote(at)
-    # As pytest names the test that runs, from its folder on: with its class and its parameters.
+    # The name is pytest's own, from its folder on, with the class and the parameters.
     running = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
     if running and Path(running.partition("::")[0]).exists():
         return f"pytest {shlex.quote(running)} --understudy-crash-at {point}"
@@ -615,7 +616,7 @@ def _again(name: str, at: str) -> str:
 
 
 def _shown(entries: Sequence[Entry]) -> Iterator[str]:
-    """The story, a line for each entry. Long before the point it is left out."""
+    """The story, one line per entry, without the lines long before the point."""
     at = next((n for n, entry in enumerate(entries) if entry.what == "killed"), len(entries))
     first = max(0, at - SHOWN_BEFORE)
     if first:

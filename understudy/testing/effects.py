@@ -1,4 +1,4 @@
-"""`Effects`: what has happened in the world, and how often."""
+"""`Effects`: the effects on the world, and how often each has happened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from understudy.errors import UsageError
 
 
 class Gone(BaseException):
-    """The host whose code runs is no more: it comes no further than here."""
+    """The host of the running code is dead: its code stops here."""
 
 
 class Gate(Protocol):
@@ -25,7 +25,7 @@ class Gate(Protocol):
 
 
 current_host: ContextVar[Gate | None] = ContextVar("understudy_host_of_a_story", default=None)
-"""The host of the story whose code runs. What it does once it is dead has no effect."""
+"""The host of the running code in a story. What it does once it is dead has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Effects:
         self._on_request: Callable[[int, Effect], None] | None = None
         self._excused: Callable[[], str] | None = None
         self._asserted: list[tuple[str, ...]] = []
-        """What was asserted by `once`, in a story."""
+        """The assertions by `once`, in a story."""
 
     def add(self, what: str, key: str = "") -> None:
         """Note an effect, even if it has happened before."""
@@ -95,7 +95,7 @@ class Effects:
 
         """
         if self._is_careless:
-            return None  # a story is played with a service that answers no question
+            return None  # in a control the service answers no question
         fits = (each for each in self if what in ("", each.what) and key in ("", each.key))
         return next(fits, None)
 
@@ -171,7 +171,7 @@ class Effects:
         on_effect: Callable[[Effect], None],
         on_request: Callable[[int, Effect], None],
     ) -> None:
-        """Tell a host of a story of each effect and each request, once it is counted."""
+        """Notify a host of a story of each effect and each request, once it is counted."""
         self._on_effect, self._on_request = on_effect, on_request
 
     def in_story(self, *, is_careless: bool, excused: Callable[[], str]) -> Self:
@@ -196,10 +196,10 @@ class Effects:
             self._requests += requests
 
     def check_again(self) -> None:
-        """Assert again that no effect that `once` was asked about has happened twice.
+        """Assert again that no effect asserted by `once` has happened twice.
 
         Raises:
-            AssertionError: if one has.
+            AssertionError: if an effect has happened twice.
 
         """
         for whats in self._asserted:
@@ -210,7 +210,7 @@ class Effects:
             raise UsageError(f"effects.add takes a text that says what, got {shown(effect.what)}")
         host = current_host.get()
         if host is not None and host.is_dead:
-            raise Gone  # nothing that it still does can reach the world
+            raise Gone  # nothing that the dead host still does can reach the world
         with self._lock:
             self._effects.append(effect)
         if self._on_effect is not None:

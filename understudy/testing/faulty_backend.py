@@ -13,7 +13,7 @@ from understudy.testing.plan import Planned, checked_calls
 if TYPE_CHECKING:
 
     class _AnyBackend(Backend):
-        """What type checkers see: it has all that the backend below has."""
+        """The type for type checkers: it has everything that the backend has."""
 
         host: str
 
@@ -50,7 +50,7 @@ def _unavailable() -> BaseException:
 
 
 class FaultyBackend(_AnyBackend):
-    """A backend that passes every call to another backend, until it is told to fail. Thread-safe.
+    """A backend that passes every call to another backend, until a fault is planned. Thread-safe.
 
     Use it to test a store or a backend of your own: `DatabaseStore(FaultyBackend(backend))`. Faults
     have the names of the methods of `Backend`. To test agents, use `faults(store=...)`.
@@ -80,7 +80,7 @@ class FaultyBackend(_AnyBackend):
 
     @property  # type: ignore[misc]  # as a mock does
     def __class__(self) -> Any:
-        """The class of the backend: `isinstance` tells what that is."""
+        """The class of the inner backend, so that `isinstance` sees it."""
         return type(self._backend)
 
     def fail(
@@ -130,7 +130,7 @@ class FaultyBackend(_AnyBackend):
             return planned is not None and planned.happened > 0
 
     def commit_all(self, batches: Any) -> Any:
-        """Commit as `Backend.commit_all`, in its steps. Each step may fail."""
+        """Commit as `Backend.commit_all` does, in its steps. Each step may fail."""
         called: Any = self
         called.begin()
         answers = called.append_all(batches)
@@ -138,7 +138,7 @@ class FaultyBackend(_AnyBackend):
         return answers
 
     def renew(self) -> float:
-        """Renew the lease as `Backend.renew`, subject to `lease` and `lease_lost`."""
+        """Renew the lease as `Backend.renew` does, subject to `lease` and `lease_lost`."""
         lost_answer = self._enter("renew")
         if self.lease_lost:
             self.lease_lost = False
@@ -166,7 +166,9 @@ class FaultyBackend(_AnyBackend):
         return called
 
     def _enter(self, name: str) -> Callable[[], BaseException] | None:
-        """Raise, or give what makes the error that is raised behind the call."""
+        """Raise, or return the function that makes the error to raise after the call; None
+        without.
+        """
         with self._lock:
             if self._planned is None or name != self._method or not self._planned.is_due():
                 return None

@@ -1,4 +1,4 @@
-"""Hosts of a story that are processes of their own: forks, which end by `SIGKILL`."""
+"""Hosts of a story that are separate processes: forks, which end by `SIGKILL`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Notes:
         self._lock = threading.Lock()
 
     def take(self, setting: Setting, *, but_of: int = 0) -> None:
-        """Take over what was noted since the last look, but by the process `but_of`."""
+        """Take over what was noted since the last look, except by the process `but_of`."""
         with self._lock:
             if not self.path.exists():
                 return
@@ -77,13 +77,13 @@ class ForkedHost(StoryHost):
         try:
             self._receive()
         except BaseException:
-            # Nobody gets this host, so nobody else ends it.
+            # The caller does not get this host, so it must be ended here.
             if not self._pipe.closed:
                 self.end()
             raise
 
     def do(self, verb: str, *given: Any) -> Any:
-        # The clock and the persons of the next host are as this one has them.
+        # The next host gets the clock and the persons as they are at this host.
         if verb == "advance":
             self.setting.clock.advance(*given)
         elif verb == "people":
@@ -103,7 +103,7 @@ class ForkedHost(StoryHost):
         return self._receive()
 
     def is_there(self) -> bool:
-        # It says nothing unasked: where there is something to read, that is the end of the pipe.
+        # The host says nothing unasked: anything to read is the end of the pipe.
         if not self._pipe.closed and self._pipe.poll(0):
             with suppress(Killed):
                 self._killed()
@@ -133,8 +133,8 @@ class ForkedHost(StoryHost):
         """Say that it was killed.
 
         Raises:
-            Killed: if it was.
-            RuntimeError: if it has ended otherwise: each further one would do the same.
+            Killed: if it was killed.
+            RuntimeError: if it ended in another way: each further host would do the same.
 
         """
         code = self._reap()
@@ -146,7 +146,7 @@ class ForkedHost(StoryHost):
         )
 
     def _reap(self) -> int:
-        """Wait for the end of the process, and kill it if it hangs; its exit code."""
+        """Wait for the end of the process, and kill it if it hangs. Returns its exit code."""
         end = time.monotonic() + PATIENCE
         with suppress(EOFError, OSError):
             while self._pipe.poll(max(0.0, end - time.monotonic())):
@@ -161,12 +161,12 @@ class ForkedHost(StoryHost):
 def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
     """Live as a host, in a fork, until the story ends it or it is killed."""
     status = 1
-    # Ctrl-C reaches each process of the terminal: that of the story ends this one.
+    # Ctrl-C reaches each process of the terminal: the story's process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with notes.path.open("a") as file:
             setting.watch.file = file
-            # Another host may be there, too: what it does is in the same file.
+            # There may be another host, whose notes are in the same file.
             refresh = partial(notes.take, setting, but_of=os.getpid())
             setting.watch.refresh = refresh
             setting.effects.refreshed_by(refresh)
@@ -174,7 +174,7 @@ def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
                 host = InProcessHost(setting)
             except Exception as error:
                 _send(pipe, _sendable((True, error)))
-                _received(pipe)  # until the story has taken it
+                _received(pipe)  # wait until the story has taken it
                 return
             host.on_killed = lambda: os.kill(os.getpid(), signal.SIGKILL)
             _send(pipe, (False, None))
@@ -196,7 +196,7 @@ def _serve(setting: Setting, notes: Notes, pipe: Connection) -> None:
 
 
 # `Connection.send` and `recv` leave views of their buffers to the garbage collector, which since
-# Python 3.13 complains of them where a frame of an error keeps them.
+# Python 3.13 complains about them if a frame of an error keeps them.
 
 
 def _send(pipe: Connection, what: Any) -> None:
@@ -209,7 +209,7 @@ def _received(pipe: Connection) -> Any:
 
 def _sendable(answer: tuple[bool, Any]) -> tuple[bool, Any]:
     try:
-        # An error may be pickled, and not be made again.
+        # Some errors can be pickled but not unpickled.
         pickle.loads(pickle.dumps(answer))  # noqa: S301  # it is our own
     except Exception as error:
         return True, RuntimeError(

@@ -1,4 +1,4 @@
-"""`AgentMachine`: random lives of agents, by Hypothesis, with what must hold after each step."""
+"""`AgentMachine`: random lives of agents by Hypothesis, with invariants after each step."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def _is_under_way(machine: AgentMachine) -> bool:
 
 
 def _may_crash(machine: AgentMachine) -> bool:
-    """Whether no crash is to come already, and there is something to crash."""
+    """Whether no crash is planned yet, and there is something to crash."""
     watch = machine._watch
     return bool(machine._accepted) and watch.left is None and not watch.at_effect
 
 
 _WHICH = st.integers(0, 7)
-"""Which of the agents: its number, from 0; counted on from the first where there are fewer."""
+"""The number of an agent, from 0. If there are fewer agents, the count continues at the first."""
 _MOST_ANSWERS = 50
-"""How often the requests of an agent are answered at the end before it counts as one that asks
-for ever."""
+"""The maximum number of answers to an agent at the end. An agent that asks more often counts as
+asking for ever."""
 
 
 class AgentMachine(RuleBasedStateMachine):
@@ -133,7 +133,10 @@ class AgentMachine(RuleBasedStateMachine):
             if name not in vars(cls):
                 made: Callable[[Any], Any] = rule(**arguments)
                 step = vars(AgentMachine)[name]
-                if name in ("edit", "vote"):  # on a copy: the marks of a rule are on its function
+                if name in (
+                    "edit",
+                    "vote",
+                ):  # marks of a rule are on its function
                     step = precondition(_is_asking)(_copy_of(step))
                 setattr(cls, name, made(step))
 
@@ -143,7 +146,7 @@ class AgentMachine(RuleBasedStateMachine):
         """The effects so far."""
         self._left = ExitStack()
         self._accepted: list[tuple[str, str]] = []
-        """The messages that were accepted: the agent, and the id of the message."""
+        """The accepted messages, each as the agent and the id of the message."""
         self._looked: dict[str, _Look] | None = None
         self._looked_at = 0
         first = self._agents_of(0)
@@ -197,7 +200,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------- the steps
 
-    # Which of these a machine has follows from its attributes: `__init_subclass__` makes rules of
+    # The attributes of a machine decide which steps it has: `__init_subclass__` makes rules of
     # them.
 
     def say(self, prompt: str, to: int) -> None:
@@ -378,7 +381,7 @@ class AgentMachine(RuleBasedStateMachine):
         return agents
 
     def _outcome_of(self, id: str) -> Outcome | None:
-        """The outcome of an agent, as it is now; None where nobody has spoken to it."""
+        """The current outcome of an agent; None if nobody has sent it a message."""
         if all(agent != id for agent, _ in self._accepted):
             return None
         with self._there(id):
@@ -386,7 +389,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @contextmanager
     def _there(self, id: str) -> Iterator[None]:
-        """Fail where the store has no agent of this id, to which somebody has spoken."""
+        """Fail if the store has no agent of this id although it got a message."""
         try:
             yield
         except UnknownAgent:
@@ -396,7 +399,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.fail(f"{id} is lost: the store has no agent of this id")
 
     def _asked(self, id: str) -> list[Request]:
-        """What an agent asks a person now."""
+        """The requests of an agent to persons now."""
         outcome = self._outcome_of(id)
         return list(outcome.requests) if isinstance(outcome, Interrupted) else []
 
@@ -419,7 +422,7 @@ class AgentMachine(RuleBasedStateMachine):
         return answer
 
     def _look(self) -> dict[str, _Look]:
-        """What is to be seen of each agent. It stays the same until something is recorded."""
+        """The visible facts of each agent. They stay the same until something is recorded."""
         at = len(self._watch.passed)
         if self._looked is None or self._looked_at != at:
             self._looked = {}
@@ -434,14 +437,14 @@ class AgentMachine(RuleBasedStateMachine):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What is to be seen of an agent."""
+    """The visible facts of an agent."""
 
     state: AgentState
-    """As its runtime shows it."""
+    """The state, as its runtime shows it."""
     records: Sequence[Record]
 
     def undecided(self, gated: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """The calls of these tools that were started, and that no decision had approved."""
+        """The calls of these tools that were started without a decision that approved them."""
         calls: dict[str, str] = {}
         approved: set[str] = set()
         for record in map(_innermost, self.records):
@@ -463,19 +466,19 @@ class _Look:
             }
 
 
-def _difference(told: Any, stored: Any, where: str = "state") -> str | None:
-    """Where two states differ, and how; None where they are the same."""
-    if isinstance(told, Mapping) and isinstance(stored, Mapping) and told.keys() == stored.keys():
-        each = ((told[key], stored[key], f"{where}[{key!r}]") for key in told)
-    elif isinstance(told, list) and isinstance(stored, list) and len(told) == len(stored):
+def _difference(live: Any, stored: Any, where: str = "state") -> str | None:
+    """The first difference of two states, with its place; None if they are the same."""
+    if isinstance(live, Mapping) and isinstance(stored, Mapping) and live.keys() == stored.keys():
+        each = ((live[key], stored[key], f"{where}[{key!r}]") for key in live)
+    elif isinstance(live, list) and isinstance(stored, list) and len(live) == len(stored):
         each = (
             (one, other, f"{where}[{at}]")
-            for at, (one, other) in enumerate(zip(told, stored, strict=True))
+            for at, (one, other) in enumerate(zip(live, stored, strict=True))
         )
-    elif told == stored:
+    elif live == stored:
         return None
     else:
-        return f"{where} is {shown(told)}, and stored {shown(stored)}"
+        return f"{where} is {shown(live)}, and stored {shown(stored)}"
     return next((found for args in each if (found := _difference(*args)) is not None), None)
 
 
@@ -484,7 +487,7 @@ def _chosen(ids: Sequence[str], number: int) -> str:
 
 
 def _copy_of(step: Any) -> Any:
-    """A function that does the same, and has marks of its own."""
+    """A copy of a function, with separate marks."""
 
     @functools.wraps(step)
     def same(self: AgentMachine, **drawn: Any) -> None:
@@ -504,7 +507,7 @@ def _look_at(runtime: Runtime, id: str) -> _Look:
     while True:
         state, before = runtime.get(id).state().get(timeout=PATIENCE), len(records)
         records = runtime.export(id).get(timeout=PATIENCE)["records"]
-        # Race: another host notes a status between two reads. Both must be of one moment.
+        # Race: another host notes a status between two reads. Both reads must be of one moment.
         if len(records) == before:
             return _Look(state, [record_from_dict(record) for record in records])
 
@@ -518,18 +521,18 @@ def _outcome_of_message(runtime: Runtime, id: str, message_id: str) -> Outcome |
 
 @dataclass(slots=True)
 class _Countdown(Watch):
-    """Kills the host that passes a point when so many others were passed."""
+    """A watch that kills the host at the point after a number of other points."""
 
     left: int | None = None
     at_effect: bool = False
-    """Kills the host behind the next effect."""
+    """Whether the host is killed after the next effect."""
 
     def disarm(self) -> None:
         """Kill no host any more."""
         self.left, self.at_effect = None, False
 
     def is_due(self, name: str) -> bool:
-        """A point is passed: whether the host is killed there."""
+        """Whether the host is killed at this point, which is passed now."""
         with self._lock:
             self.passed.append(name)
             if self.left is not None:
@@ -543,7 +546,7 @@ class _Countdown(Watch):
 
 
 class _Host(InProcessHost):
-    """A host of which a machine asks what callers do not ask."""
+    """A host with questions that only a machine asks."""
 
     def do(self, verb: str, *given: Any) -> Any:
         if verb == "ask" and self._verbs is not None:
@@ -560,7 +563,7 @@ class _Host(InProcessHost):
 
 def _start(setting: Setting) -> StoryHost:
     host = _Host(setting)
-    # Two hosts in one process count in one place: each hears of its own effects.
+    # Two hosts in one process count in one place, so each is notified of its own effects.
     setting.effects.watched(_had_effect, _had_request)
     return host
 

@@ -1,4 +1,4 @@
-"""`block_models`: no request to a real model in a test that has no script."""
+"""`block_models`: refuses requests to real models in a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.testing.block import Block
 _STAND_INS = frozenset(
     {("pydantic_ai.models.test", "TestModel"), ("pydantic_ai.models.function", "FunctionModel")}
 )
-"""Models of Pydantic AI that ask nobody, by module and class. They need not be imported."""
+"""Models of Pydantic AI that ask no provider, by module and class. They need not be imported."""
 
 
 def block_models() -> ModelBlock:
@@ -43,7 +43,8 @@ def is_stand_in(model: Model) -> bool:
     for each in type(model).__mro__:
         if (each.__module__, each.__qualname__) in _STAND_INS:
             return True
-    # Looked up at the class: a wrapper of Pydantic AI has the attributes of what is inside.
+    # The attribute is read from the class: a wrapper of Pydantic AI has the attributes of its inner
+    # model.
     if hasattr(type(model), "is_stand_in"):
         return bool(getattr(model, "is_stand_in"))  # noqa: B009  # no model of Pydantic AI has it
     inside = tuple(_inside(model))
@@ -88,11 +89,11 @@ class ModelBlock(Block):
     ) -> Any:
         if is_stand_in(model):
             return inner(call, model, request, parameters)
-        told = (
+        refusal = (
             f"Agent {call._run.definition.name!r} would ask {model.model_id!r}, a real model, and "
             "this test blocks real models: give the agent a ScriptedModel with its replies, or "
             "replay a cassette"
         )
         with self._lock:
-            self._refused.append(told)
-        raise UsageError(told)
+            self._refused.append(refusal)
+        raise UsageError(refusal)

@@ -24,7 +24,7 @@ from understudy._base.clock_waits import sleep_by
 from understudy._base.json_values import checked_seconds, checked_text, shown
 from understudy.errors import UsageError
 from understudy.models import ScriptedModel, ScriptedRequest, call
-from understudy.testing.placed_fault import PlacedFault, Told
+from understudy.testing.placed_fault import BlockCallbacks, PlacedFault
 
 _CUT_ARGUMENTS = '{"'
 
@@ -35,8 +35,8 @@ class Asked:
 
     model: Model
     clock: Clock
-    """Of the run."""
-    told: Told
+    """The clock of the run."""
+    block: BlockCallbacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,7 +77,7 @@ class ModelFault(PlacedFault):
         def play(asked: Asked) -> Model:
             def reply(request: ScriptedRequest) -> Any:
                 if tool is None and not request.tools:
-                    raise asked.told.refuse(
+                    raise asked.block.refuse(
                         "ModelFault.bad_arguments: the request has no tool that a reply could call"
                     )
                 return call(tool or request.tools[0], _CUT_ARGUMENTS)
@@ -132,8 +132,8 @@ class ModelFault(PlacedFault):
         """Make a fault: no connection to the provider is made. The model is not asked."""
 
         def error(model: Model) -> BaseException:
-            told = "the connection was refused"
-            return ModelConnectionError(model.model_name, told, phase="connect")
+            detail = "the connection was refused"
+            return ModelConnectionError(model.model_name, detail, phase="connect")
 
         return cls.raises(error, what="no connection", at=at, times=times)
 
@@ -224,7 +224,7 @@ class ModelFault(PlacedFault):
 
 
 def _whole(reason: Any) -> Callable[[ScriptedRequest], ModelResponse]:
-    """A reply without parts that came to its end, made anew for each request."""
+    """A function that makes a new complete reply without parts for each request."""
     return lambda _: ModelResponse(
         parts=[], usage=RequestUsage(input_tokens=1, output_tokens=1), finish_reason=reason
     )
@@ -239,7 +239,7 @@ def _timed_out(model: Model) -> Exception:
 
 
 class _Says(WrapperModel):
-    """Answers a request by itself, as one to the model inside."""
+    """A model that answers requests itself, in place of the inner model."""
 
     is_stand_in = True
 
@@ -270,7 +270,7 @@ class _Says(WrapperModel):
 
 
 class _Slow(WrapperModel):
-    """Asks the model inside later."""
+    """A model that asks the inner model later."""
 
     def __init__(self, asked: Asked, seconds: float) -> None:
         super().__init__(asked.model)
@@ -278,7 +278,7 @@ class _Slow(WrapperModel):
         self._seconds = seconds
 
     async def _wait(self) -> None:
-        await sleep_by(self._asked.clock, self._seconds, self._asked.told.waits)
+        await sleep_by(self._asked.clock, self._seconds, self._asked.block.waits)
 
     async def request(
         self,
@@ -305,12 +305,13 @@ class _Slow(WrapperModel):
 
 
 class _Lost(WrapperModel):
-    """Asks the model inside, and loses its answer.
+    """A model that asks the inner model, and loses its answer.
 
     Args:
-        model: which is asked.
-        after: how many pieces of a stream come before; None: it is read to its end, and none comes.
-        error: what is raised then.
+        model: the inner model.
+        after: the number of pieces of a stream that come first; None = the stream is read to its
+            end and lost.
+        error: the error to raise then.
 
     """
 
@@ -352,7 +353,7 @@ class _Lost(WrapperModel):
 
 
 class _CutStream:
-    """A stream that breaks behind so many of its pieces. It keeps what they brought."""
+    """A stream that breaks after a number of pieces, and keeps what they brought."""
 
     def __init__(self, stream: StreamedResponse, after: int, error: Exception) -> None:
         self._stream = stream

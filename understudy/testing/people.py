@@ -1,4 +1,4 @@
-"""`FakePeople`: persons for tests, whose roles come and go; their directory may be away."""
+"""`FakePeople`: persons for tests, whose roles can change and whose directory can fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakePeople:
         """The persons who were looked up, in order."""
 
     async def __call__(self, caller: Caller) -> Person | None:
-        """The person of this login; None for somebody who is not known.
+        """The person of this login; None for an unknown login.
 
         Raises:
             ConnectionError: while the directory is away.

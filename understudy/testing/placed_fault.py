@@ -1,4 +1,4 @@
-"""`PlacedFault`: what a fault of a model, a tool and a store have in common."""
+"""`PlacedFault`: the base of the faults of models, tools and stores."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from understudy.errors import UsageError
 from understudy.testing.plan import checked_calls
 
 Refuse = Callable[[str], UsageError]
-"""Notes why a fault cannot happen, for the end of its block. Returns the error to raise at once."""
+"""A function that notes why a fault cannot happen, for the end of its block, and returns the error
+to raise at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a fault tells its block."""
+class BlockCallbacks:
+    """The functions by which a fault notifies its block."""
 
     refuse: Refuse
     waits: Callable[[], None]
-    """Called once it waits for the clock."""
+    """A function to call once the fault waits for the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -26,9 +27,9 @@ class PlacedFault:
     """A fault with the calls at which it happens. Make one with a method of its class.
 
     Args:
-        what: says what happens, for the message of a test that fails.
+        what: what happens, for the message of a failed test.
         at: the first call at which it happens, from 1 on.
-        times: at how many calls, one after the other; None for each one from `at` on.
+        times: the number of calls in a row; None = each call from `at` on.
 
     Raises:
         UsageError: for another `at` or `times`.

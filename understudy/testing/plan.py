@@ -1,4 +1,4 @@
-"""`Planned`: at which of its calls something is to happen, and whether it has."""
+"""`Planned`: the calls at which something is to happen, and whether it has happened."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _COUNTS = struct.Struct("=qq")
 
 
 def checked_calls(at: object, times: object, *, what: str) -> None:
-    """Check which calls something is planned for.
+    """Check the calls for which something is planned.
 
     Raises:
-        UsageError: if `at` is no number from 1 on, or `times` neither one nor None.
+        UsageError: if `at` is no number from 1 on, or `times` is neither such a number nor None.
 
     """
     for option, given in (("at", at), ("times", times)):
@@ -29,14 +29,14 @@ def checked_calls(at: object, times: object, *, what: str) -> None:
 
 
 class Planned:
-    """Counts calls, and says at which of them it is to happen. Thread-safe.
+    """A counter of calls, which says at which calls something is to happen. Thread-safe.
 
     The count is shared with processes that are forked from this one, such as the hosts of a story
     that are killed as processes.
 
     Args:
         at: the first call at which it happens, from 1 on.
-        times: at how many calls, one after the other; None for each one from `at` on.
+        times: the number of calls in a row; None = each call from `at` on.
 
     """
 
@@ -48,16 +48,16 @@ class Planned:
 
     @property
     def seen(self) -> int:
-        """How many calls there were."""
+        """The number of calls so far."""
         return int(_COUNTS.unpack_from(self._counts)[0])
 
     @property
     def happened(self) -> int:
-        """At how many of them it has happened."""
+        """The number of calls at which it has happened."""
         return int(_COUNTS.unpack_from(self._counts)[1])
 
     def is_due(self) -> bool:
-        """Count one call; whether it is to happen at this one."""
+        """Count one call. Returns whether it is to happen at this call."""
         with self._lock:
             seen = self.seen + 1
             _COUNTS.pack_into(self._counts, 0, seen, self.happened)
@@ -70,5 +70,5 @@ class Planned:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has happened as often as planned; at least once, for `times=None`."""
+        """Whether it has happened as often as planned. For `times=None`, once is enough."""
         return self.happened >= (self.times or 1)

@@ -14,7 +14,7 @@ from understudy.errors import UsageError
 from understudy.testing import seams
 from understudy.testing.block import Block
 from understudy.testing.model_faults import Asked, ModelFault
-from understudy.testing.placed_fault import PlacedFault, Told
+from understudy.testing.placed_fault import BlockCallbacks, PlacedFault
 from understudy.testing.plan import Planned
 from understudy.testing.tool_faults import FaultyBody, ToolFault
 
@@ -31,7 +31,7 @@ GivenToolFaults = Mapping[str, ToolFault | Sequence[ToolFault]]
 GivenStoreFaults: TypeAlias = "StoreFault | Sequence[StoreFault]"
 
 ANY = ""
-"""In the place of a name: the faults are of each agent."""
+"""The name for faults that apply to each agent."""
 
 
 def faults(
@@ -70,7 +70,7 @@ def faults(
     """
     stores: tuple[StoreFault, ...] = ()
     if store != ():
-        from understudy.testing.store_faults import StoreFault  # who plans none needs no database
+        from understudy.testing.store_faults import StoreFault  # it needs a database's packages
 
         stores = _checked(store, StoreFault, "store", "store").get(ANY, ())
     return PlannedFaults(
@@ -90,7 +90,7 @@ def _checked(
     may_be_named: bool = False,
     must_be_named: bool = False,
 ) -> dict[str, tuple[FaultT, ...]]:
-    """The faults by name, with `ANY` for those that were given without one."""
+    """The faults by name, with `ANY` for faults without a name."""
     is_named = isinstance(given, Mapping)
     if is_named and not (may_be_named or must_be_named):
         raise UsageError(f"faults: `{option}` takes faults without a name, got {shown(given)}")
@@ -130,7 +130,7 @@ def _overlap(one: PlacedFault, other: PlacedFault) -> bool:
 
 
 def _of(fault: PlacedFault) -> str | None:
-    return getattr(fault, "of", None)  # of faults of stores
+    return getattr(fault, "of", None)  # only faults of stores have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,9 @@ class _Placed(Generic[FaultT]):
 
     fault: FaultT
     where: str
-    """What it is of, for a message."""
+    """The model, tool or store of the fault, for messages."""
     call: str
-    """The word for a call of it."""
+    """The word for a call at this place."""
     planned: Planned
 
     def missing(self) -> str:
@@ -171,7 +171,7 @@ class _Faults(Generic[FaultT]):
             for name, placed in given.items()
         }
         self.names: set[str] = set()
-        """The names of all that was called."""
+        """The names of everything that was called."""
         self._lock = threading.Lock()
 
     def has(self, *names: str) -> bool:
@@ -180,11 +180,11 @@ class _Faults(Generic[FaultT]):
         return any(name in self._placed for name in (*names, ANY))
 
     def next(self, *names: str, counts: Callable[[FaultT], bool] = lambda _: True) -> FaultT | None:
-        """Count a call of what has these names. Returns the fault that happens at it, if any.
+        """Count a call of something with these names. Returns the fault that happens at it, if any.
 
         Args:
-            names: of what is called.
-            counts: whether the call is one of those that a fault counts.
+            names: the names of what is called.
+            counts: whether a fault counts the call.
 
         """
         with self._lock:
@@ -224,9 +224,9 @@ class PlannedFaults(Block):
         self._tools: _Faults[ToolFault] = _Faults(tools, "tool", "call")
         self._stores: _Faults[StoreFault] = _Faults({ANY: stores}, "store", "write")
         self._impossible: list[str] = []
-        self._told_by_fault = Told(self._refuse, self._note_wait)
+        self._callbacks = BlockCallbacks(self._refuse, self._note_wait)
         self._slow = 0
-        """How many wait for the clock, and nobody has waited for that."""
+        """The number of calls that wait for the clock without a waiter in `until_slow`."""
         self._waiters: deque[Future[None]] = deque()
         self._lock = threading.Lock()
 
@@ -248,8 +248,8 @@ class PlannedFaults(Block):
     def _wrong(self) -> BaseException | None:
         if self._impossible:
             return UsageError("\n".join(self._impossible))
-        told = self._told() if self._must_happen else ""
-        return AssertionError(told) if told else None
+        missing = self._missing_text() if self._must_happen else ""
+        return AssertionError(missing) if missing else None
 
     def _anew(self) -> PlannedFaults:
         given: Any = self._given
@@ -275,11 +275,11 @@ class PlannedFaults(Block):
                 calls.
 
         """
-        told = self._told()
-        if told:
-            raise AssertionError(told)
+        missing = self._missing_text()
+        if missing:
+            raise AssertionError(missing)
 
-    def _told(self) -> str:
+    def _missing_text(self) -> str:
         missing = self.missing
         if not missing:
             return ""
@@ -339,18 +339,14 @@ class PlannedFaults(Block):
         run = call._run
         name = run.definition.name
         fault = self._models.next(name) if self._models.has(name) else None
-        asked = (
-            model if fault is None else fault._play(Asked(model, run.clock, self._told_by_fault))
-        )
+        asked = model if fault is None else fault._play(Asked(model, run.clock, self._callbacks))
         return inner(call, asked, request, parameters)
 
     def _around_body(self, inner: Callable[..., Any], run: Any, ready: Any) -> Any:
         tool = ready.tool
         if not self._tools.has(*tool.names):
             return inner(run, ready)
-        body = FaultyBody(
-            tool, lambda: self._tools.next(*tool.names), run.clock, self._told_by_fault
-        )
+        body = FaultyBody(tool, lambda: self._tools.next(*tool.names), run.clock, self._callbacks)
         return inner(run, replace(ready, tool=body.as_tool()))
 
     def _next_write(self, kinds: frozenset[str]) -> StoreFault | None:

@@ -1,4 +1,4 @@
-"""What has happened in a story, in order, and the points at which a host may be killed."""
+"""The events of a story, in order, and the points at which a host may be killed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ class Entry:
     """A line of a story."""
 
     what: str
-    """`records`, `effect`, `request`, `killed`, `host`, or the verb of a caller."""
+    """The kind of the entry: `records`, `effect`, `request`, `killed`, `host`, or a caller's
+    verb."""
     agent: str = ""
     """The id of the agent."""
     first: int = 0
-    """Of records that became durable together: the number of the first of them, in its agent. Of a
-    request: the number of the service."""
+    """For records that became durable together, the number of the first one in its agent. For a
+    request, the number of the service."""
     last: int = 0
-    """The number of the last of them."""
+    """The number of the last record."""
     text: str = ""
-    """What it is, for a person."""
+    """The text of the entry, for a person."""
     key: str = ""
-    """Of an effect and a request: its key."""
+    """The key of an effect or a request."""
     call: str = ""
-    """Of an effect: the key of the call that had it, where it is known; of a doubt: of its call."""
+    """For an effect, the key of its call, if known; for a doubt, the key of the call in doubt."""
     is_doubt: bool = False
-    """Whether a record says that a call was in doubt: that nobody knew what it did."""
+    """Whether a record says that a call was in doubt."""
     is_believed: bool = False
-    """Whether a doubt has ended with the belief that the call has done what it is for."""
+    """Whether a doubt has ended with the belief that the call took effect."""
 
     @property
     def name(self) -> str:
-        """The name of what became durable, or has happened: the same in each play of a story."""
+        """The name of the records or the event. It is the same in each play of a story."""
         if self.what == "effect":
             return f"effect {self.text}"
         numbers = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
@@ -48,7 +49,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Watch:
-    """Notes what happens in one play of a story, and says where its host is killed.
+    """A watch over one play of a story: it notes events, and decides where a host is killed.
 
     Thread-safe. A host in another process writes what it notes into a file, and the process of the
     story reads it from there.
@@ -60,9 +61,9 @@ class Watch:
     passed: list[str] = field(default_factory=list)
     """The points that were passed, by name."""
     file: IO[str] | None = None
-    """Where a host in another process notes everything."""
+    """The file in which a host in another process notes everything."""
     refresh: Callable[[], None] | None = None
-    """Takes over what other hosts have noted: the point may have been the end of one of them."""
+    """A function that takes over the notes of other hosts: a host may have ended at the point."""
     _open_calls: set[str] = field(default_factory=set)
     """The keys of the calls that are under way."""
     _effects: dict[str, int] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class Watch:
                 self._write("entry", asdict(entry))
 
     def is_due(self, name: str) -> bool:
-        """A point is passed: whether the host is killed there."""
+        """Whether the host is killed at this point, which is passed now."""
         if self.kills and self.refresh is not None:
             self.refresh()
         with self._lock:
@@ -94,14 +95,14 @@ class Watch:
         self.note(Entry(what="request", first=remote, text=what, key=key))
 
     def take(self, lines: Iterable[str], *, but_of: int = 0) -> list[Entry]:
-        """Take over what hosts in other processes have noted.
+        """Take over the notes of hosts in other processes.
 
         Args:
-            lines: of their file.
+            lines: the lines of their file.
             but_of: the id of the process whose own notes are left out.
 
         Returns:
-            The entries among it.
+            The entries among the lines.
 
         """
         found = [json.loads(line) for line in lines]
@@ -127,7 +128,7 @@ class Watch:
         return self.is_due(f"before {_of_records(agent, first, records).name}")
 
     def after(self, agent: str, first: int, records: Sequence[Record]) -> bool:
-        """Note records, and say whether the host is killed once they are durable."""
+        """Note records. Returns whether the host is killed once they are durable."""
         entry = _of_records(agent, first, records)
         with self._lock:
             for record in records:
@@ -136,7 +137,7 @@ class Watch:
             return self.is_due(f"after {entry.name}")
 
     def after_effect(self, what: str, key: str) -> bool:
-        """Note an effect, and say whether the host is killed right behind it."""
+        """Note an effect. Returns whether the host is killed right after it."""
         with self._lock:
             number = self._effects[what] = self._effects.get(what, 0) + 1
             call = key if key in self._open_calls else self._only_call()
@@ -144,7 +145,7 @@ class Watch:
             return self.is_due(f"after effect {what!r}" + (f" {number}" if number > 1 else ""))
 
     def forget_calls(self) -> None:
-        """The host is no more: no call is under way."""
+        """Forget the calls under way, because the host is dead."""
         with self._lock:
             self._open_calls.clear()
 
@@ -155,7 +156,7 @@ class Watch:
         return [each.text for each in effects if each.call == call_key]
 
     def effects_of_unknown_calls(self) -> list[str]:
-        """The effects of which it is not known which call had them."""
+        """The effects whose call is not known."""
         with self._lock:
             return [each.text for each in self.entries if each.what == "effect" and not each.call]
 
@@ -165,7 +166,7 @@ class Watch:
             return [each for each in self.entries if each.is_doubt]
 
     def excuses(self) -> list[Entry]:
-        """Those by which an effect may be missing: nobody believes that it has happened."""
+        """The doubts that excuse a missing effect: nobody believes that it has happened."""
         return [each for each in self.doubts() if not each.is_believed]
 
     def _write(self, what: str, noted: Any) -> None:
@@ -205,17 +206,17 @@ def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
 
 
 def _was_in_doubt(record: Any) -> bool:
-    """Whether a result says that nobody knows what its call did, or has known for a time."""
+    """Whether a result says that its call is, or was, in doubt."""
     return isinstance(record, Result) and (record.doubt is not None or record.settled is not None)
 
 
 def _is_believed(result: Result) -> bool:
-    """Whether what has settled a doubt says that the call has happened."""
+    """Whether the settlement of a doubt says that the call took effect."""
     return result.doubt is None and result.part.outcome == "success"
 
 
 def _said(record: Any) -> str:
-    """A record, for a person."""
+    """The text of a record, for a person."""
     where = []
     while isinstance(record, ChildRecord):
         where.append(record.name)

@@ -1,4 +1,4 @@
-"""What is recorded of a run, to be played, and to be compared with what happens now."""
+"""The records of a run, for playing it, and for comparing it with what happens now."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ from understudy.trust.rules import DENIED_BY_RULE
 from understudy.trust.trial import Fate
 
 Key = tuple[str, str]
-"""What something is, and of which run, turn or call."""
+"""The kind of an event, and the id of its run, turn or call."""
 
 
 @dataclass(slots=True)
 class CallOfRun:
-    """What became of a call."""
+    """A call and its fate."""
 
     key: str
     path: tuple[str, ...]
     """The names of its agents."""
     part: ToolCallPart
     arguments: dict[str, Any] | None = None
-    """Those that were made for it; None where they are as the model wrote them."""
+    """The arguments that were made for it; None if they are as the model wrote them."""
     asked: set[str] = field(default_factory=set)
-    """Who had to agree, in words: "" for a single person."""
+    """The persons who had to agree, in words; "" for a single person."""
     decisions: list[tuple[Request, Decision]] = field(default_factory=list)
     question: Request | None = None
     """The last question of its tool, or about its doubt."""
     is_judged: bool = False
-    """Whether gates and rules were asked about it, or it ran without that."""
+    """Whether gates and rules were asked about it, or it ran without them."""
     started: bool = False
     result: Result | None = None
     at: datetime | None = None
-    """When it was made."""
+    """The time at which it was made."""
 
     @property
     def given(self) -> dict[str, Any]:
-        """Its arguments."""
+        """The arguments of the call."""
         if self.arguments is not None:
             return self.arguments
         try:
@@ -76,7 +76,7 @@ class CallOfRun:
 
     @property
     def fate(self) -> Fate:
-        """Whether it was denied by a rule, or asked about, or neither."""
+        """The fate of the call: denied by a rule, asked about, or neither."""
         if self.result is not None and self.result.part.outcome == "denied":
             content = self.result.part.content
             if isinstance(content, str) and content.startswith(DENIED_BY_RULE):
@@ -85,7 +85,7 @@ class CallOfRun:
 
     @property
     def decided(self) -> str:
-        """What persons have decided, in words."""
+        """The decisions of persons, in words."""
         if not self.asked:
             return "nobody was asked"
         if not self.decisions:
@@ -116,13 +116,13 @@ class Happened:
     """One thing that happened in a run."""
 
     value: Any
-    """Equal where the same happened."""
+    """The value to compare. It is equal if the same happened."""
     text: str
-    """For people."""
+    """The text for people."""
 
 
 class Story:
-    """What happened in a run, by its records: what was recorded, or what happens in a replay.
+    """The events of a run by its records, as recorded or as in a replay.
 
     Args:
         agent: the name of its agent.
@@ -134,24 +134,25 @@ class Story:
         self.happened: dict[Key, Happened] = {}
         self.calls: dict[str, CallOfRun] = {}
         self.replies: dict[Key, ModelResponse] = {}
-        """By the id of the run, and the number of the turn."""
+        """The replies, by the id of the run and the number of the turn."""
         self.times: dict[Key, datetime | None] = {}
-        """When replies were recorded, by the keys of `happened`."""
+        """The times at which replies were recorded, by the keys of `happened`."""
         self.once: dict[Key, Any] = {}
-        """What hooks have done once, and what they have asked models: by run id and key."""
+        """The results of `run.once` and `run.ask_model`, by run id and key."""
         self.questions: list[tuple[Request, Decision]] = []
-        """Of middleware, with their answers."""
+        """The questions of middleware, with their answers."""
         self.messages: dict[int, list[UserMessage]] = {}
-        """That came while it ran, by the number of the turn before which they were read."""
+        """The messages that came during the run, by the number of the turn before which they were
+        read."""
         self.ends: dict[str, End] = {}
-        """By run id."""
+        """The ends of runs, by run id."""
         self.model_replies: list[tuple[str, ModelResponse]] = []
-        """All that was paid for, each with the name of its agent."""
+        """All replies that were paid for, each with the name of its agent."""
         self._requests: dict[str, Request] = {}
         self._turns: dict[str, int] = {}
 
     def take_over(self, run: RecordedRun) -> None:
-        """Know the calls that a run has of the failed run that it continues."""
+        """Take over the calls that a run has from the failed run that it continues."""
         if run.started.continues is None:
             return
         for state in run.before.whole_tree:
@@ -164,11 +165,11 @@ class Story:
                 )
 
     def add(self, record: Record, run_id: str) -> None:
-        """The next record.
+        """Add the next record.
 
         Args:
-            record: of the outermost agent, or one inside.
-            run_id: of the outermost run.
+            record: a record of the outermost agent, or of an inner agent.
+            run_id: the id of the outermost run.
 
         """
         path: tuple[str, ...] = (self._agent,)
@@ -197,7 +198,7 @@ class Story:
             self._add_decision(record)
         elif isinstance(record, Started):
             call = self.calls.get(record.call_key)
-            if call is None:  # of a run that was compacted
+            if call is None:  # its run was compacted
                 return
             call.started = call.is_judged = True
             if record.arguments is not None:
@@ -275,25 +276,25 @@ class Story:
 
 @dataclass(slots=True)
 class RecordedRun:
-    """A run of the outermost agent, and the state that it began with."""
+    """A run of the outermost agent, and the state with which it began."""
 
     started: RunStarted
     before: AgentState
     story: Story
     ended_at: datetime | None = None
-    """When the last of its records was made."""
+    """The time of its last record."""
     hidden: list[str] = field(default_factory=list)
-    """What of it cannot be replayed."""
+    """The parts of the run that cannot be replayed, in words."""
 
 
 def recorded_runs(export: Exported, since: datetime | None) -> Iterator[RecordedRun | str]:
-    """The runs of an export, in order; or why some of what it has cannot be replayed.
+    """The runs of an export in order, and texts about parts that cannot be replayed.
 
-    A run is given when all of its records were read: the state that it began with is a copy.
+    A run is given when all its records were read. The state with which it began is a copy.
 
     Args:
-        export: of an agent.
-        since: runs that began before are left out.
+        export: the export of an agent.
+        since: the time before which runs are left out.
 
     """
     state = AgentState()

@@ -1,4 +1,4 @@
-"""What a replay has found: calls that are asked about otherwise, first differences, costs."""
+"""The report of a replay: calls that are decided differently, first differences, costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAID: dict[Change, str] = {
     "newly_asked": "persons would now be asked, who were not",
 }
 SHOWN = 10
-"""Calls, and conversations, of which the text tells; `to_dict` has all."""
+"""The maximum number of calls and conversations in the text; `to_dict` has all."""
 WIDTH = 80
 
 

@@ -1,4 +1,4 @@
-"""`replay`: what really happened, run once more on another definition, in a closed world."""
+"""`replay`: runs recorded conversations again on another definition, in a closed world."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ from understudy.trust.trial import change_of
 from understudy.trust.trust import Trust
 
 REPLAYER = "a replay"
-"""Who approves a call that ran unasked, and about which persons would now be asked."""
+"""The name of the approver of a call that ran unasked, and about which persons would now be
+asked."""
 BUDGET_USED_UP = "the budget of the replay is used up"
 
 
@@ -111,10 +112,10 @@ def replay(
             made then.
         budget: the limit of that cost: `usd(5)`, `tokens(100_000)`, or a `Budget` of these. It
             is checked before each request, so the request that passes the limit is still paid.
-        rules: as of `Runtime(rules=...)`.
-        people: as of `Runtime(people=...)`. Only a mapping is used; a function is not called.
+        rules: as in `Runtime(rules=...)`.
+        people: as in `Runtime(people=...)`. Only a mapping is used; a function is not called.
         deps: the deps for hooks that read `run.deps`. They must not reach the world.
-        pricing: as of `Runtime(pricing=...)`.
+        pricing: as in `Runtime(pricing=...)`.
 
     Raises:
         UsageError: if an export is damaged, not an export, or of another agent; if only one of
@@ -162,7 +163,7 @@ def _checked_budget(budget: object, *, ask_model: bool) -> Measure | None:
 
 
 class _RecordedClock:
-    """The time of the record."""
+    """A clock with the time of the record."""
 
     def __init__(self, at: datetime) -> None:
         self._at = at
@@ -174,13 +175,13 @@ class _RecordedClock:
         return self._at.timestamp()
 
     def reach(self, at: datetime | None) -> None:
-        """It is at least so late now."""
+        """Advance the clock to this time, if it is later."""
         if at is not None and at > self._at:
             self._at = at
 
 
 class _Tape(Ledger):
-    """The ledger of a replay: what is recorded is kept nowhere but in a story."""
+    """The ledger of a replay, whose records are kept only in a story."""
 
     def __init__(self, state: AgentState, story: Story, run_id: str, path: tuple[str, ...]) -> None:
         super().__init__(state, agent_path=path)
@@ -194,7 +195,7 @@ class _Tape(Ledger):
 
 
 class _ReplayedRun(Run):
-    """A run whose hooks do nothing once more, and ask no model beside the conversation."""
+    """A run whose hooks repeat no `once`, and ask no model beside the conversation."""
 
     async def recorded(self, key: str, make: Callable[[], Awaitable[Once | ModelAsked]]) -> Any:
         playing = _playing.get()
@@ -216,7 +217,7 @@ class _ClosedRuns(AlteredRuns):
 
 
 class _Played(StandIn):
-    """Answers one request with a recorded reply."""
+    """A model that answers one request with a recorded reply."""
 
     def __init__(self, given: Any, reply: ModelResponse) -> None:
         super().__init__(given)
@@ -232,11 +233,11 @@ class _Played(StandIn):
 
 
 class _Playing:
-    """One run that is replayed.
+    """The replay of one run.
 
     Args:
-        recorded: what happened then.
-        replayer: that replays it.
+        recorded: the recorded run.
+        replayer: the replayer that replays it.
 
     """
 
@@ -249,12 +250,12 @@ class _Playing:
         self.clock = _RecordedClock(recorded.started.at)
         self.seal = Seal()
         self.pairs: dict[str, CallOfRun] = {}
-        """By the keys of calls now, the calls then."""
+        """The recorded calls, by the key of the call now."""
         self.is_stopped = False
         self.why: str | None = None
-        """Why what follows could not be replayed; None where the record ends, too."""
+        """The reason why the rest could not be replayed; None if the record ends there too."""
         self.goes_on: str | None = None
-        """What happens where the run had ended."""
+        """What happens now at the place at which the run had ended."""
         self.left_out: set[str] = set()
         """The keys of calls whose agents are not replayed."""
         self._used: set[str] = set()
@@ -273,7 +274,7 @@ class _Playing:
             self.is_stopped, self.why = True, why
 
     def before_step(self) -> bool:
-        """Whether the attempt ends. Messages that came while the run went on come here again."""
+        """Whether the attempt ends. Messages that came during the run come here again."""
         run = self.ledger.state.run
         if run is not None and run.turn is None and not self.is_stopped:
             for turn in range(self._read, run.turns + 1):
@@ -319,9 +320,9 @@ class _Playing:
         return reply
 
     def answer(self, ctx: Any, tool: Tool[Any]) -> Any:
-        """What a tool returned then; or raise what it raised.
+        """Return what a tool returned then, or raise what it raised.
 
-        What is not in the record ends the replay of the run.
+        If the record does not have it, the replay of the run ends.
         """
         call = self.now.calls.get(ctx.call_key)
         then = None if call is None else self.pair(call, tool)
@@ -345,7 +346,7 @@ class _Playing:
         return self._returned(result)
 
     def _ask_again(self, then: CallOfRun, question: Request) -> None:
-        """Ask what the tool asked, if its result came of the answer alone, or raise its doubt."""
+        """Ask the tool's question, if its result came from the answer alone, or raise its doubt."""
         self._asked_again.add(then.key)
         result = then.result
         if question.kind == "doubt":
@@ -372,7 +373,7 @@ class _Playing:
         if part.outcome == "failed":
             raise ToolFailed(str(content))
         if part.outcome != "success":
-            self.stop(None)  # it was cut off
+            self.stop(None)  # the call was cut off
             raise CallSuspended
         if result.user_prompt is not None or part.metadata is not None:
             beside = None if result.user_prompt is None else result.user_prompt.content
@@ -387,7 +388,9 @@ class _Playing:
         )
 
     def pair(self, call: CallOfRun, tool: Tool[Any] | None = None) -> CallOfRun | None:
-        """The call then that a call now is: of the same key, or of the same tool and arguments."""
+        """The recorded call of a call now: with the same key, or with the same tool and
+        arguments.
+        """
         found = self.pairs.get(call.key)
         if found is not None:
             return found
@@ -414,7 +417,7 @@ class _Playing:
     # ------------------------------------------------------------------------ what persons say
 
     def decide(self) -> bool:
-        """Record what persons have decided then about what is asked now; whether any did."""
+        """Record the old decisions on what is asked now. Returns whether there was any."""
         found = False
         for place in list(ledger_tree(self.ledger)):
             run = place.state.run
@@ -430,7 +433,9 @@ class _Playing:
         return found
 
     def wait(self) -> bool:
-        """Let the time come for which the run waits; whether that is within its time then."""
+        """Let the time come for which the run waits. Returns whether it is within the recorded
+        time.
+        """
         due, ended_at = self.ledger.state.next_due, self.recorded.ended_at
         if due is None or ended_at is None or due > ended_at or due <= self.clock.now():
             return False
@@ -440,7 +445,7 @@ class _Playing:
     def _decision_on(self, request: Request) -> Decision | None:
         call = self.now.calls.get(request.call_key)
         then = None if call is None else self.pair(call)
-        if request.question_key:  # of a middleware
+        if request.question_key:  # a middleware asks
             of = (request.question_key, request.source, request.run_id)
             for asked, decision in self.then.questions:
                 if (asked.question_key, asked.source, asked.run_id) == of:
@@ -468,7 +473,7 @@ class _Playing:
     # ------------------------------------------------------------------------ what came of it
 
     def difference(self) -> tuple[str, str] | None:
-        """What first happens otherwise: then, and now."""
+        """The first difference: what happened then, and what happens now."""
         then, now = self.then.happened, self.now.happened
         for key, happened in now.items():
             skipped = self._skipped(key)
@@ -481,7 +486,7 @@ class _Playing:
                 return before.text, happened.text
         for call in self.now.calls.values():
             unasked = self._skipped(("runs", call.key)) if call.is_judged else None
-            if unasked is not None:  # it waits for its siblings
+            if unasked is not None:  # the call waits for its siblings
                 return unasked
         if self.goes_on is not None:
             return "the run had ended", self.goes_on
@@ -493,7 +498,9 @@ class _Playing:
         return None
 
     def _skipped(self, key: Key) -> tuple[str, str] | None:
-        """That persons were asked about a call, which runs now without that."""
+        """The difference that persons were asked about a call that now runs unasked; None
+        otherwise.
+        """
         what, of = key
         asked = ("asked", of)
         if what != "runs" or asked in self.now.happened or asked not in self.then.happened:
@@ -501,10 +508,12 @@ class _Playing:
         return self.then.happened[asked].text, f"nobody is asked about {self.now.calls[of].text}"
 
     is_suspended = False
-    """The run waits now for what never comes in the record."""
+    """Whether the run waits now for something that never comes in the record."""
 
     def _is_left_out(self, key: Key) -> bool:
-        """Whether it happened in an agent that is not replayed: a tool has run it itself."""
+        """Whether an event is of an agent that is not replayed, because a tool ran the agent
+        itself.
+        """
         what, of = key
         return any(
             of.startswith((f"{call}.", f"{call}+")) or (what == "end" and of == call)
@@ -516,10 +525,10 @@ _playing: ContextVar[_Playing] = ContextVar("understudy_playing")
 
 
 def _arguments(call: CallOfRun, tool: Tool[Any] | None) -> str:
-    """The digest of the arguments of a call, as its tool of today reads them."""
+    """The digest of the arguments of a call, as today's tool reads them."""
     given = call.given
     if tool is not None:
-        with suppress(InvalidArguments):  # else as they are
+        with suppress(InvalidArguments):  # invalid arguments stay as they are
             given = tool.canonical(tool.validate(given))
     return digest(given)
 
@@ -559,7 +568,7 @@ class _Replayer:
         return self._definition.tool_of(name)
 
     def _check_prices(self) -> None:
-        """Refuse to pay what is not known. Agents that only a tool runs are not known yet."""
+        """Refuse to pay unknown prices. Agents that only a tool runs are not known yet."""
         for model in self._runner.all_models:
             if self._prices is None or not self._prices.knows(model):
                 raise UsageError(
@@ -569,7 +578,7 @@ class _Replayer:
                 )
 
     async def replay(self, exports: Iterable[Mapping[str, Any]]) -> Replay:
-        """Replay all of them."""
+        """Replay all exports."""
         found = self.found
         async with AsyncExitStack() as clients:
             if self.ask_model:
@@ -604,7 +613,7 @@ class _Replayer:
                 name = playing.then.calls[key].part.tool_name
                 why = f"the agent that {name!r} ran itself, by ctx.run_agent: no tool is entered"
                 self._note(export, recorded.started.run_id, why)
-            # What a closed world has broken is no difference of the definitions.
+            # A difference made by the closed world is no difference of the definitions.
             difference = None if playing.seal.tried else playing.difference()
             if difference is not None and not has_difference:
                 has_difference = True
@@ -625,7 +634,7 @@ class _Replayer:
         )
 
     async def _run(self, playing: _Playing) -> str | None:
-        """Replay one run. Returns why some of it could not be replayed."""
+        """Replay one run. Returns why a part could not be replayed; None if all was replayed."""
         started = playing.recorded.started
         options = RunOptions(
             until_tool=started.until_tool,
@@ -678,7 +687,7 @@ class _Replayer:
                 finally:
                     await environment.shared.close()
 
-        # In a task of its own: what it sets in its context is gone with it.
+        # It runs in a new task, so that its changes of the context end with it.
         return await asyncio.create_task(go())
 
     async def _to_its_end(
@@ -697,7 +706,7 @@ class _Replayer:
         return None
 
     def _why_undecided(self, playing: _Playing) -> str | None:
-        """Why nobody decides what is asked; None where it was open in the record, too."""
+        """Why nobody decides what is asked; None if it was open in the record too."""
         for place in ledger_tree(playing.ledger):
             run = place.state.run
             for request in () if run is None or run.over else run.pending_requests:
@@ -750,7 +759,7 @@ class _Replayer:
                 self._add_cost(found.cost_now, reply)
 
     def _cost_of(self, reply: ModelResponse) -> Decimal | None:
-        """What a reply has cost, with those before it that were no answer."""
+        """The cost of a reply, with the rejected replies before it."""
         found = self._own_cost_of(reply)
         for attempt in reply.failed_attempts or ():
             if attempt.usage is not None and found is not None:
@@ -782,11 +791,11 @@ class _Replayer:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left of the budget."""
+        """Whether the budget is used up."""
         return self._budget is not None and self._spent >= self._budget.limit
 
     def pay(self, reply: ModelResponse) -> bool:
-        """Count what a reply has cost; whether that is known."""
+        """Count the cost of a reply. Returns whether it is known."""
         assert self._budget is not None, "no model is asked without one"
         if self._budget.unit == "tokens":
             self._spent += reply.usage.total_tokens
@@ -799,7 +808,9 @@ class _Replayer:
     # ------------------------------------------------------------------------ what is closed
 
     def _closed(self, definition: AgentDefinition) -> AgentDefinition:
-        """The definition with tools that answer from the record, and models that do so, or pay."""
+        """The definition with tools that answer from the record, and models that do so or cost
+        money.
+        """
         tools = {name: _closed_tool(tool) for name, tool in definition.tools.items()}
         model, others = definition.model, definition.fallback_models
         if not self.ask_model:
@@ -824,9 +835,9 @@ class _Replayer:
 
 
 def _closed_tool(tool: Tool[Any]) -> Tool[Any]:
-    """The tool, whose body answers from the record, and which has no check.
+    """The tool without its check, with a body that answers from the record.
 
-    The body of a tool that only runs an agent inside is ours: it runs, and its agent is closed.
+    If a tool only runs an inner agent, its body runs, and the agent is closed in the same way.
     """
     if tool.agent_argument:
         return tool
@@ -838,11 +849,11 @@ def _closed_tool(tool: Tool[Any]) -> Tool[Any]:
     twin.function = answered
     twin.takes_context, twin.is_async, twin.inline = True, True, False
     if tool.check is not None and tool.on_unknown is None:
-        twin.on_unknown = "ask"  # as with the check
+        twin.on_unknown = "ask"  # as if it had its check
     twin.check, twin.timeout, twin.retry = None, None, None
     return twin
 
 
 async def _nobody_is_asked(caller: Caller) -> Person | None:
-    """No directory is asked: it is outside."""
+    """Return no person: a directory is outside of the closed world."""
     raise ConnectionError("a replay asks no directory of people")

@@ -9,9 +9,9 @@ What it does not stop:
 
 - code in a thread that the application starts itself, before Python 3.14, for such a thread has a
   context of its own;
-- what is sent over a connection that was open before;
+- data sent over a connection that was open before;
 - a library of C that makes no audit events, such as libpq or uvloop;
-- what a program that is mapped into memory does.
+- writes to a file that is mapped into memory.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
 
 class Sealed(OSError):
-    """Code has tried to leave a sealed block. Many clients take it for a network that is away."""
+    """The error of code that tried to leave a sealed block. Many clients take it for a network
+    failure.
+    """
 
 
 class Seal:
-    """A sealed block, and what code in it has tried, in order."""
+    """A sealed block, with the attempts of its code to leave it, in order."""
 
     def __init__(self) -> None:
         self.tried: list[str] = []
@@ -77,7 +79,9 @@ _is_installed = False
 
 @contextmanager
 def sealed(seal: Seal) -> Iterator[None]:
-    """Seal the block. An attempt raises `Sealed`, and is noted also where that is caught."""
+    """Seal the block. An attempt to leave it raises `Sealed`, and is noted even if that is
+    caught.
+    """
     _install()
     token = _seal.set(seal)
     try:
@@ -106,7 +110,7 @@ def _install() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    # Called for each audit event of the process: what is outside of a block ends here.
+    # The hook is called for each audit event of the process; outside of a block it returns here.
     if event == "open":
         if not _writes(arguments):
             return
@@ -128,7 +132,7 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
     if isinstance(path, int) or path == os.devnull:
         return False
     changes = any(sign in mode for sign in "wax+") if isinstance(mode, str) else flags & _WRITES
-    # An import keeps the code that it has compiled.
+    # An import writes the code that it has compiled.
     return bool(changes) and "__pycache__" not in str(path)
 
 

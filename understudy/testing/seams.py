@@ -1,10 +1,10 @@
-"""The seams of the library: functions of it around which the kit stands while a test wants it to.
+"""The seams of the library: functions around which the kit can stand during a test.
 
-A seam is the last function of the library before a model, the body of a tool, or a database. So
-what happens there takes the path that it takes when a real one does it. Outside of a block the
-library is as it is: its functions look for nobody.
+A seam is the last function of the library before a model, the body of a tool, or a database. So a
+fault there takes the same path as a real fault. Outside of a block the library is unchanged: its
+functions check nothing.
 
-A block holds for the process: its threads, and each runtime in it. Blocks end in any order.
+A block holds for the process, with all its threads and runtimes. Blocks end in any order.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from functools import partial, wraps
 from typing import Any
 
 Around = Callable[..., Any]
-"""Called with the function that it stands around, and then with the arguments of the call."""
+"""A function that is called with the function around which it stands, and then with the call's
+arguments."""
 
 
 class Seam:
-    """A function of the library around which others may stand. Thread-safe.
+    """A function of the library around which other functions may stand. Thread-safe.
 
     Args:
-        module: where it is.
-        owner: the class that has it; empty for a function of the module.
-        name: of the function.
+        module: the module of the function.
+        owner: the class that has it; empty for a function of the module itself.
+        name: the name of the function.
 
     """
 
@@ -40,7 +41,7 @@ class Seam:
 
     @contextmanager
     def between(self, around: Around) -> Iterator[None]:
-        """Stand around the function; around those, too, that stand there already."""
+        """Stand around the function, outside of all that stand there already."""
         with self._lock:
             if not self._around:
                 self._install()

@@ -98,7 +98,7 @@ def _kinds() -> list[str]:
 
 
 def kinds_in(group: Group) -> frozenset[str]:
-    """The kinds of the records of a transaction, those of agents inside of agents too."""
+    """The kinds of the records of a transaction, including records of inner agents."""
     batches = (batch for _, batch in group if batch is not None)
     return frozenset(_kind(record) for batch in batches for record in batch.records)
 
@@ -113,15 +113,16 @@ def _kind(stored: EncodedRecord) -> str:
 
 
 class _StaysAway(Exception):
-    """There is no further attempt: the time for them is over."""
+    """The signal that there is no further attempt, because the time is over."""
 
 
 class FaultyWrites:
-    """What stands between a store and its database.
+    """The faults between a store and its database.
 
     Args:
-        next_fault: gives the fault of the next write, by the kinds of its records.
-        refuse: notes why a fault cannot happen.
+        next_fault: the function that gives the fault of the next write, by the kinds of its
+            records.
+        refuse: the function that notes why a fault cannot happen.
 
     """
 
@@ -134,7 +135,8 @@ class FaultyWrites:
         self._refuse = refuse
         self._lock = threading.Lock()
         self._leases: dict[Lease, Committer] = {}
-        """The leases whose next renewal is refused, and what writes under them."""
+        """The leases whose next renewal is refused, each with the committer that writes under
+        it."""
 
     def transaction(self, inner: Callable[..., Any], committer: Committer, group: Group) -> Any:
         """Stand around one attempt at a transaction."""
@@ -170,7 +172,7 @@ class FaultyWrites:
             raise Fenced(agent_id="*", why=_CAUSE)
         inner(lease)
         if not lease.is_shared:
-            lease._length = _LEASE  # else nothing is renewed, and nothing can be refused
+            lease._length = _LEASE  # otherwise nothing is renewed, and nothing can be refused
 
     def _lose_lease(self, committer: Committer, group: Group) -> None:
         journals = (job for job, _ in group if isinstance(job, AgentJournal))

@@ -1,4 +1,4 @@
-"""`old_journals`: what becomes of stored runs under the definitions of today."""
+"""`old_journals`: checks how stored runs continue under today's definitions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from understudy.state.run_state import Call
 from understudy.testing.contracts.contract import run_async
 
 Trouble = Literal["does not load", "fails", "pauses", "waits", "asks again", "errs"]
-"""What becomes of a run. `does not load`: its records, or its definition, cannot be read. `fails`:
-it ends as failed, or cannot be continued. `pauses`: it lacks something that it had. `waits`: its
-definition leaves it to hosts that have the older one. `asks again`: a person is asked about a call
-of which a person was asked before, or nobody. `errs`: the model reads that a call cannot run."""
+"""The kind of a finding about a run. `does not load`: its records, or its definition, cannot be
+read. `fails`: it ends as failed, or cannot be continued. `pauses`: it lacks something that it had.
+`waits`: its definition leaves it to hosts that have the older definition. `asks again`: a person is
+asked about a call that was already decided, or that nobody was asked about. `errs`: the model reads
+that a call cannot run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ def old_journals(pattern: str, *, root: str | Path = ".") -> list[OldJournal]:
     `@pytest.mark.parametrize("journal", old_journals("tests/journals/*.json"), ids=str)`.
 
     Args:
-        pattern: the pattern of the files, as of `Path.glob`.
+        pattern: the pattern of the files, as in `Path.glob`.
         root: the folder of the pattern; by default the current folder.
 
     Raises:
@@ -168,11 +169,11 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 
 class _Reached(BaseException):
-    """The attempt has got as far as a model, or a body: what follows is not looked at."""
+    """The end of an attempt that has reached a model or a body: the rest is not looked at."""
 
 
 class _Notes:
-    """A journal that notes what an attempt records, until a body would be entered."""
+    """A journal that notes the records of an attempt until a body would be entered."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -182,7 +183,7 @@ class _Notes:
             own = record
             while isinstance(own, ChildRecord):
                 own = own.record
-            # It is the last one before the body: a run that goes on from here is as before.
+            # It is the last record before the body: a run that continues from here is unchanged.
             if isinstance(own, Started):
                 raise _Reached
             self.records.append(own)
@@ -212,7 +213,7 @@ class _UnaskedRuns(NestedRuns):
 
 
 class _UnaskedRunner(Runner):
-    """Continues runs without their models: no key of a provider is needed."""
+    """A runner that continues runs without their models, so that no API key is needed."""
 
     def __init__(self, definition: AgentDefinition) -> None:
         super().__init__(definition)
@@ -228,7 +229,9 @@ class _Unheard(AttemptWatch, CallWatch):
 
 
 class _Unasked(Instrument[Run], GivesInstrument):
-    """Puts a model that is not asked in the place of each, also of those that hooks ask."""
+    """An instrument that replaces each model, also models that hooks ask, by one that is not
+    asked.
+    """
 
     def instrument(self) -> Instrument[Any]:
         return self
@@ -290,7 +293,7 @@ class _Look:
         return found
 
     async def _of_the_next_run(self, runner: Runner) -> Any:
-        """What a message, or a retry, would meet."""
+        """The finding that a message, or a retry, would meet."""
         try:
             await runner.check_start(self.state.copied())
             if self.state.run is not None and self.state.run.has_failed:
@@ -311,7 +314,7 @@ class _Look:
             journal=notes,
             telemetry=_Unasked(),
         )
-        # What a person has agreed to is bound to the id of the agent.
+        # The decision of a person is bound to the id of the agent.
         environment = replace(environment, agent_id=self.exported.agent_id)
         outcome: Outcome | None = None
         try:
@@ -345,7 +348,7 @@ class _Look:
                     yield self.finding("asks again", reason, each.tool_name, each.call_key)
 
     def _now(self) -> datetime:
-        """The time of its last record: nothing that waits is over by it."""
+        """The time of its last record, at which no wait is over."""
         times = [record.at for record in self.exported.records if record.at is not None]
         return max(times, default=SimulatedClock().now())
 

@@ -1,4 +1,4 @@
-"""`Story`: what callers and persons do with agents, while the hosts of these agents are killed."""
+"""`Story`: the acts of callers and persons with agents whose hosts are killed."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ DoubtAnswer = Literal["truthfully", "run it again"] | Callable[[Request], Decisi
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?) (second|minute|hour|day|week)s?")
 KNOWN_FOR = 61.0
-"""Seconds after which a runtime asks anew who a person is."""
+"""Seconds after which a runtime looks a person up again."""
 MOST_STEPS = 50
-"""How often a call is continued before the story counts as one that never ends."""
+"""The maximum number of times that a call is continued. A longer story counts as endless."""
 
 
 class StoryFailed(AssertionError):
@@ -70,8 +70,8 @@ class Story:
         self._definitions: dict[str, str] = {}
         self._messages = self._kills = 0
         self._votes: dict[str, list[_Vote]] = {}
-        """By agent and equal call, the votes that persons cast: they are cast again after a doubt
-        about a call that took no effect."""
+        """The votes of persons, by agent and equal call. They are cast again after a doubt about a
+        call that took no effect."""
         self._again: set[str] = set()
         """The calls that persons vote on again."""
         self._doubts: DoubtAnswer = "run it again" if is_careless else "truthfully"
@@ -114,7 +114,7 @@ class Story:
         if deps is not None:
             self._setting.deps[id] = deps
         self._ids.append(id)
-        self._end_hosts()  # the next one knows the definition
+        self._end_hosts()  # the next host knows the definition
         return id
 
     def remote(
@@ -131,7 +131,7 @@ class Story:
         Args:
             prompt: the message.
             to: the id of the agent; by default the only agent.
-            options: as of `AgentRef.run`.
+            options: as in `AgentRef.run`.
 
         """
         id, message_id = self._only(to), self._next_message()
@@ -146,7 +146,7 @@ class Story:
         Args:
             prompt: the message.
             to: the id of the agent; by default the only agent.
-            options: as of `AgentRef.send`.
+            options: as in `AgentRef.send`.
 
         """
         id, message_id = self._only(to), self._next_message()
@@ -347,8 +347,8 @@ class Story:
     def same_outcome(self) -> None:
         """Assert that each agent has the outcome that it has if no host is killed.
 
-        If a call that must not be repeated was cut off, the model is told that nobody knows what it
-        did. Outcomes of agents with such a doubt may differ.
+        If a call that must not be repeated was cut off, the model is informed that nobody knows
+        what it did. Outcomes of agents with such a doubt may differ.
 
         Raises:
             AssertionError: if an outcome differs.
@@ -360,9 +360,9 @@ class Story:
         if self._baseline is None or self._setting.watch.doubts():
             return
         for id, outcome in self._ends.items():
-            told, wanted = _told(outcome), self._baseline.get(id)
-            if told != wanted:
-                raise AssertionError(f"{id} ends as {told}, and undisturbed as {wanted}")
+            found, wanted = _compared(outcome), self._baseline.get(id)
+            if found != wanted:
+                raise AssertionError(f"{id} ends as {found}, and undisturbed as {wanted}")
 
     # ------------------------------------------------------------------- for the plays
 
@@ -370,7 +370,7 @@ class Story:
         """Return the outcomes of the last runs by agent id, in the form in which they are
         compared.
         """
-        return {id: _told(outcome) for id, outcome in self._ends.items()}
+        return {id: _compared(outcome) for id, outcome in self._ends.items()}
 
     def destroy(self) -> None:
         """End what is still running. Raises nothing."""
@@ -404,7 +404,7 @@ class Story:
         return id
 
     def _there(self) -> StoryHost:
-        """A host that is there: each in turn. Those that are not there yet are started."""
+        """A living host: each in turn. Missing hosts are started."""
         while True:
             self._hosts = [host for host in self._hosts if host.is_there()]
             if len(self._hosts) == self._hosts_wanted:
@@ -415,17 +415,17 @@ class Story:
             self._has_started += 1
             with suppress(Killed):
                 host = self._start(self._setting)
-                self._hosts.append(host)  # from here on `destroy` ends it, whatever comes
+                self._hosts.append(host)  # from here on `destroy` ends it in any case
                 host.do("recover")
 
     def _end_hosts(self) -> bool:
-        """End the hosts that are there; whether one of them was killed before it had ended."""
+        """End the living hosts. Returns whether one of them was killed before it had ended."""
         hosts, self._hosts = self._hosts, []
         ended = [host.end() for host in hosts if host.is_there()]
         return any(ended)
 
     def _do(self, ask: Callable[[StoryHost], Any]) -> Any:
-        """Ask a host, and the next one if that is killed before it has answered."""
+        """Ask a host, and the next host if the first is killed before it has answered."""
         self.is_finished = False
         while True:
             host = self._there()
@@ -435,7 +435,7 @@ class Story:
                 self._kills += 1
 
     def _outcome(self, id: str, ask: Callable[[StoryHost], Any]) -> Outcome:
-        """The outcome of a run, once the doubts are answered that a kill leaves."""
+        """The outcome of a run, once the doubts that a kill leaves are answered."""
         outcome: Outcome = self._do_once(ask, id)
         for _ in range(MOST_STEPS):
             if isinstance(outcome, Failed) and isinstance(outcome.error, Quarantined):
@@ -458,7 +458,7 @@ class Story:
             for each in doubts:
                 call, given = _equal_of(id, each), decisions[each.id]
                 voters = self._votes.get(call, ())
-                if given.by is None and voters:  # who has voted may say what the call did
+                if given.by is None and voters:  # a voter may say what the call did
                     given = replace(given, by=voters[-1].vote.by)
                     decisions[each.id], login = given, voters[-1].login
                 if given.type == "reject" and "approve" not in each.allowed:
@@ -467,10 +467,10 @@ class Story:
                 lambda host: host.do("resume", id, decisions, login),  # noqa: B023
                 id,
             )
-        raise AssertionError(f"{id} comes to no end: its outcome is {_told(outcome)} again")
+        raise AssertionError(f"{id} comes to no end: its outcome is {_compared(outcome)} again")
 
     def _passes(self, outcome: Waiting) -> bool:
-        """Let the time pass until the run continues, if it is to; whether it has.
+        """Let the time pass until the run continues, if it will. Returns whether time has passed.
 
         A call in doubt is checked after a minute. The callers of a story do not wait for that.
         """
@@ -493,7 +493,7 @@ class Story:
         self._do(advance)
 
     def _do_once(self, ask: Callable[[StoryHost], Any], id: str) -> Any:
-        """Ask. Made again after a kill, it may find that it was done before."""
+        """Ask a host. If it is repeated after a kill, it may find that the act was done before."""
         kills = self._kills
         try:
             return self._do(ask)
@@ -550,7 +550,7 @@ class Story:
     def _rest(self) -> None:
         """Wait until no agent has a run under way."""
         before = -1
-        # An agent may have had a message of another one whose run has ended after its own.
+        # An agent may have got a message from another agent whose run ended later.
         while before != (before := len(self._watch.entries)):
             for id in self._ids:
                 if id in self._ends or self._messages:
@@ -560,7 +560,7 @@ class Story:
         try:
             outcome = self._do(lambda host: host.do("outcome", id))
         except UnknownAgent:
-            return  # nothing was said to it yet
+            return  # it got no message yet
         if outcome is None:
             return
         plans = self._outcome(id, lambda _: outcome).state.plans
@@ -569,14 +569,14 @@ class Story:
 
 
 class _Vote(NamedTuple):
-    """A vote, and by which login it came; None for none."""
+    """A vote, and the login by which it came; None without a login."""
 
     vote: Decision
     login: str | None
 
 
 def _equal_of(id: str, request: Request) -> str:
-    """What equal calls of an agent have in common."""
+    """The key that equal calls of an agent have in common."""
     return digest([id, request.tool_name, request.arguments])
 
 
@@ -601,11 +601,11 @@ def _seconds(span: Any) -> float:
 
 
 def _shown(outcome: Outcome | None) -> str:
-    return "none: nothing was said to it yet" if outcome is None else f"{_told(outcome)}"
+    return "none: nothing was said to it yet" if outcome is None else f"{_compared(outcome)}"
 
 
-def _told(outcome: Outcome | None) -> tuple[str, str]:
-    """An outcome, as it is compared and shown."""
+def _compared(outcome: Outcome | None) -> tuple[str, str]:
+    """An outcome, in the form that is compared and shown."""
     match outcome:
         case Completed(text=text):
             return "Completed", text or ""

@@ -42,34 +42,34 @@ WATCHED = ("journal", "release", *_CHANGES)
 
 
 LOOK = 0.02
-"""Seconds between two looks at an agent whose outcome is not there."""
+"""Seconds between two looks at an agent that has no outcome yet."""
 
 
 class Killed(Exception):
-    """The host was killed before it had answered."""
+    """The error of a host that was killed before it had answered."""
 
 
 class Hangs(Exception):
-    """A call has no answer, and nothing happens any more."""
+    """The error of a call without an answer, when nothing happens any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the hosts of one play of a story share."""
+    """The setting that the hosts of one play of a story share."""
 
     open_store: Callable[[], Store]
-    """Opens the store, as a host that starts."""
+    """A function that opens the store, as a starting host does."""
     watch: Watch
     effects: Effects
     clock: SimulatedClock
     agents: dict[str, Agent] = field(default_factory=dict)
-    """By name. What is deployed changes."""
+    """The agents by name. A deployment changes them."""
     deps: dict[str, Any] = field(default_factory=dict)
-    """By the ids of agents, what their tools get. A fork has a copy as it is then."""
+    """The deps of the agents' tools, by agent id. A fork has a copy of its moment."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the runtimes."""
+    """The options of the runtimes."""
     thread: int = field(default_factory=threading.get_ident)
-    """In which the test runs."""
+    """The id of the thread in which the test runs."""
 
 
 class StoryHost(ABC):
@@ -88,15 +88,15 @@ class StoryHost(ABC):
 
     @abstractmethod
     def is_there(self) -> bool:
-        """Whether it is there still."""
+        """Whether the host is still alive."""
 
     @abstractmethod
     def end(self) -> bool:
-        """End as a host that stops; whether it was killed before it had ended."""
+        """Stop the host. Returns whether it was killed before it had ended."""
 
 
 class _Verbs:
-    """What callers ask of a runtime, from another thread."""
+    """The calls of callers to a runtime, from another thread."""
 
     def __init__(self, runtime: Runtime, setting: Setting) -> None:
         self._runtime = runtime
@@ -122,7 +122,7 @@ class _Verbs:
         _answer(self._ref(id, login).decide(decisions))
 
     def _ref(self, id: str, login: str | None) -> AgentRef:
-        """The ref of an agent, for somebody who is logged in by this name; None for the host."""
+        """The ref of an agent for a person with this login; None = for the host."""
         ref = self._runtime.get(id)
         if login is None:
             return ref
@@ -148,9 +148,9 @@ class _Verbs:
         _answer(self._clock.advance(seconds))
 
     def _outcome(self, id: str, future: Any) -> Any:
-        """The outcome of a run; `Waiting` where it sleeps, or waits for the outside.
+        """The outcome of a run; `Waiting` if it sleeps, or waits for the outside.
 
-        Callers of a runtime wait on then. A story lets the time pass.
+        Callers of a runtime would wait on. A story lets the time pass.
         """
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
@@ -167,7 +167,7 @@ class _Verbs:
         raise Hangs
 
     def _waits(self, state: AgentState) -> bool:
-        """Whether nothing is done before more time has passed, or something is said."""
+        """Whether nothing happens before more time passes, or a message comes."""
         due = next_due(state)
         is_due = due is not None and due <= self._clock.now()
         entry = index_entry_of(state)
@@ -183,14 +183,16 @@ def _answer(future: Any) -> Any:
 
 
 class _WithContext(ThreadPoolExecutor):
-    """Threads whose functions are of the host that has called them, as those of its loop are."""
+    """Threads whose functions belong to the host that called them, like the functions of its
+    loop.
+    """
 
     def submit(self, fn: Any, /, *given: Any, **keywords: Any) -> Any:
         return super().submit(copy_context().run, fn, *given, **keywords)
 
 
 class InProcessHost(StoryHost):
-    """A runtime on an event loop in a thread of its own.
+    """A runtime on an event loop in a separate thread.
 
     It is killed by cutting it off: what was recorded before the point becomes durable, nothing is
     written afterwards, and what its code still does has no effect. Then the thread ends.
@@ -208,7 +210,8 @@ class InProcessHost(StoryHost):
         self._journals: list[Any] = []
         self._verbs: _Verbs | None = None
         self.on_killed: Callable[[], None] | None = None
-        """Called on the loop once everything is durable; None where this process stays."""
+        """A function that is called on the loop once everything is durable; None if this process
+        stays."""
         setting.effects.watched(self._had_effect, self._had_request)
         self._caller = ThreadPoolExecutor(1, thread_name_prefix="understudy-story-caller")
         self._thread = threading.Thread(target=self._live, name="understudy-story", daemon=True)
@@ -217,7 +220,8 @@ class InProcessHost(StoryHost):
             if not self._started.wait(PATIENCE):
                 raise Hangs
         except BaseException:
-            # Nobody gets this host, so nobody else ends it: somebody has pressed Ctrl-C, say.
+            # The caller does not get this host, so it must be ended here, for instance after
+            # Ctrl-C.
             self._is_unwanted = True
             raise
         if self._error is not None:
@@ -229,7 +233,8 @@ class InProcessHost(StoryHost):
             raise Killed
         assert self._verbs is not None, "it has started"
         try:
-            # In a thread of its own: the story may be a coroutine, whose loop must not be blocked.
+            # It runs in a separate thread: the story may be a coroutine, whose loop must not be
+            # blocked.
             answer = self._caller.submit(getattr(self._verbs, verb), *given).result()
         except Exception:
             if self.is_dead:
@@ -261,7 +266,7 @@ class InProcessHost(StoryHost):
     def _live(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as error:  # raised to the story
+        except BaseException as error:  # the story gets the error
             self._error = self._error or error
         finally:
             self._started.set()
@@ -286,7 +291,7 @@ class InProcessHost(StoryHost):
                 await self._over.wait()
             if self.is_dead:
                 for journal in self._journals:
-                    with suppress(Exception):  # its agent is gone: it has nothing to write
+                    with suppress(Exception):  # an agent that is gone has nothing to write
                         await type(journal).durable_now(journal)
                 if self.on_killed is not None:
                     self.on_killed()
@@ -306,7 +311,7 @@ class InProcessHost(StoryHost):
 
     @asynccontextmanager
     async def _says_nothing_once_dead(self) -> AsyncIterator[None]:
-        """Keep out of the log what a runtime says that finds itself cut off: it is meant to be."""
+        """Keep the errors of a runtime that is cut off on purpose out of the log."""
         thread = threading.get_ident()
 
         def is_said(record: logging.LogRecord) -> bool:
@@ -326,12 +331,12 @@ class InProcessHost(StoryHost):
     # ------------------------------------------------------------------- what is written
 
     def _watch_over(self, store: Any) -> None:
-        """Have the store write nothing more for this host once it is dead."""
+        """Let the store write nothing more for this host once it is dead."""
         journal = store.journal
 
         def watched(owned: Any, agent: Any) -> Any:
             made = journal(owned, agent)
-            # Its class has slots: nothing can be set on the object itself.
+            # The class has slots, so nothing can be set on the object itself.
             made.__class__ = _watched_class(type(made), self, agent)
             self._journals.append(made)
             return made
@@ -370,8 +375,8 @@ class InProcessHost(StoryHost):
             self.check(owned.agent_id)
         append(journal, records)
         if watch.after(owned.agent_id, first, records):
-            # Not one more line of the agent's code runs. So they are folded here: what the index
-            # says of the agent follows from its state.
+            # No further line of the agent's code runs. So the records are folded here, because the
+            # index entry follows from the state.
             state = agent.ledger_state()
             for record in records:
                 apply(state, record)
@@ -380,7 +385,7 @@ class InProcessHost(StoryHost):
 
     def _had_effect(self, effect: Effect) -> None:
         if current_host.get() is None and threading.get_ident() == self.setting.thread:
-            # It is of the test, which no crash of a host cuts off.
+            # It belongs to the test, which no crash of a host cuts off.
             self.setting.watch.note(Entry(what="adds", text=repr(effect.what)))
             return
         if self.setting.watch.after_effect(effect.what, effect.key):
@@ -392,7 +397,7 @@ class InProcessHost(StoryHost):
             self.setting.watch.note_request(remote, request.what, request.key)
 
     def _die(self) -> None:
-        """The process is gone: from now on nothing is written, and nothing has an effect."""
+        """End the process: from now on nothing is written, and nothing has an effect."""
         if not self.is_dead:
             self.is_dead = True
             assert self._loop is not None

@@ -15,7 +15,7 @@ from understudy._base.clock_waits import block_by, sleep_by
 from understudy._base.json_values import checked_flag, checked_seconds, checked_text, shown
 from understudy.errors import UsageError
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.testing.placed_fault import PlacedFault, Told
+from understudy.testing.placed_fault import BlockCallbacks, PlacedFault
 from understudy.tools import OutcomeUnknown, Tool, ToolFailed
 
 GivenError = BaseException | type[BaseException] | Callable[[], BaseException]
@@ -30,11 +30,11 @@ class ToolFault(PlacedFault):
     """
 
     _error: Callable[[], BaseException] | None = None
-    """Makes what is raised; None where nothing is."""
+    """A function that makes the error to raise; None if nothing is raised."""
     _happens: bool = False
     """Whether the body of the tool runs."""
     _seconds: float = 0.0
-    """How long it takes, by the clock of the run."""
+    """The delay in seconds, by the clock of the run."""
     _passes_limit: bool = False
     """Whether the time limit of the tool passes."""
 
@@ -120,10 +120,10 @@ class FaultyBody:
     """The body of a tool, with its faults.
 
     Args:
-        tool: whose body it is.
-        next_fault: gives the fault of the next call; None where that goes well.
-        clock: of the run.
-        told: what is told of a fault that cannot happen, and of one that waits.
+        tool: the tool with this body.
+        next_fault: the function that gives the fault of the next call; None if the call succeeds.
+        clock: the clock of the run.
+        block: the functions to call for a fault that cannot happen, and for a fault that waits.
 
     """
 
@@ -132,19 +132,19 @@ class FaultyBody:
         tool: Tool[Any],
         next_fault: Callable[[], ToolFault | None],
         clock: Clock,
-        told: Told,
+        block: BlockCallbacks,
     ) -> None:
         self._tool = tool
         self._next_fault = next_fault
         self._clock = clock
-        self._told = told
+        self._block = block
         self._loop = asyncio.get_running_loop()
 
     def as_tool(self) -> Tool[Any]:
-        """The tool, with this body in the place of its own."""
+        """The tool with this body."""
         twin = copy(self._tool)
         twin.function = self._on_loop if twin.is_async else self._in_thread
-        twin.takes_context = True  # it has the time limit
+        twin.takes_context = True  # the context has the time limit
         return twin
 
     async def _on_loop(self, context: Any, *positional: Any, **keywords: Any) -> Any:
@@ -154,7 +154,7 @@ class FaultyBody:
             return await function(*positional, **keywords)
         limit = self._limit(fault, context)
         if fault._seconds:
-            await sleep_by(self._clock, fault._seconds, self._told.waits)
+            await sleep_by(self._clock, fault._seconds, self._block.waits)
         value = await function(*positional, **keywords) if fault._happens else None
         return await self._end(fault, limit, value)
 
@@ -166,17 +166,17 @@ class FaultyBody:
         limit = self._limit(fault, context)
         if fault._seconds:
             if self._tool.inline:
-                raise self._told.refuse(
+                raise self._block.refuse(
                     f"ToolFault.slow: the tool {self._tool.name!r} is inline, so it would stop the "
                     "event loop, and nothing could advance the clock: take `inline` away"
                 )
-            block_by(self._clock, fault._seconds, self._told.waits)
+            block_by(self._clock, fault._seconds, self._block.waits)
         value = function(*positional, **keywords) if fault._happens else None
         if inspect.isawaitable(value):  # a plain function may return the coroutine of an async one
             return self._awaited(fault, limit, value)
         if limit is not None:
             self._pass_from_thread(limit)
-            raise TimeoutError("the time limit has passed")  # nobody waits for it
+            raise TimeoutError("the time limit has passed")  # nobody waits for the thread
         if fault._error is not None:
             raise fault._error()
         return value
@@ -189,7 +189,7 @@ class FaultyBody:
     async def _end(self, fault: ToolFault, limit: TimeLimit | None, value: Any) -> Any:
         if limit is not None:
             limit.pass_now()
-            await self._loop.create_future()  # until it is cancelled
+            await self._loop.create_future()  # wait for the cancellation
         if fault._error is not None:
             raise fault._error()
         return value
@@ -198,12 +198,12 @@ class FaultyBody:
         return (context, *positional) if self._tool.takes_context else positional
 
     def _limit(self, fault: ToolFault, context: Any) -> TimeLimit | None:
-        """The time limit that passes; None where none does."""
+        """The time limit that passes; None if none passes."""
         if not fault._passes_limit:
             return None
         limit = context._limit
         if limit is None:
-            raise self._told.refuse(
+            raise self._block.refuse(
                 f"ToolFault.times_out: the tool {self._tool.name!r} has no time limit: give it a "
                 "`timeout`, or plan another fault, such as ToolFault.answer_lost()"
             )
@@ -211,7 +211,7 @@ class FaultyBody:
         return limit
 
     def _pass_from_thread(self, limit: TimeLimit) -> None:
-        """Let the limit pass, and return once it has: what the thread brings then is late."""
+        """Let the limit pass, and return once it has passed: the thread's result is late then."""
         has_passed = threading.Event()
 
         def look() -> None:

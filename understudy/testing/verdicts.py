@@ -1,4 +1,4 @@
-"""What rules say of a call, as assertions: `assert_denied(rules, "refund", {"amount": 2000})`."""
+"""Assertions about the verdict of rules: `assert_denied(rules, "refund", {"amount": 2000})`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def assert_asked(
     """Assert that a rule asks persons about the call, and that no rule denies it.
 
     Args:
-        rules, tool, arguments, view: as of `assert_denied`.
-        by: the name of a rule that must ask; None = any rule.
+        rules, tool, arguments, view: as in `assert_denied`. by: the name of a rule that must ask;
+        None = any rule.
 
     Raises:
         AssertionError: if no rule asks, or a rule denies the call.
@@ -64,7 +64,7 @@ def assert_unasked(
     """Assert that no rule denies the call or asks about it. The gates of an agent may still ask.
 
     Args:
-        rules, tool, arguments, view: as of `assert_denied`.
+        rules, tool, arguments, view: as in `assert_denied`.
 
     Raises:
         AssertionError: if a rule denies the call, or asks about it.
@@ -86,7 +86,7 @@ def assert_rules_fit(
     Args:
         rules: the rules to check.
         agents: the definitions whose tools the rules are about, with the agents inside them.
-        people: as of `Runtime(people=...)`; None = the persons are not checked.
+        people: as in `Runtime(people=...)`; None = the persons are not checked.
 
     Raises:
         AssertionError: if a rule matches nothing, is about a tool that rules do not see, or

@@ -1,4 +1,4 @@
-"""What a store, a backend and a middleware must keep, as tests to inherit."""
+"""The contracts of a store, a backend and a middleware, as tests to inherit."""
 
 from understudy.testing.contracts.backends.backend_contract import BackendContract
 from understudy.testing.contracts.contract import Contract, Judgement, Violation, judge

@@ -30,14 +30,15 @@ _CASES = "understudy_cases"
 
 
 class Contract:
-    """Tests that judge an implementation. Inherit from it, and say how to make what is judged.
+    """Tests that judge an implementation. Inherit from it, and override its factory methods.
 
     A subclass whose name begins with `Test` is collected by pytest. No fixture and no plugin for
     async tests is needed: each test is a plain function, which runs its own event loop. `judge`
     runs the same tests without pytest.
 
     A test that does not apply to an implementation is skipped by `unittest.SkipTest`, which pytest
-    knows. Whoever overrides `setup_method` or `teardown_method` calls that of this class, too.
+    knows. A subclass that overrides `setup_method` or `teardown_method` must call the method of
+    this class.
     """
 
     _required: ClassVar[tuple[str, ...]] = ()
@@ -57,7 +58,7 @@ class Contract:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def skip(self, why: str) -> NoReturn:
-        """End this test: it does not apply to what is judged."""
+        """Skip this test, because it does not apply to the judged implementation."""
         raise unittest.SkipTest(why)
 
     def _missing(self, method: str) -> UsageError:
@@ -66,14 +67,14 @@ class Contract:
         return UsageError(f"{name} does not say what it judges: override `{method}`")
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Make a test of each case. It is a hook, which pytest calls."""
+        """Make a test for each case. It is a hook that pytest calls."""
         found = _cases_of(type(self), metafunc.function.__name__)
         if found is not None:
             metafunc.parametrize("case", list(found.values()), ids=list(found))
 
 
 def cases(**each: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Have a test run once for each of these values. It gets the value as `case`."""
+    """Run a test once for each of these values, which it gets as `case`."""
 
     def with_cases(test: Callable[..., T]) -> Callable[..., T]:
         setattr(test, _CASES, each)
@@ -83,7 +84,7 @@ def cases(**each: Any) -> Callable[[Callable[..., T]], Callable[..., T]]:
 
 
 def _cases_of(contract: type[Contract], test: str) -> Mapping[str, Any] | None:
-    """The cases of a test, also where a subclass overrides it, to mark it say."""
+    """The cases of a test, also if a subclass overrides the test, for instance to mark it."""
     tests = (vars(each).get(test) for each in contract.__mro__)
     return next(
         (vars(each)[_CASES] for each in tests if _CASES in getattr(each, "__dict__", {})), None
@@ -93,20 +94,20 @@ def _cases_of(contract: type[Contract], test: str) -> Mapping[str, Any] | None:
 def on_a_loop(
     test: Callable[..., Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
-    """Make a plain test of an async one, which runs it on an event loop of its own."""
+    """Make a plain test from an async test, which then runs on a new event loop."""
 
     @functools.wraps(test)
     def plain(*args: Any, **named: Any) -> None:
         run_async(lambda: test(*args, **named))
 
-    # No plugin must take it for the async function; pytest reads its parameters.
+    # No plugin may take it for the async function, but pytest reads its parameters.
     del plain.__dict__["__wrapped__"]
     plain.__dict__["__signature__"] = inspect.signature(test)
     return plain
 
 
 def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on a loop of its own, also where a loop runs in this thread.
+    """Run a coroutine on a new loop, also if a loop runs in this thread.
 
     Raises:
         TimeoutError: if it takes longer than a minute.
@@ -118,7 +119,8 @@ def run_async(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
             return await work()
 
     def run() -> T:
-        # With a factory the runner leaves alone what `asyncio.get_event_loop` says in this thread.
+        # With a factory the runner does not change the result of `asyncio.get_event_loop` in this
+        # thread.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             return runner.run(in_time())
 
@@ -135,10 +137,10 @@ def _has_loop() -> bool:
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Do work in a thread of its own, and wait for it.
+    """Do work in a new thread, and wait for it.
 
     Raises:
-        AssertionError: if it does not end within a minute.
+        AssertionError: if the work does not end within a minute.
 
     """
     found: list[T] = []
@@ -201,12 +203,12 @@ class Violation:
     """A test of a contract that failed."""
 
     test: str
-    """The name of the test, with that of its case in brackets."""
+    """The name of the test, with the name of its case in brackets."""
     rule: str
     """What the test demands, as a sentence."""
     error: BaseException
     where: str
-    """The line of the test that failed, with what it does."""
+    """The line of the test that failed, with its code."""
 
     def __str__(self) -> str:
         error = f"{type(self.error).__name__}: {self.error}".rstrip(": ")
@@ -215,12 +217,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a contract found out about an implementation."""
+    """The verdict of a contract about an implementation."""
 
     kept: tuple[str, ...]
     """The names of the tests that passed."""
     skipped: Mapping[str, str]
-    """By the names of the tests that do not apply, why."""
+    """The reasons of skipped tests, by the name of the test."""
     violations: tuple[Violation, ...] = field(default_factory=tuple)
     """The tests that failed, in the order of the contract."""
 
@@ -244,12 +246,12 @@ def judge(contract: type[Contract], *, only: Collection[str] = ()) -> Judgement:
     """Run the tests of a contract without pytest.
 
     Args:
-        contract: the class that says what is judged.
+        contract: the subclass for the implementation.
         only: the names of the tests to run; by default all.
 
     Raises:
         UsageError: if `python -O` runs it, which leaves all assertions out; if the class does not
-            say what is judged; or if the contract has no test of a name.
+            override a factory method; or if the contract has no test of a name.
 
     """
     if not __debug__:

@@ -1,4 +1,4 @@
-"""`Disk`: a journal that is cut off after so many records, and what is left of its run."""
+"""`Disk`: a journal that is cut off after a number of records, and the rest of its run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from understudy.state.records import ChildRecord, Record, Result, record_from_di
 
 
 class Crash(BaseException):
-    """The process goes away."""
+    """The end of the process."""
 
 
 @dataclass
 class Disk:
-    """Keeps `limit` records; then the process goes away."""
+    """A journal that keeps `limit` records; then the process ends."""
 
     limit: int | None = None
     lines: list[str] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
     refused: Record | None = None
-    """The record that was to be written when the process went away."""
+    """The record that was to be written when the process ended."""
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write them down, as a store would."""
+        """Keep the records, as a store would."""
         for record in records:
             if self.limit is not None and len(self.lines) >= self.limit:
                 self.refused = self.refused or unwrapped(record)[1]
@@ -35,11 +35,11 @@ class Disk:
 
     @property
     def has_unflushed(self) -> bool:
-        """Nothing waits."""
+        """Return False: nothing waits."""
         return False
 
     async def durable(self) -> None:
-        """Everything is, at once."""
+        """Return at once: everything is durable."""
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """Keep the bytes of files."""
@@ -56,18 +56,18 @@ class Disk:
         return state
 
     def records(self) -> Iterator[tuple[tuple[str, ...], Record]]:
-        """Each record with the path of the agent below whose it is."""
+        """Each record, with the path of the inner agent that made it."""
         for line in self.lines:
             path, record = unwrapped(record_from_dict(json.loads(line)))
             yield tuple(path), record
 
     def finished_calls(self) -> set[str]:
-        """The keys of the calls that have a result, those of agents below too."""
+        """The keys of the calls that have a result, including calls of inner agents."""
         return {record.call_key for _, record in self.records() if isinstance(record, Result)}
 
 
 def unwrapped(record: Record) -> tuple[list[str], Record]:
-    """The record with the path of the agent below whose it is."""
+    """The record inside, with the path of the inner agent that made it."""
     path: list[str] = []
     while isinstance(record, ChildRecord):
         path.append(record.child)

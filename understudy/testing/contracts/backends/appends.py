@@ -80,7 +80,9 @@ class Appends(BackendTests):
             assert stored(backend).index_status is index_status
 
     def test_a_batch_without_records_changes_the_standing_alone(self) -> None:
-        """A quarantine, for one, is told to the index when its last record is long durable."""
+        """The index learns of a quarantine, for instance, when its last record has long been
+        durable.
+        """
         backend = self.open()
         owned = agent_with(backend, "a", "one")
         with commit(backend):
@@ -89,7 +91,9 @@ class Appends(BackendTests):
         assert texts(backend) == ["one"]
 
     def test_the_status_is_as_old_as_its_last_change_or_note(self) -> None:
-        """A batch notes the status where a record is about it. Else only another one is news."""
+        """A batch notes the status if a record is about it. Otherwise only a different status is
+        news.
+        """
         backend = self.open()
         owned = claim(backend)
         for seq, (status, noted, since) in enumerate(
@@ -135,7 +139,7 @@ class Appends(BackendTests):
         assert texts(backend) == []
 
     def test_a_batch_of_an_epoch_that_never_was_is_fenced(self) -> None:
-        """Equal to the current one, not merely as high."""
+        """The epoch must equal the current one; it is not enough that it is as high."""
         # J7
         backend = self.open()
         owned = claim(backend)
@@ -180,7 +184,7 @@ class Appends(BackendTests):
         assert texts(backend) == ["one", "two"]
 
     def test_a_fenced_batch_is_told_before_a_wrong_number(self) -> None:
-        """Who was fenced is no defect of ours, whatever number it comes with."""
+        """A fenced writer is no defect, whatever number its batch has."""
         backend = self.open()
         older = claim(backend)
         agent_with(backend, "a", "one")

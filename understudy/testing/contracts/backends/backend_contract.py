@@ -40,8 +40,8 @@ class BackendContract(
 ):
     """What every `Backend` does, as tests in its own words. Override `new_backend`.
 
-    Each test begins with an empty database. Of what a database may keep besides records,
-    `"checkpoints"`, `"files"`, `"keys"`, `"messages"`, `"spending"` and `"trust"` are tested where
-    `Backend.keeps` names them. `StoreContract` over `DatabaseStore(...)` tests the others. Of
-    several hosts, what a `SharedBackend` does is tested.
+    Each test begins with an empty database. The optional parts `"checkpoints"`, `"files"`,
+    `"keys"`, `"messages"`, `"spending"` and `"trust"` are tested if `Backend.keeps` names them.
+    `StoreContract` over `DatabaseStore(...)` tests the other parts. A `SharedBackend` is also
+    tested with several hosts.
     """

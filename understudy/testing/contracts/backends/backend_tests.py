@@ -1,4 +1,4 @@
-"""`BackendTests`: how the tests of a backend get the backends that they judge."""
+"""`BackendTests`: the base of the tests of a backend, which makes the backends to judge."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class BackendTests(Contract):
     _required: ClassVar[tuple[str, ...]] = ("new_backend",)
 
     def new_backend(self, host: str) -> Backend:
-        """A backend of this test's database, which is not open yet. Override it.
+        """A backend of this test's database, not open yet. Override it.
 
         It is called for each host of a test, and for the next process; `self.folder` is an empty
         folder of this test.
 
         Args:
-            host: the name of the runtime, as `Backend.host` says it.
+            host: the name of the runtime, as in `Backend.host`.
 
         """
         raise self._missing("new_backend")
@@ -44,7 +44,7 @@ class BackendTests(Contract):
         return isinstance(self.new_backend("here"), SharedBackend)
 
     def open(self, host: str = "here") -> Backend:
-        """A backend that is open; it is closed when the test ends."""
+        """An open backend. It is closed when the test ends."""
         backend = self.new_backend(host)
         backend.open()
         self._backends.append(backend)
@@ -57,10 +57,10 @@ class BackendTests(Contract):
         return self.open("first"), self.open("second")
 
     def _killed_after(self, work: Callable[[], None]) -> None:
-        """Do this in a process that is killed right after it."""
+        """Do the work in a process that is killed right after it."""
         if sys.platform == "win32":
             raise unittest.SkipTest("processes are not forked here")
-        failed = self.folder / "failed"  # it is made here, and not by the other process
+        failed = self.folder / "failed"  # the path is made here, not in the other process
         with warnings.catch_warnings():
             # The threads of a test runner may hold locks, which the child does not touch.
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -44,7 +44,7 @@ def batch(
     index_status: IndexStatus = IndexStatus.OPEN,
     due: datetime | None = None,
 ) -> Batch:
-    """What comes next for this agent, unless `first_seq` says otherwise."""
+    """The next batch of this agent, unless `first_seq` says otherwise."""
     return Batch(
         agent_id=owned.agent_id,
         incarnation=owned.incarnation,
@@ -56,7 +56,7 @@ def batch(
 
 
 def knowing(made: Batch) -> Batch:
-    """The batch, of who knows that the agent asks nothing."""
+    """The batch, from a writer that knows that the agent asks nothing."""
     made.asks_before = {}
     return made
 

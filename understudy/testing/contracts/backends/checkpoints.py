@@ -39,7 +39,7 @@ def _write(backend: Backend, owned: Owned, checkpoint: Checkpoint) -> None:
 
 
 def _found(backend: Backend) -> tuple[int, bytes, int, tuple[Segment, ...]] | None:
-    """What is stored of the last checkpoint of an agent; the records behind it are there, too."""
+    """The stored last checkpoint of an agent, whose later records are stored too."""
     latest = backend.load_latest("a")
     assert latest is not None
     checkpoint, stored = latest
@@ -83,7 +83,7 @@ class Checkpoints(KeepingTests):
     def test_segments_of_messages_take_the_place_of_those_with_their_numbers_and_above(
         self,
     ) -> None:
-        """A checkpoint brings those alone that the database does not have yet."""
+        """A checkpoint brings only the segments that the database does not have yet."""
         backend = self._keeping("checkpoints")
         owned = agent_with(backend, "a", "1", "2", "3", "4", "5", "6")
         _write(backend, owned, _checkpoint(1, _segment(0), _segment(1), _segment(2)))

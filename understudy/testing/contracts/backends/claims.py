@@ -1,4 +1,4 @@
-"""Who owns an agent, and what a claim begins."""
+"""The owner of an agent, and the effects of a claim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from understudy.testing.contracts.backends.batches import (
 
 
 class Claims(BackendTests):
-    """Who owns an agent, and what a claim begins."""
+    """The owner of an agent, and the effects of a claim."""
 
     def test_a_claim_of_a_new_agent_begins_its_first_incarnation(self) -> None:
         # J6
@@ -43,7 +43,7 @@ class Claims(BackendTests):
         assert ids(backend) == []
 
     def test_agents_are_found_by_their_ids_as_they_are_listed(self) -> None:
-        """Those that there are; a deleted one is not."""
+        """Only existing agents are found; a deleted agent is not."""
         # J33
         backend = self.open()
         for name in ("a", "b", "c", "x'y"):
@@ -80,7 +80,7 @@ class Claims(BackendTests):
         assert texts(backend) == ["one"]
 
     def test_a_part_of_the_records_is_read_by_their_numbers(self) -> None:
-        """As many as are wanted, and no more."""
+        """As many records are read as are wanted, and no more."""
         backend = self.open()
         agent_with(backend, "a", *"1234567")
 

@@ -1,4 +1,4 @@
-"""Whether a batch is stored, where the answer to its commit was lost."""
+"""Whether a batch is stored if the answer to its commit was lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _with(of: Batch, **changed: object) -> Batch:
 
 
 class Commits(BackendTests):
-    """Whether a batch is stored, where the answer to its commit was lost."""
+    """Whether a batch is stored if the answer to its commit was lost."""
 
     def test_a_committed_batch_is_known_after_the_store_was_opened_again(self) -> None:
         # J16

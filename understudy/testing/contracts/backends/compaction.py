@@ -1,4 +1,4 @@
-"""A snapshot in the place of the records before it."""
+"""A snapshot that replaces the records before it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from understudy.testing.contracts.contract import cases, raised
 
 
 class Compaction(BackendTests):
-    """A snapshot in the place of the records before it."""
+    """A snapshot that replaces the records before it."""
 
     def test_a_snapshot_takes_the_place_of_all_before_it(self) -> None:
         # J17

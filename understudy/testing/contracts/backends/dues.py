@@ -1,4 +1,4 @@
-"""When agents are due."""
+"""The due times of agents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dues(backend: Backend, until: datetime = FAR) -> list[tuple[str, datetime | 
 
 
 class Dues(BackendTests):
-    """When agents are due."""
+    """The due times of agents."""
 
     def test_agents_that_are_due_come_by_their_due_times(self) -> None:
         backend = self.open()

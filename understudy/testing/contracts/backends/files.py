@@ -1,4 +1,4 @@
-"""What a database keeps besides records: its methods, and bytes of files and ids of messages."""
+"""What a database keeps beside records: bytes of files, and ids of messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BLOBS = _hashed(b"one", b"\x00\xff two", b"")
 
 
 class KeepingTests(BackendTests):
-    """Tests of what a database may keep besides records."""
+    """Tests of the optional parts that a database may keep beside records."""
 
     def _keeping(self, kept: Kept) -> Backend:
-        """A backend that is open, and keeps this; without one the test is skipped."""
+        """An open backend that keeps this. The test is skipped if there is none."""
         backend = self.open()
         if kept not in backend.keeps:
             self.skip(f"it keeps no {kept}")

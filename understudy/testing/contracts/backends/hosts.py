@@ -73,7 +73,7 @@ class Hosts(BackendTests):
             first.append(batch(owned, "late", first_seq=2))
         first.rollback()
         with commit(first):
-            assert not first.release(owned)  # of an older epoch: nothing
+            assert not first.release(owned)  # its epoch is older, so nothing is released
         assert stored(first).host == "second"
         append(second, again, "two")
         assert texts(first) == ["one", "two"]

@@ -55,7 +55,7 @@ def _calls(uses: Sequence[KeyUse]) -> list[str]:
 def _end(
     backend: Backend, owned: Owned, call_key: str, *, is_done: bool, first_seq: int = 1
 ) -> None:
-    """The call is over an hour later: it is done, or gives its key back."""
+    """End the call an hour later: it is done, or gives its key back."""
     ended = batch(owned, "end", first_seq=first_seq)
     ended.key_ends, ended.at = (KeyEnd(call_key, is_done),), NOON + HOUR
     append_batch(backend, ended)
@@ -65,7 +65,7 @@ class Keys(KeepingTests):
     """The keys of calls."""
 
     def test_the_secret_of_keys_stays_the_same(self) -> None:
-        """Else a key that was taken before is free for another call."""
+        """Otherwise a key that was taken before would be free for another call."""
         backend = self._keeping("keys")
         secret = backend.key_secret()
         assert len(secret) >= 16
@@ -194,7 +194,7 @@ class Keys(KeepingTests):
         assert _calls(_uses(backend, OTHER_KEY)) == ["done"]
 
     def test_a_deletion_leaves_the_keys_of_calls_that_are_in_doubt_or_done(self) -> None:
-        """Nobody will know what an open call did: it counts as long as if it was done."""
+        """Nobody will know what an open call did, so it counts for as long as a finished call."""
         backend = self._keeping("keys")
         owned = claim(backend)
         _take(backend, owned, "open")

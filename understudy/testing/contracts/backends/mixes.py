@@ -22,7 +22,7 @@ ACTS = ("claim", "append", "stale", "gap", "compact", "delete", "rollback")
 
 
 def mix(seed: int) -> list[tuple[str, str, int]]:
-    """Changes: what is done, to which agent, with how many records."""
+    """A list of changes, each with the action, the agent and the number of records."""
     drawn = random.Random(seed)  # noqa: S311
     return [
         (drawn.choice(ACTS), drawn.choice("abc"), drawn.randint(1, 4))
@@ -31,7 +31,7 @@ def mix(seed: int) -> list[tuple[str, str, int]]:
 
 
 class Model:
-    """What one agent's records are, kept in a list."""
+    """The records of one agent, kept in a list."""
 
     def __init__(self) -> None:
         self.owned: Owned | None = None

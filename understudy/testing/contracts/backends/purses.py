@@ -88,7 +88,7 @@ class Purse:
         return self
 
     async def begin(self, agent_id: str) -> None:
-        """An agent begins or is claimed anew; after a deletion the next one of this id begins."""
+        """Begin an agent, or claim it anew. After a deletion the next agent of this id begins."""
         owned = await self.store.claim(agent_id, "desk")
         assert owned is not None
         self.journals[agent_id] = self.store.journal(owned, FoldedAgent(AgentState()))
@@ -113,7 +113,7 @@ class Purse:
         return not (await self.reserve(agent_id, what, *lines)).refused
 
     async def record(self, agent_id: str, *settlements: Settlement) -> None:
-        """One record more, with what it settles; it is durable on return."""
+        """Record one more record, with what it settles. It is durable on return."""
         journal = self.journals[agent_id]
         journal.append([Once(key="k", value=next(self._records))])
         if settlements:
@@ -137,7 +137,7 @@ class Purse:
         assert await self.store.delete(agent_id)
 
     async def sum_of(self, budget: str = "refunds", key: str = "") -> Decimal:
-        """All that a counter has."""
+        """The sum of a counter."""
         total = Decimal(0)
         for each in await self.buckets(budget, key):
             total = EXACT.add(total, each.amount)

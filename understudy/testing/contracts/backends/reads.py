@@ -95,7 +95,7 @@ class Reads(BackendTests):
         assert pages == [wanted[:10], wanted[10:20], wanted[20:]]
 
     def test_ids_are_ordered_by_code_point_on_every_store(self) -> None:
-        """Else a page that begins behind an id would leave some out."""
+        """Otherwise a page that begins after an id would leave some ids out."""
         backend = self.open()
         names = [
             "a",
@@ -124,7 +124,7 @@ class Reads(BackendTests):
         ]
 
     def test_ids_may_have_500_characters_of_four_bytes(self) -> None:
-        """Two ids differ also where only their last characters do."""
+        """Two ids differ even if only their last characters do."""
         # J33
         backend = self.open()
         stem = "\N{PERFORMING ARTS}" * 499
@@ -146,7 +146,7 @@ class Reads(BackendTests):
         assert backend.load(names[1], 0) is None
 
     def test_a_database_is_read_while_a_runtime_has_it_or_says_that_it_cannot(self) -> None:
-        """Whoever looks takes no lock, and changes nothing."""
+        """A reader takes no lock, and changes nothing."""
         backend = self.open()
         owned = agent_with(backend, "a", "one")
         reader = self.new_backend("reader")

@@ -1,4 +1,4 @@
-"""How a host gives up its agents, and closes."""
+"""The release of a host's agents, and the close of a host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from understudy.testing.contracts.contract import in_thread
 
 
 class Releases(BackendTests):
-    """How a host gives up its agents, and closes."""
+    """The release of a host's agents, and the close of a host."""
 
     def test_a_released_agent_has_no_owner(self) -> None:
         backend = self.open()
@@ -28,7 +28,7 @@ class Releases(BackendTests):
             assert backend.release(owned)
         assert stored(backend).host is None
         with commit(backend):
-            assert backend.release(owned)  # asked for again, as nobody knows whether it was done
+            assert backend.release(owned)  # repeated, as if the answer was lost
         assert claim(backend).epoch > owned.epoch
         assert stored(backend).host == "here"
 
@@ -69,7 +69,7 @@ class Releases(BackendTests):
         assert stored(second).host == "second"
 
     def test_a_host_whose_process_was_killed_owns_nothing_any_more(self) -> None:
-        """Where hosts share a database, the lease of the dead one ends first."""
+        """If hosts share a database, the lease of the dead host ends first."""
         if self._many_hosts:
             self.skip("many runtimes: the lease decides")
 

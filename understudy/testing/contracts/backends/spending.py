@@ -1,4 +1,4 @@
-"""What calls reserve and spend."""
+"""Reservations and spending of calls."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from understudy.testing.contracts.contract import on_a_loop, raised
 
 
 class Spendings(BackendTests):
-    """What calls reserve and spend."""
+    """Reservations and spending of calls."""
 
     @asynccontextmanager
     async def _purse(self) -> AsyncIterator[Purse]:
-        """Counters of a store; without any the test is skipped."""
+        """The counters of a store. The test is skipped if there are none."""
         backend = self.new_backend("here")
         if "spending" not in backend.keeps:
             assert DatabaseStore(backend).spending is None

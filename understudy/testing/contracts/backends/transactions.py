@@ -1,4 +1,4 @@
-"""What is seen, and what is left, of a transaction."""
+"""What is visible of a transaction, and what remains after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from understudy.testing.contracts.contract import in_thread
 
 
 class Transactions(BackendTests):
-    """What is seen, and what is left, of a transaction."""
+    """What is visible of a transaction, and what remains after it."""
 
     def test_nothing_is_seen_before_the_commit(self) -> None:
         # J16

@@ -27,7 +27,7 @@ class TrustFacts(BackendTests):
     """The log of trust."""
 
     def _trusting(self) -> Backend:
-        """A backend that is open, and keeps the log of trust; without one the test is skipped."""
+        """An open backend that keeps the log of trust. The test is skipped if there is none."""
         backend = self.open()
         if "trust" not in backend.keeps:
             with raised(UsageError, match="keeps no log of trust"), commit(backend):
@@ -37,7 +37,7 @@ class TrustFacts(BackendTests):
         return backend
 
     def _two_trusting(self) -> tuple[Backend, Backend]:
-        """Two hosts that have the log of trust open; without one the test is skipped."""
+        """Two hosts that have the log of trust open. The test is skipped if there is no log."""
         here, there = self._two()
         if "trust" not in here.keeps:
             self.skip("it keeps no log of trust")
@@ -53,7 +53,7 @@ class TrustFacts(BackendTests):
         assert backend.trust_after(3) == []
 
     def test_a_fact_that_was_decided_by_an_older_log_is_refused(self) -> None:
-        """What another one has added meanwhile counts first."""
+        """A fact that another host has added meanwhile counts first."""
         # V8
         backend = self._trusting()
         assert add(backend, fact(1, "first"))
@@ -62,7 +62,7 @@ class TrustFacts(BackendTests):
         assert backend.trust_after(0) == [fact(1, "first")]
 
     def test_a_fact_that_is_added_once_more_is_there_once(self) -> None:
-        """The answer to the first attempt was lost."""
+        """This happens if the answer to the first attempt was lost."""
         # V8
         backend = self._trusting()
         assert add(backend, fact(1))
@@ -72,7 +72,7 @@ class TrustFacts(BackendTests):
         assert backend.trust_after(0) == [fact(1), fact(2)]
 
     def test_the_log_of_trust_outlives_the_store_being_closed(self) -> None:
-        """Who opens it has seen its last number."""
+        """A host that opens the store has seen the last number of the log."""
         # V8
         first = self.open()
         if "trust" not in first.keeps:
@@ -86,7 +86,7 @@ class TrustFacts(BackendTests):
         assert again.trust_after(0) == [fact(1), fact(2)]
 
     def test_a_commit_brings_the_last_number_of_the_log_of_trust(self) -> None:
-        """Of a host that asks for it, with the records of any agent."""
+        """A host that asks for it gets the number with the records of any agent."""
         # V8
         here, there = self._two_trusting()
         assert isinstance(here, SharedBackend)
@@ -114,7 +114,9 @@ class TrustFacts(BackendTests):
         assert here.trust_seen == 1
 
     def test_a_fact_is_added_while_another_host_has_a_transaction_open(self) -> None:
-        """A host that is suspended in the middle of one keeps no other from adding."""
+        """A host that is suspended in the middle of a transaction does not keep other hosts from
+        adding.
+        """
         # V8
         here, there = self._two_trusting()
         here.begin()

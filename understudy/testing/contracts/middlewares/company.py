@@ -1,4 +1,4 @@
-"""The middleware in runs beside each other and in each other, streamed and cancelled."""
+"""The middleware in concurrent and nested runs, streamed and cancelled."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from understudy.testing.contracts.disk import Disk
 from understudy.testing.contracts.middlewares.middleware_tests import MiddlewareTests, Outside
 
 _PATIENCE = 10.0
-"""Seconds within which a run that is cancelled has ended."""
+"""The maximum seconds until a cancelled run has ended."""
 
 
 class Company(MiddlewareTests):
-    """The middleware in runs beside each other, in each other, streamed and cancelled."""
+    """The middleware in concurrent and nested runs, streamed and cancelled."""
 
     @on_a_loop
     async def test_one_object_serves_runs_at_the_same_time(self) -> None:
-        """What belongs to a run is not kept on the object."""
+        """Facts of a run are not kept on the object."""
         whole, _, _ = await self._undisturbed()
         agent = self.new_agent([self.new_middleware()], Outside())
         lives = await asyncio.gather(*(self._live(agent) for _ in range(3)))
@@ -113,7 +113,9 @@ class Company(MiddlewareTests):
     @cases(model="model", tool="tool")
     @on_a_loop
     async def test_a_cancelled_run_ends_at_once_and_can_be_continued(self, case: str) -> None:
-        """The cancellation reaches what the run waits for, and who cancelled it."""
+        """The cancellation reaches the code that the run waits for, and the caller that cancelled
+        it.
+        """
         whole, _, _ = await self._undisturbed()
         waits, disk, outside = asyncio.Event(), Disk(), Outside()
         reached: list[str] = []
@@ -153,7 +155,7 @@ class Company(MiddlewareTests):
             self.skip(f"no {case} is reached")
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=_PATIENCE)
-        assert done, f"the run goes on {_PATIENCE:.0f} s after it was cancelled"
+        assert done, f"the run continues {_PATIENCE:.0f} s after it was cancelled"
         assert task.cancelled(), f"the cancellation was swallowed: {task.exception()!r}"
         assert reached == ["cancelled"], "what the run waited for was not cancelled"
         state = disk.load()
@@ -179,7 +181,7 @@ class Company(MiddlewareTests):
     def test_it_fits_beside_another_middleware_or_is_refused_clearly(
         self, case: Callable[[], Middleware] | None
     ) -> None:
-        """In either order; an error is a `UsageError`, when the agent is made."""
+        """The order does not matter. A refusal is a `UsageError` when the agent is made."""
         other = case or self.new_middleware
         for stack in ([self.new_middleware(), other()], [other(), self.new_middleware()]):
             try:

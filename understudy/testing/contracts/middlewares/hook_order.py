@@ -1,4 +1,4 @@
-"""What the middleware before and behind it see of a run."""
+"""What the middleware around and inside it sees of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from understudy.testing.contracts.middlewares.middleware_tests import Middleware
 
 
 class Probe(Middleware):
-    """Notes which of its hooks are called; it changes nothing."""
+    """A middleware that notes which of its hooks are called, and changes nothing."""
 
     stream_safe = True
 
@@ -53,7 +53,7 @@ class Probe(Middleware):
 
 
 class HookOrder(MiddlewareTests):
-    """What the middleware before and behind it see of a run."""
+    """What the middleware around and inside it sees of a run."""
 
     async def _seen(self) -> list[tuple[str, str]]:
         seen: list[tuple[str, str]] = []
@@ -70,7 +70,7 @@ class HookOrder(MiddlewareTests):
 
     @on_a_loop
     async def test_a_call_goes_through_the_stack_inwards_and_back(self) -> None:
-        """The middleware behind it is called within its own hook, for the same calls."""
+        """The inner middleware is called within its hook, for the same calls."""
         seen = await self._seen()
         calls = {what.removesuffix(" in") for _, what in seen if what.endswith(" in")}
         for call in sorted(calls):
@@ -98,5 +98,5 @@ class HookOrder(MiddlewareTests):
             ("behind it", "after model"),
             ("before it", "after model"),
         ]
-        told = f"the hooks around the model were called as {seen}"
-        self._refuse_unless("requests", seen == turn * (len(seen) // 4), told)
+        seen_text = f"the hooks around the model were called as {seen}"
+        self._refuse_unless("requests", seen == turn * (len(seen) // 4), seen_text)

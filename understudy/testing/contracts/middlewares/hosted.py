@@ -82,7 +82,7 @@ class Hosted(MiddlewareTests):
 
 @contextmanager
 def _errors() -> Iterator[list[str]]:
-    """What the library logs as an error meanwhile."""
+    """The errors that the library logs while the context is open."""
     found: list[str] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The contract of a `Middleware`: what any of them must keep."""
+"""The contract of a `Middleware`: the rules for any middleware."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from understudy.testing.contracts.middlewares.side_effects import SideEffects
 
 
 class MiddlewareContract(Hosted, Company, HookOrder, SideEffects, Restarts):
-    """What every middleware keeps, whatever it is for. Override `new_middleware`.
+    """The rules for every middleware, whatever its purpose. Override `new_middleware`.
 
-    It is put into an agent whose model calls three tools, one of which must not run twice. Say by
-    `changes` what it may change of a run, and by `answer` what a person says to its questions.
-    Override `reply`, `tools` or `prompt` where the agent has to do something else for it.
+    The middleware is put into an agent whose model calls three tools, one of which must not run
+    twice. Set `changes` to what it may change in a run, and override `answer` for a person's
+    answers to its questions. Override `reply`, `tools` or `prompt` if the agent has to do something
+    else for it.
     """

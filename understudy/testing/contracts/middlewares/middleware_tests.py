@@ -1,4 +1,4 @@
-"""`MiddlewareTests`: the agent in which a middleware is judged, and lives of it."""
+"""`MiddlewareTests`: the agent in which a middleware is judged, and its lives."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ from understudy.testing.contracts.contract import Contract
 from understudy.testing.contracts.disk import Disk
 
 Change = Literal["calls", "conversation", "outcome", "requests"]
-"""What a middleware may change of a run: which tool calls run, with which arguments and results;
-what is stored of the conversation; how the run ends; and what the model is asked, and how often."""
+"""What a middleware may change in a run: the tool calls that run, with arguments and results; the
+stored conversation; the outcome of the run; and the requests to the model, and their number."""
 MOST_ANSWERS = 50
-"""A run that asks more often does not come to its end."""
+"""The maximum number of answers in a run. A run that asks more often does not end."""
 _SHOWN = ("part_kind", "content", "tool_name", "args", "outcome")
 
 
 @dataclass
 class Outside:
-    """What the tools of the agent have done, and what its model was asked."""
+    """The effects of the agent's tools, and the requests to its model."""
 
     entered: list[tuple[str, str]] = field(default_factory=list)
-    """The bodies that were entered: the tool, and the key of the call."""
+    """The bodies that were entered, each as the tool and the key of the call."""
     requests: list[ScriptedRequest] = field(default_factory=list)
 
     def calls_of(self, tool_name: str) -> list[str]:
-        """The keys of the calls of a tool, as often as its body was entered."""
+        """The keys of the calls of a tool, once for each entry into its body."""
         return [key for name, key in self.entered if name == tool_name]
 
 
@@ -74,12 +74,12 @@ class Life:
 
     @property
     def conversation(self) -> list[object]:
-        """What is stored of it, without ids and times."""
+        """The stored conversation, without ids and times."""
         return shown(self.state.messages)
 
     @property
     def end(self) -> tuple[str, str]:
-        """How it ended: the kind of the outcome, and its text."""
+        """The end of the run: the kind of the outcome, and its text."""
         outcome = self.outcome
         text = outcome.text if isinstance(outcome, Completed) else ""
         if isinstance(outcome, Failed):
@@ -92,11 +92,11 @@ class MiddlewareTests(Contract):
 
     _required: ClassVar[tuple[str, ...]] = ("new_middleware",)
     changes: ClassVar[Collection[str]] = ()
-    """What the middleware is there to change: each a `Change`. All else is the same with it as
-    without it."""
+    """The things that the middleware is there to change, each a `Change`. Everything else must be
+    the same with it and without it."""
     prompt: ClassVar[str] = "Do it, please."
     picklable: ClassVar[bool] = False
-    """Whether it is to be pickled."""
+    """Whether the middleware must be picklable."""
 
     def setup_method(self) -> None:
         super().setup_method()
@@ -106,13 +106,13 @@ class MiddlewareTests(Contract):
             raise UsageError(f"`changes` must be of {known}, and has {unknown[0]!r}")
 
     def new_middleware(self) -> Middleware:
-        """A middleware with its options, as each process makes it anew. Override it."""
+        """A new middleware with its options, as each process makes it. Override it."""
         raise self._missing("new_middleware")
 
     def reply(self, request: ScriptedRequest) -> object:
-        """What the model says: a reply as `ScriptedModel` takes it.
+        """The model's reply, as `ScriptedModel` takes it.
 
-        It depends on the request alone, so that a run which is cut off gets the same replies. By
+        It depends only on the request, so that a run that was cut off gets the same replies. By
         default it calls `look` and `note`, then `pay`, and says that all is done.
         """
         done = len(request.results)
@@ -146,22 +146,23 @@ class MiddlewareTests(Contract):
         return [look, note, pay]
 
     def answer(self, request: Request) -> Decision:
-        """What a person says to a request. By default they approve, or else say "yes"."""
+        """A person's answer to a request. By default it approves, or else says "yes"."""
         return approve() if "approve" in request.allowed else respond("yes")
 
     def effects(self) -> Sequence[str]:
-        """What the middleware has done outside of the run in this test: a mail that it sent, say.
+        """The effects of the middleware outside of the run in this test, such as a mail that it
+        sent.
 
-        By default nothing. Each is something that must be done once in a run.
+        By default there are none. Each effect must happen once in a run.
         """
         return ()
 
     def clock(self) -> SimulatedClock:
-        """A clock that stands until a wait is over."""
+        """A clock that stands still until a wait is over."""
         return SimulatedClock(datetime(2030, 1, 1, 12, tzinfo=timezone.utc))
 
     def _decided(self, requests: Sequence[Request]) -> dict[str, Decision]:
-        """What a person says to each request. A call in doubt is not made again."""
+        """A person's answer to each request. A call in doubt is not made again."""
         return {
             each.id: reject("it may be done")
             if each.kind == "doubt" or each.doubts
@@ -179,7 +180,7 @@ class MiddlewareTests(Contract):
         *,
         more: Sequence[Any] = (),
     ) -> Agent:
-        """An agent with this stack of middleware, and more tools than those of `tools`."""
+        """An agent with this stack of middleware, and tools in addition to `tools`."""
         says = reply or self.reply
 
         def noted(request: ScriptedRequest) -> object:
@@ -192,7 +193,7 @@ class MiddlewareTests(Contract):
     async def _live(
         self, agent: Agent, disk: Disk | None = None, *, prompt: str | None = None
     ) -> Life:
-        """A run with a message, until it is over."""
+        """Live a run with a message until it is over."""
         clock, numbers = self.clock(), count(1)
         outcome = await agent.execute(
             self.prompt if prompt is None else prompt,
@@ -203,7 +204,7 @@ class MiddlewareTests(Contract):
         return await self._to_the_end(agent, outcome, clock, disk)
 
     async def _live_on(self, agent: Agent, state: AgentState, disk: Disk | None = None) -> Life:
-        """A run that was cut off, until it is over."""
+        """Live a run that was cut off until it is over."""
         clock = self.clock()
         outcome = await agent.resume(state, journal=disk, clock=clock)
         return await self._to_the_end(agent, outcome, clock, disk)
@@ -217,7 +218,7 @@ class MiddlewareTests(Contract):
         *,
         on_event: Callable[[Event], None] | None = None,
     ) -> Life:
-        """Answer what is asked, and let the time of waits pass, until the run is over."""
+        """Answer requests, and let the time of waits pass, until the run is over."""
         asked: list[Request] = []
         for _ in range(MOST_ANSWERS):
             decisions: Mapping[str, Decision] | None = None
@@ -253,10 +254,10 @@ class MiddlewareTests(Contract):
             if part.part_kind == "tool-return"
         )
 
-    def _refuse_unless(self, what: Change, same: bool, told: str) -> None:
-        """Fail where something is not the same, unless the middleware is there to change it."""
+    def _refuse_unless(self, what: Change, same: bool, difference: str) -> None:
+        """Fail if something differs, unless the middleware is there to change it."""
         assert same or what in self.changes, (
-            f"{told}: what it changes on purpose is in `changes`, such as {what!r}"
+            f"{difference}: what it changes on purpose is in `changes`, such as {what!r}"
         )
 
 

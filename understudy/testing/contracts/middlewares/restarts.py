@@ -40,11 +40,11 @@ class Restarts(MiddlewareTests):
             await self._cut_off(limit)
 
     async def _cut_off(self, limit: int) -> tuple[Life | None, Outside, bool]:
-        """The life whose process goes away after so many records, and another one continues it.
+        """A life whose process ends after a number of records, and that another process continues.
 
         Returns:
-            The rest of it, None if no run had begun; what it did outside; and whether nobody knows
-            what a call did that must not run twice.
+            The rest of the life, None if no run had begun; its effects outside; and whether a call
+            that must not run twice is in doubt.
 
         """
         disk, before = Disk(limit), Outside()
@@ -66,16 +66,16 @@ class Restarts(MiddlewareTests):
         assert not repeated, f"{where}: calls that had a result ran again: {sorted(repeated)}"
         paid = Counter([*before.calls_of("pay"), *after.calls_of("pay")])
         assert not paid or max(paid.values()) == 1, f"{where}: a call was made twice: {paid}"
-        told = Counter(self.effects()[effects:])
-        if told and not isinstance(disk.refused, Once):
-            assert max(told.values()) == 1, (
-                f"{where}: an effect of the middleware came twice: {told}"
+        effects_again = Counter(self.effects()[effects:])
+        if effects_again and not isinstance(disk.refused, Once):
+            assert max(effects_again.values()) == 1, (
+                f"{where}: an effect of the middleware came twice: {effects_again}"
             )
         return rest, after, bool(set(before.calls_of("pay")) - done)
 
     @on_a_loop
     async def test_the_state_in_memory_is_what_the_records_add_up_to(self) -> None:
-        """A hook that changes messages in place changes what no record says."""
+        """A hook that changes messages in place makes a change that no record has."""
         life, _, disk = await self._undisturbed()
         stored = disk.load()
         assert life.state.to_dict() == stored.to_dict()

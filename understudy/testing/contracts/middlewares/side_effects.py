@@ -1,4 +1,4 @@
-"""What a run is with the middleware, compared with the same run without it."""
+"""A run with the middleware, compared with the same run without it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from understudy.testing.contracts.middlewares.middleware_tests import (
 
 
 class SideEffects(MiddlewareTests):
-    """What a run is with the middleware, compared with the same run without it."""
+    """A run with the middleware, compared with the same run without it."""
 
     @on_a_loop
     async def test_a_run_ends_as_without_it(self) -> None:
         without, _ = await self._alone()
         life, _, _ = await self._undisturbed()
-        told = f"the run ends as {life.end} and without it as {without.end}"
-        self._refuse_unless("outcome", life.end == without.end, told)
+        text = f"the run ends as {life.end} and without it as {without.end}"
+        self._refuse_unless("outcome", life.end == without.end, text)
 
     @on_a_loop
     async def test_the_conversation_is_stored_as_without_it(self) -> None:
         without, _ = await self._alone()
         life, _, _ = await self._undisturbed()
-        told = f"it stores {life.conversation}, and without it {without.conversation}"
-        self._refuse_unless("conversation", life.conversation == without.conversation, told)
+        text = f"it stores {life.conversation}, and without it {without.conversation}"
+        self._refuse_unless("conversation", life.conversation == without.conversation, text)
 
     @on_a_loop
     async def test_the_values_of_others_are_as_without_it(self) -> None:
@@ -47,11 +47,11 @@ class SideEffects(MiddlewareTests):
         twice = [key for key, times in Counter(after.entered).items() if times > 1]
         assert not twice, f"calls ran twice: {twice}"
         same = sorted(name for name, _ in after.entered) == sorted(n for n, _ in before.entered)
-        told = f"the calls {after.entered} ran, and without it {before.entered}"
-        self._refuse_unless("calls", same, told)
+        text = f"the calls {after.entered} ran, and without it {before.entered}"
+        self._refuse_unless("calls", same, text)
         results, others = self._results_of(life), self._results_of(without)
-        told = f"the calls came to {sorted(results)}, and without it to {sorted(others)}"
-        self._refuse_unless("calls", results == others, told)
+        text = f"the calls came to {sorted(results)}, and without it to {sorted(others)}"
+        self._refuse_unless("calls", results == others, text)
 
     @on_a_loop
     async def test_no_call_is_left_in_doubt(self) -> None:
@@ -65,8 +65,8 @@ class SideEffects(MiddlewareTests):
     async def test_the_model_is_asked_the_same_as_without_it(self) -> None:
         _, before = await self._alone()
         _, after, _ = await self._undisturbed()
-        told = f"the model is asked {len(after.requests)} times, not {len(before.requests)}"
-        self._refuse_unless("requests", len(after.requests) == len(before.requests), told)
+        text = f"the model is asked {len(after.requests)} times, not {len(before.requests)}"
+        self._refuse_unless("requests", len(after.requests) == len(before.requests), text)
         for number, (one, other) in enumerate(zip(after.requests, before.requests, strict=False)):
             where = f"in request {number + 1}"
             self._refuse_unless(
@@ -88,10 +88,10 @@ class SideEffects(MiddlewareTests):
             lives.append(await self._live(agent))
         without, life = lives
         results, others = self._results_of(life), self._results_of(without)
-        told = f"a call that fails comes to {sorted(results)}, and without it to {sorted(others)}"
-        self._refuse_unless("calls", results == others, told)
-        told = f"where a call fails the run ends as {life.end}, and without it as {without.end}"
-        self._refuse_unless("outcome", life.end == without.end, told)
+        text = f"a call that fails comes to {sorted(results)}, and without it to {sorted(others)}"
+        self._refuse_unless("calls", results == others, text)
+        text = f"where a call fails the run ends as {life.end}, and without it as {without.end}"
+        self._refuse_unless("outcome", life.end == without.end, text)
 
     @on_a_loop
     async def test_an_error_of_the_model_fails_the_run_as_without_it(self) -> None:
@@ -99,8 +99,8 @@ class SideEffects(MiddlewareTests):
         for stack in ([], [self.new_middleware()]):
             agent = self.new_agent(stack, Outside(), _unreachable)
             kinds.append(type((await self._live(agent)).outcome).__name__)
-        told = f"where the model fails the run is {kinds[1]}, and without it {kinds[0]}"
-        self._refuse_unless("outcome", kinds[0] == kinds[1], told)
+        text = f"where the model fails the run is {kinds[1]}, and without it {kinds[0]}"
+        self._refuse_unless("outcome", kinds[0] == kinds[1], text)
 
 
 def _unreachable(request: ScriptedRequest) -> object:

@@ -1,4 +1,4 @@
-"""Who writes to an agent, and what becomes of what is written."""
+"""The writer of an agent, and the fate of its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def snapshot() -> Snapshot:
 
 
 class Journals(StoreTests):
-    """Who writes to an agent, and what becomes of what is written."""
+    """The writer of an agent, and the fate of its records."""
 
     @on_a_loop
     async def test_an_agent_begins_with_its_first_claim(self) -> None:

@@ -1,4 +1,4 @@
-"""What a store keeps besides records, as far as its `keeps` names it."""
+"""The optional parts that a store keeps beside records, as far as its `keeps` names them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def taking(call_key: str, key_hash: str) -> KeyTaking:
 
 
 async def decide(store: Store, agent_id: str, by: str, type: Any, at: datetime) -> None:
-    """Have an agent ask whether it may call a tool, at noon, and a person decide that."""
+    """Let an agent ask at noon whether it may call a tool, and let a person decide."""
     request = Request(
         id=f"request {by}",
         kind="approval",
@@ -92,10 +92,10 @@ async def decide(store: Store, agent_id: str, by: str, type: Any, at: datetime) 
 
 
 class KeptBesides(StoreTests):
-    """What a store keeps besides records, as far as its `keeps` names it."""
+    """The optional parts that a store keeps beside records, as far as its `keeps` names them."""
 
     def _need(self, store: Store, what: str) -> None:
-        """Skip the test where the store does not keep that."""
+        """Skip the test if the store does not keep this part."""
         if what not in store.keeps:
             self.skip(f"it keeps no {what}")
 
@@ -333,8 +333,8 @@ class KeptBesides(StoreTests):
             assert not await store.add_note("c\0", "q", note("5"))
             found = await store.notes([("a", "q"), ("a", "r")], texts=True)
             assert [tuple(each) for each in found] == [("a", "q", first), ("a", "q", second)]
-            told = await store.notes([("a", "q")], texts=False)
-            assert [each.note for each in told] == [None, second]
+            noted = await store.notes([("a", "q")], texts=False)
+            assert [each.note for each in noted] == [None, second]
         async with self._opened() as store:
             assert len(await store.notes([("a", "q"), ("b", "q")], texts=True)) == 3
 

@@ -26,11 +26,11 @@ from understudy.testing.contracts.stores.store_tests import StoreTests, claim, i
 
 
 class Shop:
-    """An agent that pays back, and what it has done outside."""
+    """An agent that pays money back, and its effects outside."""
 
     def __init__(self) -> None:
         self.paid: Counter[tuple[str, str]] = Counter()
-        """How often the body was entered, by agent and call key."""
+        """The number of entries into the body, by agent and call key."""
 
     def agent(self, *, gated: bool) -> Agent:
         """The agent; if it is gated, a person is asked before it pays."""

@@ -1,4 +1,4 @@
-"""What is read of the agents of a store."""
+"""Reads of the agents of a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAR = datetime(9999, 12, 31, tzinfo=timezone.utc)
 
 
 class Lookups(StoreTests):
-    """What is read of the agents of a store."""
+    """Reads of the agents of a store."""
 
     @on_a_loop
     async def test_records_are_read_after_a_number(self) -> None:

@@ -1,4 +1,4 @@
-"""The contract of a `Store`: what a runtime asks of it, and whole agents on it."""
+"""The contract of a `Store`: its methods as a runtime uses them, and whole agents on it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from understudy.testing.contracts.stores.lookups import Lookups
 
 
 class StoreContract(Lives, KeptBesides, Lookups, Journals):
-    """What every `Store` does, in its own words and by whole agents. Override `new_store`.
+    """The rules for every `Store`, for its methods and for whole agents. Override `new_store`.
 
-    Each test begins with an empty store. Of what a store may keep besides records, that which
-    `Store.keeps` names is tested.
+    Each test begins with an empty store. The optional parts that `Store.keeps` names are tested.
     """

@@ -1,4 +1,4 @@
-"""`StoreTests`: how the tests of a store get the stores that they judge, and write to them."""
+"""`StoreTests`: the base of the tests of a store, which makes the stores to judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from understudy.testing.contracts.contract import Contract
 
 
 class Standing(JournalledAgent):
-    """An agent that nothing runs: the index says of it what a test has set."""
+    """An agent that nothing runs. The index has the values that a test has set."""
 
     def __init__(self, status: IndexStatus = IndexStatus.REST, due: datetime | None = None) -> None:
         self.entry: IndexEntry = IndexEntry(status, due)
@@ -36,22 +36,22 @@ class Standing(JournalledAgent):
 
 
 class StoreTests(Contract):
-    """Tests of stores on what one test keeps, which is nothing at first."""
+    """Tests of stores on the data of one test, which is empty at first."""
 
     _required: ClassVar[tuple[str, ...]] = ("new_store",)
 
     def new_store(self) -> Store:
-        """A store of this test, which is not open yet. Override it.
+        """A store of this test, not open yet. Override it.
 
-        It is called again for the next process, after the store before was closed: that one keeps
-        the same agents. A store that keeps them in this process returns the same object.
+        It is called again for the next process, after the earlier store was closed. The next store
+        keeps the same agents. If a store keeps its agents in this process, return the same object.
         `self.folder` is an empty folder of this test.
         """
         raise self._missing("new_store")
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Store]:
-        """A store that is open."""
+        """An open store."""
         store = self.new_store()
         await store.open(lambda: None)
         try:
@@ -61,12 +61,12 @@ class StoreTests(Contract):
 
 
 def record(value: str = "x") -> Once:
-    """A record that says something."""
+    """A record with a value."""
     return Once(key="k", value=value)
 
 
 async def claim(store: Store, agent_id: str = "a", agent: str | None = "desk") -> Owned:
-    """Claim an agent, which begins with that."""
+    """Claim a new agent."""
     owned = await store.claim(agent_id, agent)
     assert owned is not None, f"agent {agent_id!r} is not claimed"
     return owned
@@ -92,19 +92,19 @@ async def write(journal: OwnedJournal, *values: str) -> None:
 
 
 async def loaded(store: Store, agent_id: str = "a", after: int = 0) -> Loaded:
-    """What is stored of an agent that there is."""
+    """The stored records of an existing agent."""
     found = await store.load(agent_id, after)
     assert found is not None, f"agent {agent_id!r} is not there"
     return found
 
 
 async def stored(store: Store, agent_id: str = "a") -> StoredAgent:
-    """What the index says of an agent that there is."""
+    """The index entry of an existing agent."""
     return (await loaded(store, agent_id)).agent
 
 
 async def values(store: Store, agent_id: str = "a", after: int = 0) -> list[str]:
-    """The values that are recorded of an agent."""
+    """The recorded values of an agent."""
     return said((await loaded(store, agent_id, after)).records)
 
 
