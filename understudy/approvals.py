@@ -253,8 +253,8 @@ def approval(
         deny: the number of persons who must reject before the call is rejected. Only persons
             who could approve count.
         never: the persons without a vote. If the call is in doubt, they cannot say either what it
-            did. `"requester"` stands for everybody who asked for the call: whoever wrote a message
-            of the conversation, edited arguments, answered for a call or a wait, or set or
+            did. `"requester"` stands for everybody who asked for the call: everybody who wrote a
+            message of the conversation, edited arguments, answered for a call or a wait, or set or
             triggered the schedule of the run. The requesters of an imported agent are unknown, so
             nobody can vote there.
         within: the time in which persons must answer. Then the request expires, and the call is
@@ -725,7 +725,7 @@ SETTLE = "say what it did"
 
 
 class InDoubt(Protocol):
-    """A call in doubt: a request about it, or the doubt of which only the model was told."""
+    """A call in doubt: a request about it, or a doubt of which only the model was informed."""
 
     @property
     def call_approval(self) -> Approval | None:
@@ -739,10 +739,10 @@ class InDoubt(Protocol):
 def why_not_settled_by(
     doubt: InDoubt, by: str | None, voter: Voter | None, now: datetime
 ) -> str | None:
-    """Why somebody must not say what a call in doubt did, in words; None where they may.
+    """Why a person must not say what a call in doubt did, in words; None if the person may.
 
-    Whoever `never` of its approval excludes must not: by "it took no effect" the requester would
-    have the call made once more.
+    A person whom `never` of the approval excludes must not: by "it took no effect" the requester
+    would have the call made once more.
 
     Args:
         doubt: about the call.

@@ -197,7 +197,7 @@ class RequestReminder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEscalated:
-    """The event that other people are told of a request that has no answer yet."""
+    """The event that other people are notified of a request that has no answer yet."""
 
     agent_path: tuple[str, ...]
     request_id: str

@@ -175,10 +175,10 @@ class HistoryReader:
         self._latest: dict[_Place, datetime | None] = {}
         self._runs: dict[_Place, str] = {}
         self._held: set[_Place] = set()
-        """Where a reply is held: the request for it is told of already."""
+        """The places at which a reply is held, whose request has an entry already."""
 
     def copy(self) -> HistoryReader:
-        """One that goes on from here by itself."""
+        """Return a reader that continues from here independently."""
         twin = HistoryReader()
         twin._started, twin._asked = self._started.copy(), self._asked.copy()
         twin._latest, twin._runs = self._latest.copy(), self._runs.copy()
@@ -331,10 +331,10 @@ class HistoryReader:
 def _named(
     *, by: Iterable[By | None], detail: Mapping[str, Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """The fields of an entry, with the names of those who did it, and what tells them apart."""
+    """The fields of an entry, with the names of its persons, and what distinguishes them."""
     logins = logins_of(by)
-    told = {**(detail or {}), **({"logins": logins} if logins else {})}
-    return {**fields, "who": shown_authors(by), "detail": told}
+    whole = {**(detail or {}), **({"logins": logins} if logins else {})}
+    return {**fields, "who": shown_authors(by), "detail": whole}
 
 
 def _text(message: ModelRequest) -> str:
@@ -472,11 +472,11 @@ def _holding(state: AgentState) -> Iterator[_Place]:
 
 
 def _compacted(state: AgentState) -> dict[str, Any]:
-    """What the runs before have cost, by the id of the last of them; under "" of earlier ones."""
-    told = {"": state.earlier_costs}
+    """The costs of the runs before: of the last one by its id, of earlier ones under ""."""
+    lines_of = {"": state.earlier_costs}
     if state.run is not None:
-        told[state.run.run_id] = state.cost.lines
-    costs = {run_id: [_line(line) for line in lines] for run_id, lines in told.items() if lines}
+        lines_of[state.run.run_id] = state.cost.lines
+    costs = {run_id: [_line(line) for line in lines] for run_id, lines in lines_of.items() if lines}
     return {"costs": costs} if costs else {}
 
 
@@ -548,8 +548,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield "schedule_removed", {"by": (record.by,), "detail": removed}
         case r.Occurred():
             since = time_text(record.since)
-            told = {**_occurrence(record.occurrence), "since": since}
-            yield "occurrence", {"by": (record.occurrence.by,), "detail": told}
+            occurrence = {**_occurrence(record.occurrence), "since": since}
+            yield "occurrence", {"by": (record.occurrence.by,), "detail": occurrence}
         case r.UserMessage():
             yield (
                 "message_taken",
@@ -566,8 +566,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             reminder = {"request_id": record.request_id, "number": record.number}
             yield "reminded", {"detail": reminder}
         case r.Escalated():
-            told = {"request_id": record.request_id, "number": record.number}
-            yield "escalated", {"who": record.audience, "detail": told}
+            escalation = {"request_id": record.request_id, "number": record.number}
+            yield "escalated", {"who": record.audience, "detail": escalation}
         case r.Withdrawn():
             yield "withdrawn", {"detail": {"request_ids": list(record.request_ids)}}
         case r.Revoked():

@@ -139,10 +139,10 @@ class Decision:
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
-        told = [self.type, self.arguments, self.message, self.value, self.origin]
+        parts = [self.type, self.arguments, self.message, self.value, self.origin]
         if self.grant is not None:
-            told.append(self.grant.to_dict())
-        return digest(told)
+            parts.append(self.grant.to_dict())
+        return digest(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the decision as plain data. `resume` takes this form too."""
@@ -273,7 +273,7 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
 CallStatus = Literal["in_doubt", "open", "done"]
 """The state of a call that equals another call: its outcome, or `open` while it is under way."""
 DOUBT_ENDS = 7 * 24 * 3600.0
-"""Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
+"""Seconds after which a doubt ends of which only the model was informed, unless set otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,7 +395,7 @@ class Request:
     remind_at: tuple[datetime, ...] = ()
     """The times at which the person is reminded, in order, while no decision is recorded."""
     escalations: tuple[Escalation, ...] = ()
-    """The other people who are told, and when, in order, while no decision is recorded."""
+    """The other people to notify, with the times, in order, while no decision is recorded."""
     on_expiry: OnExpiry = "reject"
     """The effect of the expiry: `reject` rejects the call, `stop` stops the whole run."""
     fingerprint: str
@@ -545,7 +545,7 @@ class Interrupt(Exception):
             run needs its own key. A tool's question has none.
         allowed: the decisions that a person may take; `edit` is not possible.
         remind_after: seconds or timedeltas, one or several, after which the person is reminded.
-        escalate_after: the other people who are told, by the seconds after which they are told.
+        escalate_after: the other people to notify, by the seconds after which they are notified.
         expires_after: seconds, or a timedelta, after which an unanswered question expires; None
             = never.
         on_expiry: the effect of an expired question: `"reject"`, or `"stop"`, which stops the
@@ -892,7 +892,7 @@ def decision_on_only(requests: Sequence[Request], decision: Decision) -> dict[st
 
 
 def decision_from_outside(data: Mapping[str, Any]) -> Decision:
-    """A decision as JSON that was not stored: whoever wrote it said all that belongs to it.
+    """Read a decision from JSON that was not stored. Its author must give all its values.
 
     Raises:
         DecisionError: if it is not a decision, or lacks what its type needs.

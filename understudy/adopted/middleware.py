@@ -1,7 +1,7 @@
-"""`PydanticAI`: the middleware of an adopted agent, which asks for what its parts say of a request.
+"""`PydanticAI`: the middleware of an adopted agent, which builds each request from its parts.
 
-It makes what a model is told (instructions, system prompts, tools, settings) in each step anew, and
-calls the hooks of the agent's capabilities around the request. It owns no requests.
+It makes the request (instructions, system prompts, tools, settings) anew in each step, and calls
+the hooks of the agent's capabilities around the request. It owns no requests.
 """
 
 from __future__ import annotations
@@ -254,12 +254,14 @@ class _Attempt:
         request, parameters = self._request, asked.model_request_parameters
         own = self._run.models[0] if request.model is None else request.model
         parts = parameters.instruction_parts or []
-        told = {each.name: each for each in parameters.function_tools}
+        offered = {each.name: each for each in parameters.function_tools}
         messages: Sequence[ModelMessage] = asked.messages
         return request.replace(
             messages=request.messages if _same(request.messages, messages) else messages,
             instructions="\n\n".join(part.content for part in parts),
-            tools=tuple(_as_told(tool, told) for tool in request.tools if tool.name in told),
+            tools=tuple(
+                _as_offered(tool, offered) for tool in request.tools if tool.name in offered
+            ),
             settings=asked.model_settings,
             native_tools=tuple(parameters.native_tools),
             model=request.model if asked.model is own else asked.model,
@@ -271,8 +273,8 @@ def _feedback(retry: ModelRetry) -> RetryFeedbackPart:
     return RetryFeedbackPart(content=retry.message, retry=RetryInfo(cause="model_retry"))
 
 
-def _as_told(tool: Tool[Any], told: dict[str, Any]) -> Tool[Any]:
-    return tool.as_of(told[tool.name]) if isinstance(tool, AdoptedTool) else tool
+def _as_offered(tool: Tool[Any], offered: dict[str, Any]) -> Tool[Any]:
+    return tool.as_of(offered[tool.name]) if isinstance(tool, AdoptedTool) else tool
 
 
 def _same(some: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:

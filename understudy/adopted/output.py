@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from understudy.adopted.source import Source
-from understudy.adopted.steps import TOLD, Steps, answers_refused, exceeded
+from understudy.adopted.steps import NOT_RETRIED, Steps, answers_refused, exceeded
 from understudy.adopted.tools import OutputTool
 from understudy.models.output import InvalidOutput, Output
 from understudy.run.hooks import Hook, HookFailed
@@ -66,7 +66,7 @@ class AdoptedOutput(Output):
         return self._source.load(data)
 
     def is_held_back(self, calls: Iterable[Any]) -> bool:
-        """Whether a call beside the answer asks for a retry: the model is told of that first."""
+        """Whether another call of the reply asks for a retry, which comes before the answer."""
         run = inside_run.get()
         if run is None:
             return False
@@ -77,6 +77,6 @@ class AdoptedOutput(Output):
             and call.result.part.outcome == "failed"
             and call.part.tool_name not in names
             and call.part.tool_name in own
-            and TOLD + call.part.tool_call_id not in run.current.once
+            and NOT_RETRIED + call.part.tool_call_id not in run.current.once
             for call in calls
         )

@@ -104,7 +104,7 @@ _NAMED = {
 
 
 def check_overrides(source: Source, what: str) -> None:
-    """Refuse an `agent.override()` around the caller: a run may go on after it, and elsewhere.
+    """Refuse an `agent.override()` around the caller: a run may continue after it, and elsewhere.
 
     Args:
         source: the agent.

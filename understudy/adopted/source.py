@@ -83,7 +83,7 @@ class Source:
         self.listens: bool = agent._event_hooks.has_on_event
         """Whether it has functions for events of its stream."""
         self.limits_runs: bool = agent._concurrency_limiter is not None
-        """Whether it limits how many of its runs go on at a time."""
+        """Whether it limits the number of its concurrent runs."""
         self.schema: Any = agent._output_schema
         """The types of its output, and how a model is asked for them."""
         self.tool_retries: int = agent._max_tool_retries
@@ -297,7 +297,7 @@ def _flat(spec: Any) -> list[Any]:
 
 
 def retry_text(retry: ToolRetryError) -> str:
-    """What a model is told of a call, or an answer, that it is to make again."""
+    """The text for a model about a call, or an answer, that it is to make again."""
     part = retry.tool_retry
     if isinstance(part.content, str):
         return part.content

@@ -38,8 +38,8 @@ from understudy.state.agent_state import AgentState
 from understudy.state.run_state import RunState
 from understudy.tools.shared_resources import SharedResources
 
-TOLD = "told/"
-"""And the id of a call: under it a run keeps that the call failed and is not to be retried."""
+NOT_RETRIED = "told/"
+"""The prefix of a run's key for a call that failed and is not retried; the call id follows."""
 
 
 class StepContext(RunContext[Any]):
@@ -329,8 +329,8 @@ def retries_of(state: AgentState) -> dict[str, int]:
 
 
 def _is_retry(part: ToolReturnPart, run: RunState) -> bool:
-    """Whether a model is to make the call again, better."""
-    return part.outcome in _RETRIED and TOLD + part.tool_call_id not in run.once
+    """Whether a model is to make the call again in a corrected form."""
+    return part.outcome in _RETRIED and NOT_RETRIED + part.tool_call_id not in run.once
 
 
 _RETRIED = ("failed", "retried")

@@ -37,7 +37,7 @@ from understudy._base.error_texts import error_text
 from understudy._base.json_values import as_json
 from understudy.adopted.source import Source, retry_text
 from understudy.adopted.steps import (
-    TOLD,
+    NOT_RETRIED,
     Step,
     Steps,
     context_of,
@@ -306,7 +306,7 @@ class AdoptedTool(Tool[Any]):
         except ToolRetryError as retry:
             raise Retry(retry_text(retry)) from retry
         except (ToolFailedError, ToolFailed) as failed:
-            await run.once(TOLD + call.part.tool_call_id, lambda: True)
+            await run.once(NOT_RETRIED + call.part.tool_call_id, lambda: True)
             raise ToolFailed(str(failed)) from failed
         except ApprovalRequired as asks:
             raise _question(self.name, asks, allowed=("approve", "reject")) from asks

@@ -124,7 +124,7 @@ class Conversation:
             async with aclosing(self._followed(writer)) as items:
                 async for item in items:
                     yield item
-        except Exception as error:  # told to the client, whatever it is; the log has the rest
+        except Exception as error:  # the client gets any error; the log has the rest
             async for item in writer.error(error):
                 yield item
 
@@ -168,7 +168,7 @@ class Conversation:
                             yield item
             outcome = None if waits else await asked
         finally:
-            # The run goes on: only who followed it is gone.
+            # The run continues: only its follower is gone.
             subscription.close()
             if asked is not None:
                 asked.cancel()
@@ -296,7 +296,7 @@ class Conversation:
         return (lambda: ref.resume(fresh, expect=expect)), fresh is not given or bool(pending)
 
     def _is_guess(self, before: Decision) -> bool:
-        """Whether it must not be told if a decision is the same as this one, of another person."""
+        """Whether the answer must not reveal that a decision equals this one of another person."""
         return self.site.redaction.hides_decision(self.user, before.to_dict(), before.by)
 
     def _is_known(self, state: AgentState | None) -> bool:

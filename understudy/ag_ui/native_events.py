@@ -309,7 +309,7 @@ class NativeEvents:
             return
         for run, messages, results in conversations(state):
             if run != ROOT:
-                continue  # agents that it runs are told of live
+                continue  # inner agents are shown only live
             for message in messages[state.run.first_message :]:
                 if isinstance(message, ModelResponse):
                     yield from self._reply(run, None, message)

@@ -89,7 +89,7 @@ class Site:
         return found
 
     def check_offered(self, offered: Collection[str]) -> None:
-        """Refuse a client that brings tools which no model would be told of.
+        """Refuse a client that brings tools which no model would get.
 
         Raises:
             Refused: if it does.

@@ -98,7 +98,7 @@ def said_in(body: ChatBody) -> Said:
 
 
 def calls_in(body: ChatBody) -> set[str]:
-    """The ids of the calls in the message that the client goes on with."""
+    """The ids of the calls in the message that the client continues."""
     last = body.messages[-1] if body.messages else None
     parts = last.parts if last is not None and last.role == "assistant" else []
     return {id for part in parts if isinstance(id := part.get("toolCallId"), str)}
@@ -149,8 +149,8 @@ class VercelWriter(Writer[BaseChunk]):
     Args:
         site: the endpoint.
         user: who gets them.
-        calls: the ids of the calls in the message that the client goes on with.
-        message_id: of the message that begins; None: the client goes on with one.
+        calls: the ids of the calls in the message that the client continues.
+        message_id: the id of the message that begins; None if the client continues one.
 
     """
 

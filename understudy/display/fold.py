@@ -86,7 +86,7 @@ class LiveRows:
                     self._table.put(replace(row, detail=detail))
             case _:
                 pass
-        return self._table.told(None) if self._table.changed else None
+        return self._table.update_of_changed(None) if self._table.changed else None
 
     def _writing(self, run_id: str, turn: int, attempt: int | None = None) -> Place | None:
         """The agent that writes this reply; None if the reply is recorded, or void."""
@@ -193,7 +193,7 @@ class Display:
         self._table.at = record.at
         reset = isinstance(record, r.Snapshot)
         self._fold(record, self._table.root)
-        return self._table.told(seq, reset=reset)
+        return self._table.update_of_changed(seq, reset=reset)
 
     # ------------------------------------------------------------------- records
 
@@ -267,8 +267,8 @@ class Display:
                 self._table.change(request_id(record.request_id), reminders=record.number)
             case r.Escalated():
                 row = self._table.by_id.get(request_id(record.request_id))
-                told = [] if row is None else row.detail.get("escalated_to", [])
-                escalated = [*told, record.audience]
+                before = [] if row is None else row.detail.get("escalated_to", [])
+                escalated = [*before, record.audience]
                 self._table.change(request_id(record.request_id), escalated_to=escalated)
             case r.Withdrawn():
                 for id in record.request_ids:
@@ -325,11 +325,11 @@ class Display:
             case r.CancelRequested():
                 text = str(record.signal.get("message") or "cancelled")
                 kind = kind_of_stop([record.signal])
-                told: dict[str, Any] = {
+                detail: dict[str, Any] = {
                     "signals": [record.signal],
                     **by_detail(who_cancelled(record.signal)),
                 }
-                self._table.add_notice(place, "cancelled", text, kind=kind, **told)
+                self._table.add_notice(place, "cancelled", text, kind=kind, **detail)
             case r.StatusNoted(runs=int(runs)):
                 text = f"Stopped after {runs} runs in a row by messages to itself"
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text)
@@ -372,8 +372,8 @@ class Display:
 
     def _tell_model(self, place: Place, text: str, message: ModelRequest) -> None:
         """A message that the model gets and no person has written."""
-        told = halves_of(message)[1]
-        self._table.add(place, f"notice:{self._table.seq}", "notice", text, model_text=told)
+        model_text = halves_of(message)[1]
+        self._table.add(place, f"notice:{self._table.seq}", "notice", text, model_text=model_text)
 
     def _continue(self, place: Place, failed: str) -> None:
         """Another run continues a failed one: its calls without a result may still get one."""
@@ -489,7 +489,7 @@ class Display:
         cancelled = place.open.get("cancelled")
         for name in list(place.open):
             self._end_notice(place, name)
-        self._table.add_end(place, end, already_told=cancelled is not None)
+        self._table.add_end(place, end, has_notice=cancelled is not None)
         place.calls = {}
 
     def _end_turn(self, place: Place) -> None:
@@ -688,7 +688,7 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
     elif call.attempts:
         table.change(id, "waiting")
     for request in call.pending_requests:
-        told, votes = call.notices.get(request.id), call.votes.get(request.id)
+        notices, votes = call.notices.get(request.id), call.votes.get(request.id)
         table.add_request(place, request)
         if votes:
             asked = request.approval
@@ -698,5 +698,5 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
                 missing="" if asked is None else tally(asked, votes).text,
                 approved_at=time_text(approved_at(request, votes)),
             )
-        if told is not None and told.reminders:
-            table.change(request_id(request.id), reminders=told.reminders)
+        if notices is not None and notices.reminders:
+            table.change(request_id(request.id), reminders=notices.reminders)

@@ -49,7 +49,7 @@ class Place:
     turn: int = 0
     """The number of the next reply."""
     attempt: int = 0
-    """The number of the attempt that goes on; 0 where it is not known."""
+    """The number of the open attempt; 0 if it is not known."""
     calls: dict[str, str] = field(default_factory=dict)
     """The ids of the rows of the open turn's calls, by call key."""
     live: list[str] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Table:
         rows = _in_order(row for _, row in changed)
         return DisplayUpdate(rows=tuple(rows), seq=seq, reset=reset, more=more)
 
-    def told(self, seq: int | None, *, reset: bool = False) -> DisplayUpdate:
+    def update_of_changed(self, seq: int | None, *, reset: bool = False) -> DisplayUpdate:
         rows = [self.by_id[id] for id in self.changed]
         for id in [row.id for row in rows if row.state == "void"]:
             del self.by_id[id]
@@ -208,8 +208,8 @@ class Table:
         """The rows of a reply, part by part.
 
         Args:
-            turn: its number in the run that goes on, whose calls have keys; None for a reply of an
-                earlier run, in a state.
+            turn: its number in the open run, whose calls have keys; None for a reply of an earlier
+                run, in a state.
             prefix: of the ids of such rows.
 
         """
@@ -261,11 +261,11 @@ class Table:
     def add_result(self, part: ToolReturnPart, **detail: Any) -> None:
         """A call has its result."""
         display = display_of(part.metadata)
-        told = {"result": part.model_response_str(), "result_display": display}
+        result = {"result": part.model_response_str(), "result_display": display}
         self.change(
             self.by_tool_call_id.get(part.tool_call_id),
             part.outcome,
-            **told,
+            **result,
             metadata=jsonable(part.metadata),
             **detail,
         )
@@ -341,8 +341,8 @@ class Table:
 
     def add_decided(self, place: Place, record: DecisionRecord) -> None:
         """The row of a request of an earlier turn, with the decision on it."""
-        told = decision_detail(record.decision, record.at, record.login)
-        self.add_request(place, record.request, state="decided", **told)
+        decided = decision_detail(record.decision, record.at, record.login)
+        self.add_request(place, record.request, state="decided", **decided)
 
     def add_notice(
         self, place: Place, name: str, text: str, *, kind: RowKind = "notice", **detail: Any
@@ -356,14 +356,14 @@ class Table:
         text = f"The model is asked later{f': {reason}' if reason else ''}"
         self.add_notice(place, PUT_OFF, text, until=until)
 
-    def add_end(self, place: Place, end: r.End, *, already_told: bool = False) -> None:
+    def add_end(self, place: Place, end: r.End, *, has_notice: bool = False) -> None:
         """The row of how a run has ended, unless it is completed."""
         id = f"{place.run_id}.end"
         if end.outcome == "failed":
             error = end.error or {}
             text = str(error.get("message") or error.get("type") or "failed")
             self.add(place, id, "error", text, error=end.error)
-        elif end.outcome == "stopped" and not already_told:
+        elif end.outcome == "stopped" and not has_notice:
             signals = (end.signals or {}).get("signals") or [{}]
             text = str(signals[0].get("message") or signals[0].get("reason") or "stopped")
             self.add(place, id, kind_of_stop(signals), text, signals=signals)

@@ -195,7 +195,7 @@ class ToolRaised(RunError):
 
 
 class EffectUnknown(RunError):
-    """Nobody knows what a call did, so the run must not go on to call the tool again.
+    """Nobody knows what a call did, so the run must not continue and call the tool again.
 
     A run that ends by this tool fails with it, and so does a loop. The doubt stays in the state:
     see `AgentState.doubts`. If the call is known to have run, the error is `ResultNotKept`.

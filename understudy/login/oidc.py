@@ -358,8 +358,8 @@ class OidcAuth:
 
 
 def _refused(request: Request, why: str) -> Response:
-    told = why.replace('"', "'").encode("ascii", "replace").decode()
-    bearer = f'Bearer error="invalid_token", error_description="{told}"'
+    description = why.replace('"', "'").encode("ascii", "replace").decode()
+    bearer = f'Bearer error="invalid_token", error_description="{description}"'
     problem = Problem(401, "LoginNeeded", f"The token does not fit: {why}.")
     return problem_response(request.scope, problem, {"WWW-Authenticate": bearer})
 

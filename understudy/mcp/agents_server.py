@@ -1,7 +1,7 @@
 """`agents_server`: the agents of a runtime, as an MCP server: to look, to write, and to decide.
 
-Over HTTP each request is of a user who is logged in. Over standard streams there is none: whoever
-has started the process uses it, which is a program. It decides nothing.
+Over HTTP each request is made by a logged-in user. Over standard streams there is no user: the
+program that started the process uses it, and it decides nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from understudy.state.next_due import open_votes
 __all__ = ["agents_app", "agents_server"]
 
 MOST = 200
-"""How many rows of a list are told at once."""
+"""The maximum number of rows of a list in one answer."""
 _NOT_GIVEN: Any = object()
 """Stands for a value that is not given: a given value may be null."""
 _VALUE: Any = Field(default_factory=lambda: _NOT_GIVEN)
@@ -142,7 +142,7 @@ TOOLS = {
 
 
 def _hints(right: Right) -> ToolAnnotations:
-    """What a client is told of the effects of a tool."""
+    """The hints for a client about the effects of a tool."""
     if right == "read":
         return ToolAnnotations(read_only_hint=True, open_world_hint=False)
     is_final = right == "decide"  # but the same decision again is the same
@@ -152,7 +152,7 @@ def _hints(right: Right) -> ToolAnnotations:
 
 
 class _Tools:
-    """The tools. Their names, parameters and docstrings are what a client is told."""
+    """The tools. Clients get their names, parameters and docstrings."""
 
     def __init__(
         self, runtime: Callable[[], Runtime], user: User | None, redaction: Redaction
@@ -345,8 +345,8 @@ class _Tools:
             if self._redaction.is_on:  # again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)
             missing = await self._missing(ref, request_id)
-        told = {} if missing is None else {"open": missing}
-        return {"recorded": request_id, "by": user.by, **told}
+        more = {} if missing is None else {"open": missing}
+        return {"recorded": request_id, "by": user.by, **more}
 
     async def _missing(self, ref: AgentRef[Any], request_id: str) -> str | None:
         """What the request waits for, in words; None where it does not wait for votes."""
@@ -368,7 +368,7 @@ class _Tools:
 
 
 class _tool_errors:  # noqa: N801  # a context manager
-    """Turns an error of the library into one that a client is told."""
+    """A context manager that turns an error of the library into an error for the client."""
 
     def __enter__(self) -> None: ...
 

@@ -248,7 +248,7 @@ def _seconds(task: Task) -> float:
 
 
 def _step(server: McpServer, asks: types.InputRequiredResult) -> dict[str, Any]:
-    """What the server needs before it goes on, as JSON."""
+    """The input that the server needs before it continues, as JSON."""
     requests = asks.input_requests or {}
     questions = []
     for request in requests.values():
@@ -285,7 +285,7 @@ def _interrupt(server: McpServer, question: types.ElicitRequestParams) -> Interr
 
 
 def _note(answer: types.CallToolResult, live: LiveCall) -> types.CallToolResult:
-    """The answer, and what the server asked and was not told."""
+    """The answer, with the questions of the server that nobody answered."""
     if not live.asked:
         return answer
     asked = "; ".join(repr(question.message) for question in live.asked)

@@ -46,8 +46,8 @@ UNCLEAR = frozenset(
 Answer = types.CallToolResult | types.InputRequiredResult | CreatedTask
 CONNECT_SECONDS = 30.0
 """How long it may take to connect, and to list the tools."""
-MAX_TOLD = 2_000
-"""Characters of a message that a server sends in the middle of a call."""
+MAX_MESSAGE = 2_000
+"""The maximum characters of a message that a server sends in the middle of a call."""
 logger: logging.Logger = logging.getLogger(__name__)
 R = TypeVar("R", bound=types.Result)
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
@@ -97,22 +97,22 @@ class LiveCall:
     def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """The server logs something in the middle of the call."""
         data = _shortened(params.data)
-        told = data if isinstance(data, str) else to_json(data).decode()
+        message = data if isinstance(data, str) else to_json(data).decode()
         self._ctx.emit(
             {
                 "log": params.level,
                 "logger": params.logger,
                 "message": data,
-                "display": f"{params.level}: {told}",
+                "display": f"{params.level}: {message}",
             }
         )
 
 
-def _shortened(told: object) -> Any:
-    """What a server tells, as JSON of a bounded size."""
-    data = jsonable(told)
+def _shortened(message: object) -> Any:
+    """A server's message as JSON of a bounded size."""
+    data = jsonable(message)
     text = data if isinstance(data, str) else to_json(data).decode()
-    return data if len(text) <= MAX_TOLD else f"{text[:MAX_TOLD]}..."
+    return data if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 
 class Connection:

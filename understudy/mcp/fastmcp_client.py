@@ -76,13 +76,13 @@ class _Watched(ClientTransport):
         if options.get("elicitation_callback") is None:  # else the application answers by itself
             options["elicitation_callback"] = self._connection.on_elicitation
         given = transport_options or TransportOptions()
-        told = replace(given, session_class=_telling(given.session_class, self._connection))
+        for_session = replace(given, session_class=_telling(given.session_class, self._connection))
         is_config = isinstance(self._transport, MCPConfigTransport)
         if is_config:  # what a client does for this class of transport alone, which this one is not
-            told = replace(told, backend_mode=self._mode)
+            for_session = replace(for_session, backend_mode=self._mode)
         try:
             async with self._transport.connect_session(
-                transport_options=told, **options
+                transport_options=for_session, **options
             ) as session:
                 yield session
         finally:

@@ -25,11 +25,11 @@ from mcp_types import jsonrpc_message_adapter
 MAX_LINE = 100_000_000
 """Characters of one message. A server that sends more is taken as lost."""
 GRACE_SECONDS = 2.0
-"""For so long a process may go on that is asked to end."""
+"""The maximum seconds for which a process that is asked to end may continue."""
 POLL_SECONDS = 0.01
-"""How often an end is looked for that is about to come."""
+"""Seconds between two looks for an end that is about to come."""
 WATCH_SECONDS = 0.2
-"""How often a process is looked at that is to go on."""
+"""Seconds between two looks at a process that is to continue."""
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
@@ -87,7 +87,7 @@ async def _receive(process: Process, server: StdioServerParameters, received: An
                 for line in lines:
                     await received.send(_message("".join(parts)))
                     parts, size = [line], len(line)
-            _signal(process, kill=True)  # it would go on to write, and not look at its input
+            _signal(process, kill=True)  # it would continue to write without reading its input
 
 
 def _message(line: str) -> SessionMessage | Exception:
@@ -118,7 +118,7 @@ async def _end_with(process: Process) -> None:
 async def _exit(process: Process, *, every: float) -> None:
     """Wait until the process itself has ended.
 
-    `process.wait()` of Python 3.11 also waits for whoever holds its output open.
+    `process.wait()` of Python 3.11 also waits for other processes that hold its output open.
     """
     while process.returncode is None:  # noqa: ASYNC110  # nothing tells
         await anyio.sleep(every)

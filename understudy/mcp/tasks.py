@@ -28,9 +28,9 @@ class Task(types.Result):
     result: dict[str, Any] | None = None
     """Of a task that is completed: the result of the call."""
     error: dict[str, Any] | None = None
-    """Of a task that has failed: the error of JSON-RPC."""
+    """The JSON-RPC error of a failed task."""
     input_requests: dict[str, types.InputRequest] | None = None
-    """What the server asks before it goes on."""
+    """The questions of the server before it continues."""
 
 
 class CreatedTask(Task):

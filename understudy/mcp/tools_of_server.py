@@ -327,10 +327,10 @@ def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, A
     """Who is asked, and what may run again, by what the server says of the tool."""
     hints = listed.hints
     claims = ", ".join(f"{name}Hint: {str(on).lower()}" for name, on in hints.items())
-    told = f"{server} says: {claims}." if claims else f"{server} says nothing of what it does."
+    said = f"{server} says: {claims}." if claims else f"{server} says nothing of what it does."
 
     def display(arguments: dict[str, Any], ctx: ToolContext) -> str:
-        return told if trust else f"{told} It is not trusted."
+        return said if trust else f"{said} It is not trusted."
 
     asks: dict[str, Any] = {"ask": {"display": display}, "read_only": False, "idempotent": False}
     if not trust:

@@ -1,4 +1,4 @@
-"""People are told what agents ask: by webhook, by mail, in Slack, or by a function of your own.
+"""Notices to people of what agents ask: by webhook, by mail, in Slack, or by your own function.
 
 `slack_actions` needs the extra `web`: `pip install 'understudy[web]'`.
 """

@@ -1,4 +1,4 @@
-"""`Notify`: has people told of requests, while a runtime is open."""
+"""`Notify`: notifies people of requests, while a runtime is open."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Notify(Notifying):
     growing pauses; at last the notice is listed as failed. A notice is dropped if its request was
     decided meanwhile. No delivery holds up an agent or puts a call in doubt.
 
-    Requests that already waited when the store got its first `notify` are told at their next
+    Requests that already waited when the store got its first `notify` are notified at their next
     reminder.
 
     Args:
-        rules: which requests are told by which channels. Give the same rules to all hosts of a
+        rules: which requests are notified by which channels. Give the same rules to all hosts of a
             store.
         base_url: the URL at which people reach the pages of `ui(...)`, for links.
         on_request: a function, plain or async, that gets the `Notice` of each request. A plain
@@ -130,9 +130,7 @@ class Notify(Notifying):
             raise UsageError("this Notify is used by another runtime: give each its own")
         await host.store.change_outbox(lambda outbox: outbox.turn(True))
         self._host = host
-        self._lookout = Lookout(
-            "what people are to be told", lambda: self._every, self._look, _start_task
-        )
+        self._lookout = Lookout("notices to people", lambda: self._every, self._look, _start_task)
         self._lookout.begin()
         self._lookout.hint()
 
@@ -192,14 +190,14 @@ class Notify(Notifying):
             self._in_hand.add(row.no)
             task = asyncio.create_task(self._settle(host, row), name=f"telling {row.channel}")
             self._tasks.add(task)
-            task.add_done_callback(self._told)
+            task.add_done_callback(self._settled)
         ticks = asyncio.get_running_loop().time()
         if not rows and (self._cleaned == 0.0 or ticks - self._cleaned > CLEAN):
             self._cleaned = ticks
             before = now - self._keep
             await host.store.change_outbox(lambda outbox: outbox.clean(before))
 
-    def _told(self, task: asyncio.Task[None]) -> None:
+    def _settled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease ends, and it is tried again.
@@ -250,7 +248,7 @@ class Notify(Notifying):
 
     async def _change_of(self, host: NotifyHost, row: StoredNotice) -> _Change:
         if row.what == "ended":
-            return await (self._told_ended if row.channel else self._ended)(host, row)
+            return await (self._end_message if row.channel else self._ended)(host, row)
         if row.what == "expired":
             state = await _state(host, row)
             request = await request_of(host.store, row.agent_id, state, row.request_id)
@@ -324,7 +322,7 @@ class Notify(Notifying):
     # ------------------------------------------------------------------- the end of a request
 
     async def _ended(self, host: NotifyHost, row: StoredNotice) -> _Change:
-        """A request is not listed any more: find out why, if somebody is told of it."""
+        """Find out why a request is not listed any more, if somebody was notified of it."""
         now = host.clock.now()
         receipts = await host.store.change_outbox(lambda outbox: outbox.receipts(row.no))
 
@@ -362,7 +360,7 @@ class Notify(Notifying):
 
         return unless_new(added)
 
-    async def _told_ended(self, host: NotifyHost, row: StoredNotice) -> _Change:
+    async def _end_message(self, host: NotifyHost, row: StoredNotice) -> _Change:
         """Change the messages about a request that has ended."""
         channel = self._channels.get(row.channel)
         if channel is None:
@@ -393,7 +391,9 @@ def _start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None
 
 
 def _later(host: NotifyHost, row: StoredNotice) -> _Change:
-    """Look again: a run goes on with another answer, and asks this once more when it rests."""
+    """Look again later: the run continues with another answer, and asks this again when it
+    rests.
+    """
     now = host.clock.now()
     due = now + timedelta(seconds=LOOK_AGAIN)
     return lambda outbox: outbox.settle(row.no, "new", at=now, due=due, counts=False)

@@ -1,4 +1,4 @@
-"""`Notice`: what a channel is told of a request."""
+"""`Notice`: the content about a request that a channel gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from understudy.interrupts import Request
 
 What = Literal["asked", "reminder", "escalation", "expired"]
 """What happened to a request: it was made; nobody has answered for some time; an audience of its
-escalation is told; or its time was over."""
+escalation is notified; or its time was over."""
 WHAT: tuple[What, ...] = ("asked", "reminder", "escalation", "expired")
 Show: TypeAlias = bool | Collection[str] | Callable[[Request], Mapping[str, Any]]
 """Which arguments leave the house: none, all, those with these names, or what a function says."""

@@ -1,4 +1,4 @@
-"""`Rule`: which requests are told by which channels."""
+"""`Rule`: which requests are notified by which channels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Names: TypeAlias = str | Collection[str] | None
 
 
 class Rule:
-    """A rule for notices: which requests are told, at which moments, by which channels.
+    """A rule for notices: which requests, at which moments, by which channels.
 
-    A request is told by each rule that it fits, but only once by each channel. That channel shows
-    what its first fitting rule shows.
+    Each rule that fits a request notifies, but each channel only once. That channel shows what its
+    first fitting rule shows.
 
     Args:
         to: a channel, or several.

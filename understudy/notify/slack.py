@@ -126,8 +126,8 @@ class Slack(Channel):
             DeliveryFailed: if Slack does not accept it.
 
         """
-        told = {"channel": channel, "user": user, "text": _escaped(text)}
-        await self.call("chat.postEphemeral", told)
+        body = {"channel": channel, "user": user, "text": _escaped(text)}
+        await self.call("chat.postEphemeral", body)
 
     async def call(self, method: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call a method of Slack's API.
@@ -164,14 +164,14 @@ class Slack(Channel):
             blocks.append(_code(display))
         if is_whole and values:
             blocks.append(_code(values))
-        told = [f"agent {plain(notice.agent_id)} ({' / '.join(map(plain, request.agent_path))})"]
+        facts = [f"agent {plain(notice.agent_id)} ({' / '.join(map(plain, request.agent_path))})"]
         if request.tool_name:
-            told.insert(0, f"tool {plain(request.tool_name)}")
+            facts.insert(0, f"tool {plain(request.tool_name)}")
         if request.source:
-            told.append(f"asked by {plain(request.source)}")
+            facts.append(f"asked by {plain(request.source)}")
         if request.expires_at is not None:
-            told.append(f"expires {when_text(request.expires_at)}")
-        blocks.append(_context(" · ".join(told)))
+            facts.append(f"expires {when_text(request.expires_at)}")
+        blocks.append(_context(" · ".join(facts)))
         decides = notice.what != "expired" and self._buttons
         value = button_value(notice.agent_id, request)
         buttons: list[dict[str, Any]] = []

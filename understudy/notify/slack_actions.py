@@ -76,8 +76,8 @@ class _Refused(Exception):
         self.why = why
 
 
-class _Told(Exception):
-    """Nothing was decided, and the person who clicked is told why."""
+class _NotDecided(Exception):
+    """The error that nothing was decided, with the reason for the person who clicked."""
 
 
 def slack_actions(
@@ -93,7 +93,7 @@ def slack_actions(
     counts only with Slack's signature, and only for five minutes. Who clicked is a `User` by
     `users`, as by a login of the pages: with the same rights, and votes under the same name. The
     decision holds for what the message shows: if the request is another one by now, nothing is
-    decided, and the person is told.
+    decided, and the person is notified.
 
     Args:
         runtime: a `Runtime`, or a function that gives it.
@@ -138,7 +138,7 @@ class _SlackActions:
         """One request, as of ASGI 3."""
         if scope["type"] != "http":
             raise UsageError(f"slack_actions serves http alone, not {shown(scope['type'])}")
-        click, told = None, ""
+        click, reason = None, ""
         try:
             click = await self._click(scope, receive)
             if click is not None:
@@ -146,14 +146,14 @@ class _SlackActions:
         except _Refused as refused:
             await _respond(send, refused.status, refused.why)
             return
-        except _Told as error:
-            told = str(error)
+        except _NotDecided as error:
+            reason = str(error)
         await _respond(send, 200, "")
-        if told and click is not None:
+        if reason and click is not None:
             try:
-                await self._slack.tell(click.channel, click.user_id, told)
+                await self._slack.tell(click.channel, click.user_id, reason)
             except DeliveryFailed as error:  # the click is answered: nobody waits for this
-                logger.warning("a person in Slack is not told %r: %s", told, error.why)
+                logger.warning("a person in Slack did not get %r: %s", reason, error.why)
 
     # ------------------------------------------------------------------- is it Slack?
 
@@ -192,18 +192,18 @@ class _SlackActions:
             async with asyncio.timeout(SECONDS):
                 await self._decided(click)
         except TimeoutError:
-            raise _Told(SLOW) from None
+            raise _NotDecided(SLOW) from None
         except (VoteRefused, RequestExpired) as error:
-            raise _Told(plain(text_of(error))) from error
+            raise _NotDecided(plain(text_of(error))) from error
         except RequestChanged:
-            raise _Told(CHANGED) from None
+            raise _NotDecided(CHANGED) from None
         except AlreadyDecided:
-            raise _Told("Another person has decided it differently.") from None
+            raise _NotDecided("Another person has decided it differently.") from None
         except (DecisionError, NotInterrupted, UnknownAgent):
-            raise _Told(GONE) from None
+            raise _NotDecided(GONE) from None
         except UnderstudyError as error:
             logger.error("a click in Slack is not recorded: %s", text_of(error))
-            raise _Told("It could not be recorded. Try again, or use its page.") from error
+            raise _NotDecided("It could not be recorded. Try again, or use its page.") from error
 
     async def _decided(self, click: _Click) -> None:
         user = await self._user(click)
@@ -212,13 +212,13 @@ class _SlackActions:
         request = next((each for each in state.requests if each.id == click.request_id), None)
         if request is not None:
             if request.digest != click.digest:
-                raise _Told(CHANGED)
+                raise _NotDecided(CHANGED)
             # What the message did not know: since then a call of the tool may be in doubt.
             in_doubt = any(
                 doubt.tool_name == request.tool_name for doubt in state.doubts_in_tree.values()
             )
             if in_doubt or needs_page(request):
-                raise _Told(CHANGED)
+                raise _NotDecided(CHANGED)
         decision = (
             approve(by=user.by)
             if click.action == APPROVE
@@ -239,7 +239,7 @@ class _SlackActions:
         if user is None or "decide" not in user.may:
             who = f"slack:{plain(click.user_id)}" if user is None else user.name
             security_log.note("refused", "decide", who=who, agent=click.agent_id)
-            raise _Told(
+            raise _NotDecided(
                 "You are not known to this application: nothing was decided."
                 if user is None
                 else "You may not decide: it needs the right 'decide'."

@@ -62,8 +62,8 @@ BUDGET = "understudy.budget"
 BUDGET_KEY = "understudy.budget.key"
 BUDGET_UNIT = "understudy.budget.unit"
 DOUBT = "understudy.doubt"
-"""What became of a doubt at first: a person was asked about it, the model was told of it, or it
-waits for the check of its tool (`checked`)."""
+"""The first state of a doubt: a person is `asked`, the model was informed (`told`), or the check of
+the tool is waited for (`checked`)."""
 
 # ---------------------------------------------------------------------------------------- metrics
 

@@ -1,4 +1,4 @@
-"""`Gauges`: what a store is like now, as its index tells it, for whoever collects metrics.
+"""`Gauges`: the current values of a store, from its index, for collectors of metrics.
 
 Each runtime reports the whole store: of several hosts take the greatest value, not the sum.
 """
@@ -48,15 +48,15 @@ _READ = (
 )
 _NOT_ADDED = (c.OLDEST_REQUEST, c.BUDGET_USED, c.BUDGET_LIMIT)
 _FEW = {"definition", "tool"}
-"""What a budget may be counted by that is told of: there are few definitions and tools."""
+"""The keys of budgets that are reported: there are few definitions and tools."""
 
 
 class Gauges:
     """The gauges of all runtimes that a `Telemetry` watches.
 
     Args:
-        meters: of the metrics.
-        every: seconds for which what was read is told again.
+        meters: the meters of the metrics.
+        every: the seconds for which read values are reported again.
 
     """
 
@@ -170,7 +170,7 @@ class _HostGauges:
             requests[_kind(ask)] += 1
         self._kinds |= set(requests)
         doubts = Counter({"asked": 0, "checked": 0, "told": 0})
-        doubts.update(map(_told, await store.list_asks(AskQuery(kind="doubt"), None, MOST)))
+        doubts.update(map(_state_of, await store.list_asks(AskQuery(kind="doubt"), None, MOST)))
         statuses = {status.value: 0 for status in Status if status is not Status.PASSIVE}
         statuses.update(await store.count_agents())
         quarantined = store.agents([IndexStatus.QUARANTINED])
@@ -178,13 +178,13 @@ class _HostGauges:
             c.AGENTS.name: [
                 self._value(count, {c.STATUS: status}) for status, count in statuses.items()
             ],
-            # Also of what there is none any more: a value that is not told stays in a chart.
+            # Zeros are reported too: a value that is not reported stays in a chart.
             c.OPEN_REQUESTS.name: [
                 self._value(requests[kind], {c.REQUEST_KIND: kind}) for kind in sorted(self._kinds)
             ],
             c.OLDEST_REQUEST.name: [self._value((now - oldest).total_seconds())],
             c.OPEN_DOUBTS.name: [
-                self._value(count, {c.DOUBT: told}) for told, count in sorted(doubts.items())
+                self._value(count, {c.DOUBT: state}) for state, count in sorted(doubts.items())
             ],
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
         }
@@ -216,7 +216,7 @@ def _kind(ask: Any) -> str:
     return kind
 
 
-def _told(ask: Any) -> str:
+def _state_of(ask: Any) -> str:
     try:
         state: str = ask.doubt().state
     except Exception:  # as above

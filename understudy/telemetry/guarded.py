@@ -36,7 +36,7 @@ def failed(what: str) -> None:
     """Log the exception that is handled now, the first time in this process."""
     if what not in _logged:
         _logged.add(what)
-        logger.exception("telemetry: %s raised; this is logged once, and the agents go on", what)
+        logger.exception("telemetry: %s raised; this is logged once, and the agents continue", what)
 
 
 def guarded(

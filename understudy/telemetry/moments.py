@@ -23,9 +23,9 @@ def moment(
     trace: str | None,
     at: datetime | None = None,
     error: str | None = None,
-    told: str | None = None,
+    detail: str | None = None,
 ) -> None:
-    """Tell of something that happened to a run, below its last attempt.
+    """Report something that happened to a run, below its last attempt.
 
     Args:
         tracer: makes the span.
@@ -34,7 +34,7 @@ def moment(
         trace: the traceparent of its last attempt.
         at: when; None: now.
         error: the type of the error that it is, if it is one.
-        told: what may be said of that error.
+        detail: the text of the error, if it may be reported.
 
     """
     attributes: dict[str, Any] = {
@@ -56,7 +56,7 @@ def moment(
         start_time=when,
     )
     if error is not None:
-        span.set_status(Status(StatusCode.ERROR, told))
+        span.set_status(Status(StatusCode.ERROR, detail))
     span.end(when)
 
 

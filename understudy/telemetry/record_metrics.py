@@ -35,8 +35,8 @@ class RecordMetrics:
         self._tracer = tracer
         self._meters = meters
         self._content = content
-        # Of the attempts that were told of, not those of the state, which is ahead of what is
-        # durable: a wait belongs to the attempt that has asked, not to the one that follows
+        # These are the traces of durable attempts. The state is ahead of what is durable: a wait
+        # belongs to the attempt that has asked, not to the next one
         # (test_a_wait_for_a_person_has_its_true_duration).
         self._traces: dict[tuple[str, ...], str | None] = {}
         self._held: set[tuple[str, ...]] = set()
@@ -132,7 +132,9 @@ class RecordMetrics:
             self._in_doubt(agent, request.tool_name, "asked")
 
     def _in_doubt(self, agent: str, tool: str, what: str) -> None:
-        """A call has come to be in doubt: once, whoever is asked about it first, and then."""
+        """Count a call that has come into doubt. It is counted once, however often people are
+        asked.
+        """
         self._count(c.DOUBTS, agent, {c.TOOL_NAME: tool, c.DOUBT: what})
 
     def _is_over(self, call_key: str) -> bool:
@@ -156,7 +158,7 @@ class RecordMetrics:
                 trace=self._traces.get(()),
                 at=record.at,
                 error="quarantined",
-                told=record.cause if self._content else None,
+                detail=record.cause if self._content else None,
             )
 
     def _run_ended(self, path: tuple[str, ...], outcome: str, at: datetime) -> None:
@@ -180,15 +182,15 @@ class RecordMetrics:
         if request is None or decision.by_grant is not None:
             return  # for a decision by a grant nobody has waited
         seconds = max((record.at - request.created_at).total_seconds(), 0.0)
-        told = {
+        attributes_of_wait = {
             c.TOOL_NAME: request.tool_name,
             c.REQUEST_KIND: request.kind,
             c.DECISION: decision.type,
             c.DECISION_ORIGIN: decision.origin,
         }
-        self._meters.record(c.REQUEST_WAIT, seconds, told)
+        self._meters.record(c.REQUEST_WAIT, seconds, attributes_of_wait)
         attributes: dict[str, Any] = {
-            **told,
+            **attributes_of_wait,
             c.OPERATION: c.WAIT_FOR_PERSON,
             c.REQUEST_ID: request.id,
             c.RUN_ID: request.run_id,

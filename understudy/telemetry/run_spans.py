@@ -57,7 +57,7 @@ class RunSpans(Instrument[Run]):
         tracer: of all spans but those of models.
         meters: of all metrics but those of models.
         models: the settings of the spans and metrics of models.
-        content: whether arguments, results and the text of errors are told.
+        content: whether arguments, results and the text of errors are reported.
         continue_trace: whether attempts are in the trace of the first one.
         host: the name of the runtime, where there is one.
 
@@ -82,11 +82,11 @@ class RunSpans(Instrument[Run]):
 
     def follow(self, ledger: Ledger) -> None:
         """Make metrics, and the spans of waits, of its records."""
-        told = RecordMetrics(ledger, self._tracer, self._meters, content=self._content)
-        ledger.follow(told.record)
+        metrics = RecordMetrics(ledger, self._tracer, self._meters, content=self._content)
+        ledger.follow(metrics.record)
 
     def restarted(self, ledger: Ledger) -> None:
-        """Tell that the actor of this agent was restarted."""
+        """Report that the actor of this agent was restarted."""
         guarded("a restart", None, self._restarted, ledger)
 
     def _restarted(self, ledger: Ledger) -> None:
@@ -105,7 +105,8 @@ class RunSpans(Instrument[Run]):
         since = time.perf_counter()
         root = run.root.ledger if run.parent is None else None
         if root is not None:
-            # An attempt that the runtime gives up may go on for ever: what is known by now is told.
+            # An attempt that the runtime gives up may continue for ever, so the known facts are
+            # reported now.
             root.on_fence += (watch.given_up,)
         try:
             yield watch
@@ -218,18 +219,22 @@ class RunSpans(Instrument[Run]):
             raise
         finally:
             otel_context.detach(token)
-            told = {c.TOOL_NAME: name, c.AGENT_NAME: run.definition.name}
+            attributes = {c.TOOL_NAME: name, c.AGENT_NAME: run.definition.name}
             error_type = watch.finish(call, content=self._content)
             if error_type is not None:
-                told[c.ERROR_TYPE] = error_type
-            self._meters.record(c.TOOL_DURATION, time.perf_counter() - since, told)
+                attributes[c.ERROR_TYPE] = error_type
+            self._meters.record(c.TOOL_DURATION, time.perf_counter() - since, attributes)
 
     # --------------------------------------------------------------------------------- models
 
     @contextmanager
     def model_call(self, run: Run, model: Model) -> Iterator[Model]:
         """Pydantic AI's span around a request to a model, unless the model makes its own."""
-        told = {c.OPERATION: c.CHAT, c.REQUEST_MODEL: model.model_name, c.PROVIDER: model.system}
+        attributes = {
+            c.OPERATION: c.CHAT,
+            c.REQUEST_MODEL: model.model_name,
+            c.PROVIDER: model.system,
+        }
         extra = extra_attributes.set(
             {
                 c.AGENT_NAME: run.definition.name,
@@ -241,11 +246,11 @@ class RunSpans(Instrument[Run]):
         try:
             yield model if _is_instrumented(model) else InstrumentedModel(model, self._models)
         except BaseException as error:
-            told[c.ERROR_TYPE] = type(error).__name__
+            attributes[c.ERROR_TYPE] = type(error).__name__
             raise
         finally:
             extra_attributes.reset(extra)
-            self._meters.record(c.MODEL_DURATION, time.perf_counter() - since, told)
+            self._meters.record(c.MODEL_DURATION, time.perf_counter() - since, attributes)
 
 
 class AttemptSpan(AttemptWatch):
@@ -335,9 +340,9 @@ def _json(value: object) -> str:
     return value if isinstance(value, str) else to_json(value, fallback=repr).decode()
 
 
-def _set_error(span: Span, error_type: str, told: BaseException | None) -> None:
+def _set_error(span: Span, error_type: str, error: BaseException | None) -> None:
     span.set_attribute(c.ERROR_TYPE, error_type)
-    description = None if told is None else guarded("content", None, str, told)
+    description = None if error is None else guarded("content", None, str, error)
     span.set_status(Status(StatusCode.ERROR, description))
 
 

@@ -167,7 +167,8 @@ class Telemetry(RuntimeTelemetry):
 
 
 class _WithoutMessages(InstrumentationSettings):
-    """Pydantic AI would tell the form of each message without its text.
+    """Report no messages, because Pydantic AI would report the form of each message without its
+    text.
 
     That takes time for each message of the conversation in each model call
     (test_without_content_no_text_of_anybody_is_told).

@@ -23,13 +23,13 @@ Unit = Literal["usd", "tokens", "calls", "sum"]
 Per = Literal["run", "agent", "definition", "tool", "requester"]
 AtLimit = Literal["stop", "ask"]
 MOST_CHARACTERS = 100
-"""Of the name of a budget."""
+"""The maximum characters of the name of a budget."""
 NO_LATER = 1 << 62
-"""Seconds: of what has no end."""
+"""The time, in seconds, that stands for no end."""
 WARN_AT = Decimal("0.8")
-"""The part of a limit at which people are told that it ends soon."""
+"""The part of a limit at which people are warned that it is nearly used up."""
 _SLICES = 24
-"""A sliding window is counted in so many slices. The oldest slice counts whole."""
+"""The number of slices in which a sliding window is counted. The oldest slice counts whole."""
 _PERS: tuple[str, ...] = get_args(Per)
 
 
@@ -123,7 +123,7 @@ def _at(arguments: Mapping[str, Any], path: str) -> Any:
 
 
 def amount_in(given: Any, name: str) -> Decimal:
-    """The amount that an argument is.
+    """The amount in an argument.
 
     Raises:
         NoAmount: unless it is a finite number from 0 to a billion, or the text of one.
@@ -275,13 +275,13 @@ class Span(NamedTuple):
     """The part of time that counts together at one moment, in seconds since 1970."""
 
     bucket: int
-    """When the bucket begins in which something is counted now."""
+    """The begin of the bucket in which something is counted now."""
     since: int
     """The first bucket that counts."""
     until: int
-    """When the bucket ends."""
+    """The end of the bucket."""
     ends: int
-    """When the window ends in which what is spent now counts."""
+    """The end of the window in which spending of now counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +320,7 @@ class Window:
             last = first + timedelta(days=7)
         else:
             last = (first + timedelta(days=32)).replace(day=1)
-        # Midnight by the clock on the wall: a day has 23 or 25 hours where that is set.
+        # Midnight is by local time: a day has 23 or 25 hours when the clocks change.
         times = (
             datetime(each.year, each.month, each.day, tzinfo=ZoneInfo(self.zone))
             for each in (first, last)
@@ -404,7 +404,7 @@ def last(*, days: float = 0, hours: float = 0, minutes: float = 0) -> Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spender:
-    """Who spends: what the keys of budgets are made of."""
+    """The spender, from which the keys of budgets are made."""
 
     agent_id: str
     """The id of the outermost agent."""
@@ -414,7 +414,7 @@ class Spender:
     run_id: str
     """The id of the outermost run."""
     requesters: tuple[str | None, ...]
-    """The names of those who have asked for it."""
+    """The names of the persons who have asked for it."""
 
 
 class Budget:
@@ -600,7 +600,7 @@ def checked_budgets(given: object) -> tuple[Budget, ...]:
     """The budgets that were given to a runtime.
 
     Raises:
-        UsageError: if it is anything else, or two have one name.
+        UsageError: if it is anything else, or two budgets have one name.
 
     """
     if given is None:

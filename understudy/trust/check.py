@@ -1,4 +1,4 @@
-"""What rules match of the tools that there are, and whether persons can meet what they ask.
+"""Checks rules against existing tools, and whether persons can meet what the rules ask.
 
 It needs no runtime: the tools come from definitions, by `agent.rule_checks.reachable_tools`.
 """
@@ -15,7 +15,7 @@ from understudy.trust.people import Key, People, Person
 from understudy.trust.rules import Rule, Rules
 
 WILD = frozenset("*?[")
-"""What makes a pattern of a name."""
+"""The characters that make a name a pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class ReachableTool:
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost to the owner of the tool."""
     names: tuple[str, ...]
-    """Its name, and its earlier names."""
+    """The name of the tool, and its earlier names."""
     unseen: str = ""
-    """Why no rule sees its calls; empty where rules do."""
+    """The reason why no rule sees its calls; empty if rules see them."""
 
     @property
     def text(self) -> str:
@@ -41,13 +41,13 @@ class RuleCheck:
 
     rule: Rule
     matches: tuple[str, ...] = ()
-    """The tools that it matches, each behind the names of its agents."""
+    """The tools that it matches, each after the names of its agents."""
     problems: tuple[str, ...] = ()
-    """Why the rule cannot do what it says. Without any it is well."""
+    """The reasons why the rule cannot work; empty if it is fine."""
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the findings as plain data."""
         return {
             "rule": self.rule.name,
             "kind": self.rule.kind,
@@ -62,12 +62,12 @@ class RuleCheck:
 def check_rules(
     rules: Rules, tools: Iterable[ReachableTool], people: People | None = None
 ) -> list[RuleCheck]:
-    """What each rule matches, and what is wrong with it.
+    """The matches and problems of each rule.
 
     Args:
-        rules: to be checked.
-        tools: that there are.
-        people: the persons who may vote; None where nobody is named.
+        rules: the rules to check.
+        tools: the existing tools.
+        people: the persons who may vote; None if nobody is named.
 
     """
     there = list(tools)
@@ -75,7 +75,7 @@ def check_rules(
 
 
 def matches_nothing(rules: Rules, tools: Iterable[ReachableTool]) -> list[str]:
-    """What is to be said of rules that name a tool which no agent has, or which no rule sees."""
+    """Warnings about rules that name a tool which no agent has, or which no rule sees."""
     there = list(tools)
     named = (rule for rule in rules.rules if not WILD & {*rule.tool, *rule.agent.removeprefix("*")})
     return [problem for rule in named for problem in _checked(rule, there, None).problems]
@@ -118,10 +118,10 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def who_can_meet(approval: Approval, people: People | None) -> tuple[str, str]:
-    """Why nobody could ever meet an approval, and what else is to be said of it; both may be empty.
+    """The reason why nobody could ever meet an approval, and a warning about it; both may be empty.
 
     Args:
-        approval: what is asked.
+        approval: the approval that is asked.
         people: the persons who may vote. A function cannot be listed.
 
     """
@@ -144,7 +144,7 @@ def who_can_meet(approval: Approval, people: People | None) -> tuple[str, str]:
 
 
 def _by_role(listed: Mapping[Key, Person], roles: frozenset[str]) -> dict[str, set[str]]:
-    """By role, the ids of persons with the role; no more of each role than can be asked for."""
+    """The ids of persons by role; no more per role than can be asked for."""
     found: dict[str, set[str]] = {role: set() for role in roles}
     for person in listed.values():
         if person.kind != "person":

@@ -28,7 +28,7 @@ LONGEST_REASON = 1000
 async def with_delegations(
     people: People, delegations: Iterable[Delegation], voter: Voter, now: datetime
 ) -> Voter:
-    """The voter, with the roles that others have given them, and the delegations that they gave.
+    """The voter, with roles delegated by other persons, and the delegations that the voter gave.
 
     Each giver is looked up again: a delegation covers roles that the giver has now.
     """
@@ -58,7 +58,7 @@ async def with_delegations(
 
 
 def checked_party(given: object, *, what: str) -> Caller:
-    """The giver or the getter: by the name of a login, by issuer and subject, or as a caller.
+    """The giver or the receiver: by the name of a login, by issuer and subject, or as a caller.
 
     Raises:
         UsageError: for anything else.
@@ -112,7 +112,7 @@ async def delegation_of(
     """The fact of a delegation, if both are persons and the giver has the roles.
 
     Raises:
-        UsageError: if not.
+        UsageError: if they are not, or the giver lacks a role.
         PeopleUnavailable: if their identity cannot be looked up now.
 
     """
@@ -160,6 +160,6 @@ def to_delegate(said: Delegated, state: TrustState, now: datetime) -> Delegated:
 
 
 def to_end(id: str, state: TrustState, now: datetime) -> DelegationEnded | None:
-    """What is added to the log for a delegation to end; None where it does not hold."""
+    """The fact for the log that ends a delegation; None if it does not hold."""
     found = state.delegations.get(id)
     return DelegationEnded(id=id) if found is not None and found.holds(now) else None

@@ -1,4 +1,4 @@
-"""What the `when` of a rule is made of: its code, and what that finds outside of it."""
+"""The parts of a rule's `when`: its code, and the objects that the code uses from outside."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 
 
 def parts_of(when: object, rule: str) -> Any:
-    """What a `when` is made of, as plain data: equal in each process of the same Python.
+    """The parts of a `when` as plain data, equal in each process of the same Python.
 
     Args:
-        when: of the rule.
-        rule: how the rule is written, for the error.
+        when: the function of the rule.
+        rule: the rule as it is written, for the error.
 
     Raises:
         UsageError: if it uses a value that cannot be compared with the value on another
@@ -46,10 +46,10 @@ class _Parts:
     def __init__(self, rule: str) -> None:
         self._rule = rule
         self._numbers: dict[int, int] = {}
-        self._kept: list[object] = []  # so that no id is that of another object
+        self._kept: list[object] = []  # so that no id is reused by another object
 
     def of(self, value: Any) -> Any:
-        """What a value is made of."""
+        """The parts of a value."""
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, float | bytes | complex) or value is ...:
@@ -61,7 +61,7 @@ class _Parts:
         if isinstance(value, re.Pattern):
             return ["pattern", self.of(value.pattern), value.flags]
         number = self._numbers.get(id(value))
-        if number is not None:  # a function that calls itself, say
+        if number is not None:  # for instance a function that calls itself
             return ["again", number]
         self._numbers[id(value)] = len(self._numbers)
         self._kept.append(value)
@@ -102,7 +102,7 @@ class _Parts:
         for name, cell in zip(free, function.__closure__ or (), strict=True):
             try:
                 cells[name] = cell.cell_contents
-            except ValueError:  # it is not set yet
+            except ValueError:  # the cell is not set yet
                 cells[name] = None
         return [
             "function",
@@ -122,13 +122,13 @@ class _Parts:
             key: getattr(each, "__func__", getattr(each, "fget", each))
             for key, each in vars(kind).items()
         }
-        told = [
+        counted = [
             (key, each)
             for key, each in members.items()
             if inspect.isfunction(each) or (not key.startswith("__") and isinstance(each, _VALUES))
         ]
         bases = [self.of(base) for base in kind.__bases__ if base is not object]
-        return [*name, bases, [[key, self.of(each)] for key, each in sorted(told, key=_key)]]
+        return [*name, bases, [[key, self.of(each)] for key, each in sorted(counted, key=_key)]]
 
     def _of_instance(self, value: Any) -> Any:
         if is_dataclass(value):
@@ -146,18 +146,18 @@ class _Parts:
 
 
 def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
-    """What the code of a function finds by name outside of it, and uses."""
+    """The objects that the code of a function uses by name from outside."""
     found: dict[str, Any] = {}
     for code in _codes(function.__code__):
         for instruction in dis.get_instructions(code):
             name = instruction.argval
             if instruction.opname not in _GLOBALS or name not in function.__globals__:
-                continue  # a name that is defined nowhere else is built in
+                continue  # a name without another definition is a builtin
             value = found[name] = function.__globals__[name]
             if isinstance(value, ModuleType) and not _is_of_others(
                 value.__name__, getattr(value, "__file__", None) or ""
             ):
-                # The code does not say whose attribute it is: take each that it may mean.
+                # The code does not say whose attribute it is, so each possible one is taken.
                 for attribute in code.co_names:
                     if attribute in vars(value):
                         found[f"{name}.{attribute}"] = vars(value)[attribute]
@@ -170,7 +170,9 @@ def _codes(code: CodeType) -> Sequence[CodeType]:
 
 
 def _is_of_others(module: str | None, file: str) -> bool:
-    """Whether a module is of Python or of an installed package: it counts by its name alone."""
+    """Whether a module belongs to Python or an installed package, and so counts only by its
+    name.
+    """
     top = (module or "").partition(".")[0]
     installed = "site-packages" in file or "dist-packages" in file
     of_python = top in sys.stdlib_module_names and top != "__main__"
@@ -178,7 +180,7 @@ def _is_of_others(module: str | None, file: str) -> bool:
 
 
 def _attributes(value: object) -> dict[str, Any]:
-    """What an object holds, in slots too."""
+    """The attributes of an object, also in slots."""
     slots = (
         name
         for kind in type(value).__mro__

@@ -1,4 +1,4 @@
-"""What the facts of the log of trust add up to: `TrustState`."""
+"""The fold of the facts in the log of trust: `TrustState`."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class Delegation:
         return self.said.id
 
     def holds(self, now: datetime) -> bool:
-        """Whether its time is not over."""
+        """Whether it holds at a time."""
         return now < self.said.until
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         said = self.said
         return {
             "id": said.id,
@@ -107,11 +107,11 @@ class AdminRequest:
         return (self.said.person,)
 
     def holds(self, now: datetime) -> bool:
-        """Whether its time is not over."""
+        """Whether it holds at a time."""
         return now < self.said.until
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         said = self.said
         found = tally(said.approval, self.votes)
         return {
@@ -140,15 +140,15 @@ class RaisedBudget:
 
     @property
     def amount(self) -> Decimal:
-        """What was added."""
+        """The added amount."""
         return Decimal(self.said.amount)
 
     def holds(self, now: datetime) -> bool:
-        """Whether its window is not over."""
+        """Whether its window is open at a time."""
         return self.said.until is None or now < self.said.until
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         said = self.said
         return {
             "budget": said.budget,
@@ -167,34 +167,35 @@ _NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustState:
-    """What holds for a whole store, by all facts up to a number."""
+    """The state of trust of a whole store, by all facts up to a number."""
 
     number: int = 0
     """The number of the last fact: the epoch of trust."""
     rules: RegisteredRules | None = None
-    """The newest rules, which each host must have; None where none are registered, or all of them
-    were retired."""
+    """The newest rules, which each host must have; None if no rules are registered, or all were
+    retired."""
     versions: Mapping[int, RegisteredRules] = field(default_factory=lambda: _NONE)
     """All rules that were ever registered, by version."""
     retired: int = 0
     """Rules up to this version were retired; 0 = none were."""
     delegations: Mapping[str, Delegation] = field(default_factory=lambda: _NO_DELEGATIONS)
-    """The delegations that were not ended, by id; each goes with the fact after its time."""
+    """The delegations that were not ended, by id. An expired one is dropped with the next fact."""
     administration: Mapping[str, AdminRequest] = field(default_factory=lambda: _NO_REQUESTS)
-    """What persons are to agree to, or have, and what was not done since; by id."""
+    """The requests of administration that are not done yet, by id, also agreed ones."""
     freezes: Mapping[str, Freeze] = field(default_factory=lambda: NO_FREEZES)
-    """The freezes that stand, by id; the oldest first."""
+    """The freezes that stand, by id, oldest first."""
     required: Mapping[str, Requirement] = field(default_factory=lambda: NO_REQUIREMENTS)
-    """What each host must have, by name."""
+    """The requirements for each host, by name."""
     awaited: int = 0
-    """The number of the last fact of which it is waited until each host judges by it."""
+    """The number of the last fact that must wait until each host judges by it."""
     raised: tuple[RaisedBudget, ...] = ()
-    """What persons have added to budgets, oldest first; until the fact after the window."""
+    """The amounts that persons have added to budgets, oldest first. An old one is dropped with the
+    next fact after its window."""
     unknown: tuple[str, ...] = ()
     """The kinds of facts that a later version of this library has added."""
 
     def added_to(self, counter: str, key: str, now: datetime) -> Decimal:
-        """What persons have added to a budget, for one key, in the window of now."""
+        """The amount that persons have added to a budget for one key in its current window."""
         return sum(
             (
                 each.amount
@@ -210,7 +211,7 @@ def _without(found: Mapping[str, T], ids: Collection[str]) -> Mapping[str, T]:
 
 
 def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
-    """What holds after another fact. It reads no clock, and changes nothing."""
+    """The state after another fact. It reads no clock, and changes nothing."""
     state = replace(state, number=fact.number)
     over = [id for id, each in state.delegations.items() if each.said.until <= fact.at]
     if over:

@@ -1,4 +1,4 @@
-"""`Freeze`: what begins no more, in a whole store. `Stops`: what may not run at a host now."""
+"""`Freeze`: a stop for a whole store. `Stops`: everything that may not run at a host now."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Freeze:
     name: str = ""
     """The name of the definition or of the tool; empty for the whole store."""
     why: str
-    """The reason, for whoever finds the freeze."""
+    """The reason, for people who find the freeze."""
     by: str | None = None
     """The person who froze it; None if nobody was named."""
     at: datetime
@@ -124,11 +124,12 @@ NO_FREEZES: Mapping[str, Freeze] = MappingProxyType({})
 
 
 class Stops:
-    """What may not run at a host now, and why. There is none where everything may.
+    """Everything that may not run at a host now, with the reasons. There is no `Stops` if
+    everything may.
 
     Args:
-        held: why no call may start at this host at all; None where calls may.
-        freezes: those that stand in the store.
+        held: why no call may start at this host at all; None if calls may start.
+        freezes: the freezes that stand in the store.
 
     """
 
@@ -143,7 +144,7 @@ class Stops:
         """The tools that are frozen, by the name of each."""
 
     def of_agent(self, path: Iterable[str]) -> Stop | None:
-        """Why an agent may not run.
+        """The stop of an agent; None if it may run.
 
         Args:
             path: the names of the definitions, the outermost first.
@@ -157,10 +158,10 @@ class Stops:
         return None if found is None else Stop(found.text, found.id)
 
     def of_tool(self, tools: Iterable[str]) -> Stop | None:
-        """Why a call may not start of an agent that may run.
+        """The stop of a call of an agent that may run; None if the call may start.
 
         Args:
-            tools: the names of the tool: the one that it has, and those that it had.
+            tools: the name of the tool, and its earlier names.
 
         """
         for name in tools:
@@ -170,29 +171,29 @@ class Stops:
         return None
 
     def still(self, stop: Stop | None) -> Stop | None:
-        """The stop, if it stands; else None."""
+        """The stop, if it still stands; else None."""
         return stop if stop is not None and stop.freeze_id in self._freezes else None
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why something may not run."""
+    """The reason why something may not run."""
 
     why: str
     freeze_id: str | None = None
-    """The freeze that stops it; None where this host may start no call at all."""
+    """The id of the freeze that stops it; None if this host may start no call at all."""
 
 
 def _by_name(freezes: Collection[Freeze], what: FrozenWhat) -> dict[str, Freeze]:
     found: dict[str, Freeze] = {}
     for each in freezes:
         if each.what == what:
-            found.setdefault(each.name, each)  # the oldest
+            found.setdefault(each.name, each)  # the oldest freeze wins
     return found
 
 
 def checked_target(definition: object, tool: object, why: object) -> tuple[FrozenWhat, str, str]:
-    """What is to be frozen, its name, and why.
+    """The kind and the name of what is to be frozen, and the reason.
 
     Raises:
         UsageError: for both, for a name or a reason that is no text, or is empty.
@@ -202,7 +203,7 @@ def checked_target(definition: object, tool: object, why: object) -> tuple[Froze
         raise UsageError("freeze(...) takes definition= or tool=, or neither for the whole store")
     reason = checked_text(why, what="freeze(why=...)").strip()
     if not reason:
-        raise UsageError("freeze(why=...) must say why, for whoever finds the freeze")
+        raise UsageError("freeze(why=...) must say why, for people who find the freeze")
     if definition is not None:
         return "definition", checked_text(definition, what="freeze(definition=...)"), reason
     if tool is not None:

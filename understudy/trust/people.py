@@ -73,8 +73,8 @@ GivenPeople: TypeAlias = (
     Mapping[Any, Person | Iterable[str]] | Callable[[Caller], Found | Awaitable[Found]]
 )
 """The persons by the names that they log in with, or by issuer and subject of an identity provider,
-each with their roles; or a function, plain or async, that finds a person. None is for somebody who
-is not known."""
+each with their roles; or a function, plain or async, that finds a person, or returns None for an
+unknown person."""
 
 
 class People:
@@ -93,7 +93,8 @@ class People:
         self._clock = clock
         self._listed: dict[Key, Person] | None = None
         self._find: Callable[[Caller], Found | Awaitable[Found]]
-        # Threads of its own: a tool that blocks holds up no vote, and a slow directory no tool.
+        # The threads are separate: a tool that blocks holds up no vote, and a slow directory no
+        # tool.
         self._threads = WorkerThreads(THREADS, name="understudy-people")
         self._kept: dict[tuple[Caller, str], tuple[float, Found]] = {}
         if isinstance(given, Mapping):
@@ -231,10 +232,10 @@ def _listed(given: Mapping[Any, Person | Iterable[str]]) -> dict[Key, Person]:
 
 
 def _checked_key(key: object) -> str | None:
-    """The name of a login; None where it is an issuer and a subject.
+    """The name of a login; None if it is an issuer and a subject.
 
     Raises:
-        UsageError: if it is neither.
+        UsageError: if the key is neither.
 
     """
     what = "Runtime(people=...): a name"
@@ -248,7 +249,7 @@ def _checked_key(key: object) -> str | None:
 
 
 def _text_of(claims: Mapping[str, Any]) -> str:
-    """The claims as a text. It differs where a claim differs."""
+    """The claims as a text. Different claims have different texts."""
     return json.dumps(claims, sort_keys=True, default=repr) if claims else ""
 
 

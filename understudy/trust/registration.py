@@ -1,4 +1,4 @@
-"""The rules that a host may have, by the rules that are registered in the store."""
+"""Decides which rules a host may have, by the rules that are registered in the store."""
 
 from __future__ import annotations
 
@@ -39,17 +39,18 @@ def registration(rules: Rules, host: str) -> RulesRegistered:
 def to_register(
     said: RulesRegistered, state: TrustState, *, at: datetime, opening: bool
 ) -> RulesRegistered | None:
-    """The record to add for these rules; None where it is there, or is not needed.
+    """The fact to add for these rules; None if it is there already, or not needed.
 
     Args:
-        said: of the host.
+        said: the fact of the host's rules.
         state: what holds in the store.
-        at: now.
-        opening: whether the host opens. Then older rules are no error: hosts are started in turn,
-            and a host with older rules starts no calls.
+        at: the time of now.
+        opening: whether the host is opening. Then older rules are no error: hosts are started in
+            turn, and a host with older rules starts no calls.
 
     Raises:
-        UsageError: if the version is registered with other rules; or is older, unless it opens.
+        UsageError: if the version is registered with other rules; or is older, unless the host is
+            opening.
 
     """
     known = state.versions.get(said.version)
@@ -66,10 +67,10 @@ def to_register(
 
 
 def check_none_needed(rules: Rules | None, state: TrustState) -> None:
-    """Refuse a host without rules of a version where the store has rules.
+    """Refuse a host without versioned rules if the store has rules.
 
     Raises:
-        UsageError: then.
+        UsageError: if the store has rules and the host has none.
 
     """
     newest = state.rules
@@ -85,11 +86,11 @@ def check_none_needed(rules: Rules | None, state: TrustState) -> None:
 
 
 def to_retire(state: TrustState, version: int | None = None) -> RulesRetired | None:
-    """The fact to add to the log so that rules hold no longer; None where none do.
+    """The fact to add to the log so that rules hold no longer; None if none hold.
 
     Args:
         state: what holds in the store.
-        version: of the rules that are meant; None for the newest.
+        version: the version of the meant rules; None = the newest.
 
     Raises:
         UsageError: if other rules hold.

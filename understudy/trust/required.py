@@ -1,4 +1,4 @@
-"""`Requirement`: what each host of a store must have, or it does not open."""
+"""`Requirement`: a feature without which a host of a store does not open."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_REQUIREMENTS: Mapping[str, Requirement] = MappingProxyType({})
 
 
 def checked_requirable(given: object, *, what: str) -> str:
-    """The name of something that may be required.
+    """The checked name of a feature that may be required.
 
     Raises:
         UsageError: for anything else.
@@ -66,13 +66,13 @@ def checked_requirable(given: object, *, what: str) -> str:
 
 
 def why_not_enough(required: Collection[str], provides: Collection[str]) -> str | None:
-    """What the store requires of a host and the host lacks, in words; None for nothing."""
+    """The required features that a host lacks, in words; None if it lacks none."""
     missing = [name for name in required if name not in provides]
     return None if not missing else f"the store requires {', '.join(missing)}, which it lacks"
 
 
 def remedy_for(required: Collection[str], provides: Collection[str]) -> str:
-    """How to give a host what it lacks."""
+    """The remedy for the features that a host lacks, in words."""
     missing = [name for name in required if name not in provides]
     ways = [_REMEDY.get(name, "update understudy there") for name in dict.fromkeys(missing)]
     disable = ", ".join(f"`understudy trust disable {name}`" for name in missing)

@@ -1,7 +1,7 @@
 """`Rules`: which calls are denied, which need persons, and which run, for all agents of a runtime.
 
-Of all rules that match a call a denial counts most, then what they ask, then what they allow. Rules
-come on top of the gates of agents: no rule lets a call run about which a gate asks.
+Of all rules that match a call, denials count most, then rules that ask, then rules that allow.
+Rules come on top of the gates of agents: if a gate asks about a call, no rule lets it run.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 RuleKind = Literal["deny", "ask", "allow"]
 Default = Literal["gates", "ask", "deny"]
-"""What becomes of a call that no rule matches: the gates of its agent decide, a person is asked, or
+"""The effect on a call that no rule matches: the gates of its agent decide, a person is asked, or
 it is denied."""
 LONGEST = 0.05
 """The seconds of processor time that a `when` may take; a slower `when` counts as raising."""
 
 
 DENIED_BY_RULE = "Denied by a rule of the application"
-"""The result of a call that a rule denies begins with it."""
+"""The beginning of the result of a call that a rule denies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallView:
-    """The facts about a call that a rule's `when` gets beside the arguments.
+    """The facts about a call that a rule's `when` gets in addition to the arguments.
 
     They are `tool`, `agent`, `agent_id`, `agent_path`, `run_id` and `requesters`.
     """
@@ -68,7 +68,8 @@ class CallView:
 
 
 When: TypeAlias = Callable[[Mapping[str, Any], CallView], Any]
-"""Whether a rule matches a call, by its arguments. It is plain, quick and reads nothing else."""
+"""A function that decides whether a rule matches a call. It is plain, quick and reads only its
+arguments."""
 
 
 class HasNames(Protocol):
@@ -107,7 +108,7 @@ class Rule:
     title: str = ""
     """The title of its requests in lists; empty for none."""
     timing: RequestTiming = NO_TIMING
-    """The times at which people are told of its unanswered requests, and of their expiry."""
+    """The times of reminders, escalations and expiry of its unanswered requests."""
 
     def covers(self, names: Sequence[str], agent_path: Sequence[str]) -> bool:
         """Return whether the rule is about a tool with these names, called by an agent at this
@@ -126,7 +127,7 @@ class Rule:
         """Return whether the rule is about calls of the last of these agents."""
         if self.agent == "*":
             return True
-        # A model may give its call to an agent inside, and does not get around a denial so.
+        # A model must not get around a denial by letting an inner agent make the call.
         agents = agent_path[-1:] if self.kind == "allow" else agent_path
         return any(fnmatchcase(each, self.agent) for each in agents)
 
@@ -211,14 +212,14 @@ def ask(
     """Make a rule by which persons are asked before a call runs.
 
     Args:
-        tool: as of `deny`.
+        tool: as in `deny`.
         approval: who must agree; None = any person with the right to decide.
         grant: the largest grant that persons may give for later calls, made with `offer(...)`.
             True = any grant. False = none.
         title: the title in lists, such as `"Refund {amount}"`: see `Request.title_format`.
         remind_after: seconds or timedeltas, one or several, after which persons are reminded.
-        escalate_after: the other people who are told, by the seconds after which they are told.
-        name, when, agent, code: as of `deny`.
+        escalate_after: the other people to notify, by the seconds after which they are notified.
+        name, when, agent, code: as in `deny`.
 
     Raises:
         UsageError: if an argument is wrong.
@@ -255,8 +256,8 @@ def allow(
     """Make a rule that lets calls pass `Rules(default=...)`. Gates of agents still ask.
 
     Args:
-        tool, name, when, agent, code: as of `deny`.
-        within: a budget. The rule matches a call only while the budget has room for it. Calls
+        tool, name, when, agent, code: as in `deny`. within: a budget. The rule matches a call only
+        while the budget has room for it. Calls
             reserve their amounts one by one, so the calls of one reply never count on the same
             room. A call without room is judged by the other rules and by `Rules(default=...)`.
 
@@ -395,7 +396,7 @@ class Rules:
         """
         names = _names_of(tool)
         seen = view or CallView(tool=names[0])
-        arguments = deepcopy(dict(arguments))  # what a `when` does to them is not what runs
+        arguments = deepcopy(dict(arguments))  # a `when` must not change what runs
         found: dict[RuleKind, list[Rule]] = {}
         for rule in self.rules:
             if rule.matches(names, arguments, seen) and (
@@ -434,7 +435,7 @@ class Rules:
 
 
 def _described(rule: Rule) -> list[Any]:
-    """A rule as plain data: all that decides what it says."""
+    """A rule as plain data: everything that decides its verdict."""
     when: Any = None
     if rule.when is not None:
         what = f"the rule {rule.name!r}"
@@ -449,7 +450,7 @@ def _described(rule: Rule) -> list[Any]:
 def _names_of(tool: object) -> tuple[str, ...]:
     if isinstance(tool, str):
         return (tool,)
-    names = getattr(tool, "names", tool)  # of a `Tool`: this module knows none
+    names = getattr(tool, "names", tool)  # a `Tool` has names; this module does not know the class
     if isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names):
         return tuple(names)
     raise UsageError(

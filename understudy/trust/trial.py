@@ -1,7 +1,7 @@
-"""`Trial`: rules, tried on the calls that agents have made.
+"""`Trial`: tries rules on the calls that agents have made.
 
-Rules are changed by people who cannot see what a change does. What is recorded has the arguments of
-each call, the agent, and who had asked: so other rules can be asked what they would have said.
+People who change rules cannot see the effect of a change. The records have the arguments of each
+call, the agent, and who had asked. So they show what other rules would have said.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from understudy.state.run_state import Call
 from understudy.trust.rules import DENIED_BY_RULE, CallView, Rules
 
 Fate = Literal["denied", "asked", "unasked"]
-"""What became of a call, or would by the rules that are tried."""
+"""The fate of a call: what happened, or would happen under the tried rules."""
 Change = Literal["newly_denied", "newly_asked", "newly_unasked", "no_longer_denied", "asked_others"]
-"""`newly_denied`: it ran, or persons were asked. `newly_asked`: it ran without being asked about.
-`newly_unasked`: it was denied or asked about, and would run. `no_longer_denied`: persons would be
-asked. `asked_others`: persons were asked, and others or more or fewer would be."""
+"""The change of a call's fate. `newly_denied`: it ran, or persons were asked. `newly_asked`: it ran
+without being asked about. `newly_unasked`: it was denied or asked about, and would run.
+`no_longer_denied`: persons would be asked. `asked_others`: persons were asked, and others or more
+or fewer would be."""
 CHANGES: tuple[Change, ...] = (
     "newly_denied",
     "newly_asked",
@@ -34,21 +35,21 @@ CHANGES: tuple[Change, ...] = (
     "asked_others",
 )
 EXAMPLES = 5
-"""Examples of each change that are kept."""
+"""The maximum number of kept examples of each change."""
 
 
 class KnownTool(NamedTuple):
-    """What a definition of today says of a recorded call."""
+    """The facts of today's definition about a recorded call."""
 
     names: tuple[str, ...]
     """The name of the tool, and its earlier names."""
     arguments: Mapping[str, Any]
-    """As rules see them: validated, with defaults."""
+    """The arguments as rules see them: validated, with defaults."""
 
 
 Known = Callable[[tuple[str, ...], str, Mapping[str, Any]], KnownTool | str]
-"""Finds the tool of a call by the names of its agents, the tool's name and its arguments; or says
-which calls cannot be tried, of which this is one."""
+"""A function that finds the tool of a call by the names of its agents, the tool's name and its
+arguments; or returns the kind of untriable calls to which this call belongs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ class Trial:
 
 
 class TrialOfAgent:
-    """Tries rules on the calls of an agent, and of the agents inside it."""
+    """A reader that tries rules on the calls of an agent, and of the agents inside it."""
 
     def __init__(self, trial: Trial, agent_id: str, agent: str) -> None:
         self._trial = trial
@@ -170,7 +171,7 @@ class TrialOfAgent:
         self._state = AgentState()
 
     def add(self, record: Record) -> None:
-        """The next record. A call is tried when it has its result."""
+        """Take the next record. A call is tried when it has its result."""
         path: tuple[str, ...] = (self._agent,)
         keys: tuple[str, ...] = ()
         inner = record
@@ -187,7 +188,7 @@ class TrialOfAgent:
         apply(self._state, record)
 
     def end(self) -> None:
-        """There are no more records: the calls that are open are tried."""
+        """Try the calls that are still open after the last record."""
         for path, call in _open_calls(self._state, (self._agent,)):
             if call.result is None:
                 self._try(path, call, None, None)
@@ -248,13 +249,13 @@ class TrialOfAgent:
 
 
 def change_of(before: Fate, now: Fate, asked: set[str], asked_now: set[str]) -> Change | None:
-    """How what becomes of a call has changed; None where it has not.
+    """The change of a call's fate; None if it has not changed.
 
     Args:
-        before: what became of it.
-        now: what would.
-        asked: who had to agree, in words.
-        asked_now: who would have to.
+        before: the fate of the call then.
+        now: its fate under the tried rules.
+        asked: the persons who had to agree, in words.
+        asked_now: the persons who would have to agree now, in words.
 
     """
     if now == "denied":
@@ -269,7 +270,7 @@ def change_of(before: Fate, now: Fate, asked: set[str], asked_now: set[str]) -> 
 
 
 def _asked_before(call: Call) -> tuple[set[str], set[str]]:
-    """Who had to agree to a call, in words: by gates, and by rules."""
+    """The persons who had to agree to a call, in words: by gates, and by rules."""
     gates: set[str] = set()
     rules: set[str] = set()
     for request in call.requests.values():

@@ -1,4 +1,4 @@
-"""`Trust`: the people and the rules of a runtime, and what holds for its whole store, as of now."""
+"""`Trust`: the people and the rules of a runtime, and the current trust of its whole store."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from understudy.trust.required import remedy_for, why_not_enough
 from understudy.trust.rules import Rules
 
 Guard: TypeAlias = Callable[[str, str, Any, Caller | None], Awaitable[None]]
-"""Gets a verb, what it is about in words, its arguments, and who wants it. It returns where that
-may be done now."""
+"""A function of a verb, its subject in words, its arguments, and the person who wants it. It
+returns if the act may be done now."""
 
 
 class Trust:
     """The people and the rules of a runtime. All of its runs share it, so a change holds at once.
 
     Args:
-        people: the persons who may vote; None where the application names nobody.
-        rules: for the calls of all agents; None without.
+        people: the persons who may vote; None if the application names nobody.
+        rules: the rules for the calls of all agents; None without rules.
 
     """
 
@@ -44,30 +44,31 @@ class Trust:
         self.people = people
         self._rules = rules
         self.provided: frozenset[str] = frozenset({"freeze"})
-        """What this host has besides rules, of what a store may require."""
+        """The features of this host, besides rules, that a store may require."""
         self.store: TrustLog | None = None
-        """The store of the runtime, whose log it follows once somebody needs it."""
+        """The store of the runtime, whose log it follows once the log is needed."""
         self.log: TrustLog | None = None
-        """The log of the store; None where this runtime uses nothing of it."""
+        """The log of the store; None if this runtime does not use it."""
         self.state: TrustState = TrustState()
-        """What holds by all facts that were read."""
+        """The state by all facts that were read."""
         self.held: str | None = None
-        """Why no call may start at this host now, so that it gives up its agents; None where calls
-        may."""
+        """The reason why no call may start at this host now, so that it gives up its agents; None
+        if calls may start."""
         self.stops: Stops | None = None
-        """What may not run here now: because of `held`, or because it is frozen. None where
-        everything may."""
+        """Everything that may not run here now, because of `held` or of freezes; None if everything
+        may."""
         self.stamp: object | None = None if rules is None else object()
-        """Another one after each change of what is judged before a body is entered; None where
-        nothing is."""
+        """An object that changes with everything that is judged before a body is entered; None if
+        nothing is judged."""
         self._pending: Rules | None = None
-        """Rules that are being registered, and take the place of `rules` then."""
+        """The rules that are being registered, and replace `rules` then."""
         self.lock: threading.Lock = threading.Lock()
-        """Held while what is judged changes, and while a thread enters a body: see `stamp`."""
+        """The lock that is held while `stamp` changes, and while a thread enters a body."""
         self.guard: Guard | None = None
-        """Asked before what `Runtime(protect=)` may protect; None where nothing is protected."""
+        """The guard that is asked before acts that `Runtime(protect=)` may protect; None without
+        one."""
         self.on_change: Callable[[], None] | None = None
-        """Called on the loop after facts were read."""
+        """A function that is called on the loop after facts were read."""
 
     @property
     def rules(self) -> Rules | None:
@@ -83,7 +84,7 @@ class Trust:
 
     @property
     def provides(self) -> frozenset[str]:
-        """What this host has, of what a store may require."""
+        """The features of this host that a store may require."""
         rules = self._pending or self._rules
         return self.provided if rules is None else self.provided | {"rules"}
 
@@ -91,10 +92,10 @@ class Trust:
         """Refuse a host that lacks what the store requires.
 
         Args:
-            rules: that it has, or is to have.
+            rules: the rules that it has, or is to have.
 
         Raises:
-            UsageError: then. It says how to give it that.
+            UsageError: if it lacks a feature; the error has the remedy.
 
         """
         provides = self.provided if rules is None else self.provided | {"rules"}
@@ -104,7 +105,7 @@ class Trust:
             raise UsageError(f"this runtime may not run on its store: {why}; {remedy}")
 
     def follow(self, log: TrustLog) -> None:
-        """Judge by the log of a store from now on. What is there is not read yet: see `look`."""
+        """Judge by the log of a store from now on. Its facts are not read yet: see `look`."""
         if log is self.log:
             return
         log.follow_trust()
@@ -124,11 +125,11 @@ class Trust:
         """Replace the rules of this host with these rules; register them if they are new.
 
         Args:
-            rules: with a version, or without.
-            log: of the store.
-            at: now.
+            rules: the rules, with or without a version.
+            log: the log of the store.
+            at: the time of now.
             host: the name of this host.
-            opening: whether it opens: then it may have older rules, and starts no calls.
+            opening: whether the host is opening: then it may have older rules, and starts no calls.
 
         Raises:
             UsageError: if this host must not have these rules.
@@ -147,9 +148,8 @@ class Trust:
             await self.look()
             self.check_required(rules)
         said = registration(rules, host)
-        # Race: this against another look at the log, which may bring what is added here first: no
-        # call is to be held because of it
-        # (test_a_host_that_raises_the_version_of_its_rules_holds_no_call).
+        # Race: another look at the log may bring the fact that is added here first. No call may be
+        # held because of that (test_a_host_that_raises_the_version_of_its_rules_holds_no_call).
         self._pending = rules
         try:
             decide = partial(to_register, said, at=at, opening=opening)
@@ -166,7 +166,7 @@ class Trust:
             self.on_change()
 
     async def voter(self, caller: Caller, now: datetime) -> Voter:
-        """The caller as a voter, with the roles that others have given them. It never raises.
+        """The caller as a voter, with the roles delegated by other persons. It never raises.
 
         Args:
             caller: the person who decides.
@@ -205,18 +205,18 @@ class Trust:
         return voter
 
     async def voters(self, callers: Iterable[Caller], now: datetime) -> dict[Caller, Voter]:
-        """As `voter`, for each caller."""
+        """Each caller as a voter, as `voter` does."""
         return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
 
     async def retire_rules(
         self, *, at: datetime, by: str | None, version: int | None = None
     ) -> bool:
-        """Have no rules hold for the store any more. Returns whether some did.
+        """Retire the rules of the store. Returns whether rules held.
 
         Args:
-            at: when that is decided.
+            at: the time of the decision.
             by: the person who decides it.
-            version: of the rules that are meant; None for the newest.
+            version: the version of the meant rules; None = the newest.
 
         Raises:
             UsageError: if other rules hold.
@@ -226,7 +226,7 @@ class Trust:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are facts that were not read."""
+        """Whether the log has facts that were not read."""
         return self.log is not None and self.log.trust_seen > self.state.number
 
     async def look(self) -> None:
@@ -258,14 +258,15 @@ class Trust:
         by: str | None = None,
         add: Callable[[TrustFact], Awaitable[bool]] | None = None,
     ) -> TrustFact | None:
-        """Add what a function decides by what holds now. Others may add at the same time.
+        """Add a fact that a function decides by the current state. Other hosts may add at the same
+        time.
 
         Args:
-            decide: gets what holds, and returns the fact to add, or None for none. It is called
-                again where another host has added a fact meanwhile. What it raises is raised.
-            at: when that is decided.
+            decide: a function of the state that returns the fact to add, or None. It is called
+                again if another host has added a fact meanwhile. Its errors are raised.
+            at: the time of the decision.
             by: the person who decides it.
-            add: adds it; by default `TrustLog.add_trust`.
+            add: the function that adds the fact; by default `TrustLog.add_trust`.
 
         Raises:
             UsageError: if the store keeps no log of trust, or there is no store.
@@ -287,7 +288,7 @@ class Trust:
                 kind=content.KIND,
                 data=data_of(content),
             )
-            # Race: this against all other hosts. The number is taken once
+            # Race: other hosts add facts too. Each number is taken once
             # (test_of_two_hosts_that_add_a_fact_at_once_the_second_decides_by_the_first).
             if await (log.add_trust(fact) if add is None else add(fact)):
                 self.note(fact)
@@ -297,12 +298,12 @@ class Trust:
         """Judge by these facts from now on, in order, as far as they are new."""
         state = self.state
         for fact in facts:
-            # Another look, which was under way at the same time, may have brought it already.
+            # A concurrent look may have brought the fact already.
             if fact.number == state.number + 1:
                 state = apply_fact(state, fact)
         if state is not self.state:
-            # Race: this on the loop against a thread that is about to enter a body. Once this has
-            # had the lock, no thread enters one that was judged before
+            # Race: a thread is about to enter a body. Once this has had the lock, no thread enters
+            # a body that was judged before
             # (test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_no).
             with self.lock:
                 self.state = state
@@ -311,10 +312,9 @@ class Trust:
                 self.on_change()
 
     def hear(self, log: TrustLog) -> None:
-        """Have each body judged anew from now on, if the log has facts that were not read.
+        """Let each body be judged anew from now on, if the log has unread facts.
 
-        Called in any thread. For the time between the moment at which this host learns of a fact
-        and the moment at which it has read it.
+        It is called in any thread, and is for the time between learning of a fact and reading it.
         """
         with self.lock:
             if log.trust_seen > self.state.number:
@@ -324,7 +324,7 @@ class Trust:
                 self._judge_anew()
 
     def _judge_anew(self) -> None:
-        """What is judged by has changed. The caller holds the lock."""
+        """Change the stamp, because the judged state has changed. The caller holds the lock."""
         self.held = self._why_held()
         freezes = tuple(self.state.freezes.values())
         self.stops = Stops(self.held, freezes) if freezes or self.held is not None else None
@@ -353,4 +353,4 @@ class Trust:
 
 
 NO_TRUST = Trust()
-"""Of what runs outside of a runtime: nobody votes there, and gates alone ask."""
+"""The trust outside of a runtime: nobody votes there, and only gates ask."""
