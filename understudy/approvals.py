@@ -452,24 +452,24 @@ class Voter:
     login: str
     """The name under which the decision came."""
     person: str = ""
-    """The id of the person; empty where nobody is known under that name."""
+    """The id of the person; empty if nobody is known under that name."""
     name: str = ""
     roles: tuple[str, ...] = ()
     kind: Kind = "person"
     assurance: Assurance = "host"
     issuer: str = ""
     subject: str = ""
-    """Whom an identity provider means; empty where none has said who it is."""
+    """Whom an identity provider means; empty if none has said who it is."""
     acting_for: str = ""
     """The name in which they decide, if it is not their own."""
     auth_at: datetime | None = None
-    """The time of the login; None where it is not known."""
+    """The time of the login; None if it is not known."""
     represents: tuple[Represented, ...] = ()
     """Whose roles they have as well, by delegations."""
     given: tuple[str, ...] = ()
     """The ids of the delegations by which others have their roles."""
     why_unknown: str = ""
-    """Why the application could not say who it is; empty where it could."""
+    """Why the application could not say who it is; empty if it could."""
 
     def why_no_person(self, does: str) -> str | None:
         """Why this voter may not act as a person; None for a person.
@@ -547,7 +547,7 @@ def _distinct(votes: Iterable[Vote]) -> list[Vote]:
 def represented_by(
     asked: Approval, voter: Voter, votes: Iterable[Vote], excluded: Iterable[str], now: datetime
 ) -> Represented | None:
-    """The person for whom a delegate votes; None where they vote for themselves, or not at all.
+    """The person for whom a delegate votes; None if they vote for themselves, or not at all.
 
     Args:
         asked: who must agree.
@@ -567,7 +567,7 @@ def represented_by(
 
 
 def persons_missing(way: Roles, persons: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """By role, how many persons are missing if all of these agree; empty where they are enough.
+    """By role, how many persons are missing if all of these agree; empty if they are enough.
 
     Args:
         way: by role, how many distinct persons with the role must agree.
@@ -643,7 +643,7 @@ def _said(vote: Vote) -> tuple[object, ...]:
 def starts_at(asked: Approval, votes: Sequence[Vote]) -> datetime | None:
     """When a call is approved to which enough have agreed, if nobody changes that until then.
 
-    None where not enough have agreed, and where nobody has to wait: then it is approved already.
+    None if not enough have agreed, and where nobody has to wait: then it is approved already.
     The time is counted from the vote since which enough have agreed without a break.
     """
     if asked.use_after is None:
@@ -694,11 +694,11 @@ def _least(one: float | None, other: float | None) -> float | None:
 def why_excluded(
     asked: Approval, requesters: tuple[str, ...] | None, voter: Voter, *, does: str = "vote"
 ) -> str | None:
-    """Why somebody is excluded from what is asked about a call, in words; None where they are not.
+    """Why somebody is excluded from what is asked about a call, in words; None if they are not.
 
     Args:
         asked: the approval of the call.
-        requesters: the ids of the persons that it excludes; None where one of them is not known.
+        requesters: the ids of the persons that it excludes; None if one of them is not known.
         voter: who it is.
         does: what they would do, such as `"vote"`.
 
@@ -729,11 +729,11 @@ class InDoubt(Protocol):
 
     @property
     def call_approval(self) -> Approval | None:
-        """Who had to agree to the call; None where nobody had to."""
+        """Who had to agree to the call; None if nobody had to."""
 
     @property
     def requesters(self) -> tuple[str, ...] | None:
-        """The ids of the persons whom that excludes; None where one of them is not known."""
+        """The ids of the persons whom that excludes; None if one of them is not known."""
 
 
 def why_not_settled_by(
@@ -747,7 +747,7 @@ def why_not_settled_by(
     Args:
         doubt: about the call.
         by: the name under which it is said; None for no name.
-        voter: who it is; None where nobody was looked up.
+        voter: who it is; None if nobody was looked up.
         now: when they say it.
 
     """
@@ -771,12 +771,12 @@ def why_not_settled_by(
 def why_not_vouched(
     asked: Approval, assurance: Assurance, auth_at: datetime | None, at: datetime
 ) -> str | None:
-    """Why the login of a vote is not enough, and what to do; None where it is enough.
+    """Why the login of a vote is not enough, and what to do; None if it is enough.
 
     Args:
         asked: who must agree, and how they must be vouched for.
         assurance: who vouches for the identity of the person.
-        auth_at: the time of the login; None where it is not known.
+        auth_at: the time of the login; None if it is not known.
         at: when they vote.
 
     """

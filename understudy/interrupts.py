@@ -803,7 +803,7 @@ def _request_adapter() -> TypeAdapter[Request]:
 def approved_at(request: Request, votes: Sequence[Vote]) -> datetime | None:
     """When a pending request is approved to which enough have agreed, unless somebody objects.
 
-    None where not enough have agreed, and where nobody has to wait for that.
+    None if not enough have agreed, and where nobody has to wait for that.
     """
     return None if request.approval is None else starts_at(request.approval, votes)
 
@@ -811,7 +811,7 @@ def approved_at(request: Request, votes: Sequence[Vote]) -> datetime | None:
 def decision_by_votes(request: Request, votes: Sequence[Vote], now: datetime) -> Decision | None:
     """The decision that these votes come to by now.
 
-    None where more persons must vote, or enough have agreed and the call is not to start yet. It is
+    None if more persons must vote, or enough have agreed and the call is not to start yet. It is
     a grant only where all of them want the same terms.
     """
     assert request.approval is not None, "only called for a request that asks several persons"
@@ -919,7 +919,7 @@ def checked_decision(request: Request, decision: object, now: datetime | None = 
     Args:
         request: that it is on.
         decision: or its plain form.
-        now: the time; None where a time at which a grant ends is checked later.
+        now: the time; None if a time at which a grant ends is checked later.
 
     Raises:
         DecisionError: if not; it names the request.

@@ -32,7 +32,7 @@ def ctrl_c_raises() -> Iterator[None]:
 
 
 def ctrl_c() -> None:
-    """Interrupt the main thread, also where it waits for a lock. Called in another thread."""
+    """Interrupt the main thread, also if it waits for a lock. Called in another thread."""
     _noticed.clear()
     _send(signal.SIGINT)
     # Race: Python looks for signals, and then waits for a lock. It does not notice one that comes

@@ -46,7 +46,7 @@ MODULES = (
 """The same, of modules and of a package that have one topic each."""
 
 LONG = 100
-"""Characters of parameters, beyond which each has a line of its own."""
+"""The maximum characters of parameters, beyond which each has a line of its own."""
 
 Definition = griffe.Class | griffe.Function | griffe.Attribute | griffe.TypeAlias
 

@@ -36,9 +36,9 @@ from understudy.run.run import Run
 from understudy.tools import Tool
 
 SYSTEM_PROMPTS = "system prompts"
-"""The key under which a run keeps what the functions of the system prompts have said."""
+"""The key under which a run keeps the results of the system prompt functions."""
 MOST_ATTEMPTS = 10
-"""How often a hook may ask for the same request again."""
+"""The maximum number of times that a hook may ask for the same request again."""
 
 
 class PydanticAI(Middleware):
@@ -46,7 +46,7 @@ class PydanticAI(Middleware):
 
     Args:
         source: the agent.
-        steps: of its runs.
+        steps: the steps of its runs.
 
     """
 
@@ -123,7 +123,7 @@ class PydanticAI(Middleware):
     async def _with_system_prompts(
         self, run: Run, messages: Sequence[ModelMessage]
     ) -> Sequence[ModelMessage]:
-        """The conversation with the system prompts at its beginning, where it has none."""
+        """The conversation with the system prompts at its beginning, if it has none."""
         if not self._source.has_system_prompts or not messages:
             return messages
         first = messages[0]
@@ -182,13 +182,13 @@ class PydanticAI(Middleware):
 
 
 class PydanticAIWithHooks(PydanticAI):
-    """As `PydanticAI`, of an agent with capabilities: these may rewrite a reply."""
+    """The `PydanticAI` of an agent with capabilities, which may rewrite a reply."""
 
     stream_safe: ClassVar[bool] = False
 
 
 class _Attempt:
-    """The request of one step, from the hooks before it to those after it."""
+    """The request of one step, from the hooks before it to the hooks after it."""
 
     def __init__(
         self,
@@ -241,7 +241,9 @@ class _Attempt:
         return await capability.after_model_request(ctx, request_context=asked, response=reply)
 
     def _check_usage(self, reply: ModelResponse) -> None:
-        """Raise where the run has used more than its limits allow, or is about to call too much."""
+        """Raise if the run has used more than its limits allow, or is about to make too many
+        calls.
+        """
         limits, usage = self._step.ctx.usage_limits, replace(self._step.ctx.usage)
         assert limits is not None, "a step has limits"
         usage.incr(reply.usage)

@@ -1,4 +1,4 @@
-"""From an agent of Pydantic AI to the options of an `Agent`."""
+"""Converts an agent of Pydantic AI to the options of an `Agent`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def adopted_options(
     usage_limits: UsageLimits | None,
     output_key: str | None,
 ) -> dict[str, Any]:
-    """The options of the `Agent` that is made of an agent of Pydantic AI.
+    """The options of the `Agent` that is made from an agent of Pydantic AI.
 
     Raises:
-        UsageError: for what cannot be carried over, by its name.
+        UsageError: for a part that cannot be carried over; the error names it.
 
     """
     given = checked_agent(agent)

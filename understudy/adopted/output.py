@@ -18,9 +18,9 @@ class AdoptedOutput(Output):
 
     Args:
         source: the agent.
-        steps: of its runs.
-        tools: by which the answer is given.
-        key: of `state.values`, where the value is put; None for nowhere.
+        steps: the steps of its runs.
+        tools: the tools by which the answer is given.
+        key: the key in `state.values` for the value; None = it is not put there.
 
     """
 
@@ -42,7 +42,7 @@ class AdoptedOutput(Output):
         return not self._is_text
 
     def read(self, text: str) -> Any:
-        """The text: what is to be read in its run is read by `reader`."""
+        """The text. `reader` reads a value in its run."""
         return text
 
     async def _read_in(self, run: Run, text: str) -> Any:
@@ -58,7 +58,7 @@ class AdoptedOutput(Output):
                 raise
             error = exceeded(source, str(refused))
             raise HookFailed(hook.failure(error)) from refused
-        except Exception as error:  # of an output function, or of a validator
+        except Exception as error:  # an output function or a validator may raise anything
             raise HookFailed(hook.failure(error)) from error
 
     def load(self, data: Any) -> Any:

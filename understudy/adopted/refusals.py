@@ -1,4 +1,6 @@
-"""What of an agent of Pydantic AI cannot be carried over: each is an error that names it."""
+"""The parts of an agent of Pydantic AI that cannot be carried over. Each is an error that names the
+part.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _NOT_CALLED = {
     "get_run_clock": "give `clock=` to the run",
     "get_default_run_id": "the runtime makes the ids of runs",
 }
-"""The hooks of a capability that nothing calls here, and what to do instead."""
+"""The hooks of a capability that are not called here, each with the remedy."""
 _TRACED = "give telemetry= to the run or the Runtime, which traces over waits, processes and hosts"
 
 
@@ -108,7 +110,7 @@ def check_overrides(source: Source, what: str) -> None:
 
     Args:
         source: the agent.
-        what: it is, for the error.
+        what: the caller, for the error.
 
     Raises:
         UsageError: with the name of what is overridden, and what to do instead.
@@ -128,7 +130,7 @@ def check_surroundings(source: Source, mode: str, what: str) -> None:
     Args:
         source: the agent.
         mode: how Pydantic AI would run the calls of a reply.
-        what: it is, for the error.
+        what: the caller, for the error.
 
     Raises:
         UsageError: with the name of the `with`, and what to do instead.
@@ -173,7 +175,7 @@ def _check_capability(capability: AbstractCapability[Any], what: str) -> None:
 
 
 def _lost_of_harness(capability: Any) -> str:
-    """What a capability of `pydantic-ai-harness` would lose, and what to do; often nothing."""
+    """What a capability of `pydantic-ai-harness` would lose, with the remedy; empty if nothing."""
     kind = type(capability)
     if not kind.__module__.startswith("pydantic_ai_harness."):
         return ""
@@ -203,7 +205,7 @@ def checked_agent(agent: object) -> PydanticAgent[Any, Any]:
     """`agent`, if it is an agent of Pydantic AI.
 
     Raises:
-        UsageError: for anything else, such as one that wraps another one.
+        UsageError: for anything else, such as an agent that wraps another agent.
 
     """
     if isinstance(agent, PydanticAgent):

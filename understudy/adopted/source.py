@@ -58,7 +58,8 @@ OVERRIDES = (
 The name of the agent is not among them: it is read only when the agent is carried over.
 """
 INFRASTRUCTURE = ("ToolSearch", "PendingMessageDrainCapability")
-"""Capabilities that Pydantic AI adds to every agent. What they serve is refused."""
+"""The capabilities that Pydantic AI adds to every agent. The features that need them are
+refused."""
 
 
 class Source:
@@ -66,7 +67,7 @@ class Source:
 
     Args:
         agent: the agent.
-        usage_limits: what a run of it may use.
+        usage_limits: the limits of the usage of its runs.
 
     """
 
@@ -109,7 +110,7 @@ class Source:
 
     @property
     def capabilities(self) -> list[AbstractCapability[Any]]:
-        """Each of its capabilities, those inside of others as well."""
+        """Its capabilities, including capabilities inside of others."""
         leaves: list[AbstractCapability[Any]] = []
         self.capability.apply(leaves.append)
         return leaves
@@ -139,11 +140,11 @@ class Source:
 
     @property
     def prompted_template(self) -> Any:
-        """The template of the prompt that asks for an output, where it has one."""
+        """The template of the prompt that asks for an output; None without one."""
         return getattr(self.schema, "template", None)
 
     def toolset(self, capability: AbstractCapability[Any]) -> AbstractToolset[Any]:
-        """All its tools, those of its output first, as these capabilities prepare and wrap them."""
+        """All its tools, output tools first, as these capabilities prepare and wrap them."""
         given = capability.get_toolset()
         inner = CombinedToolset(
             self.agent._build_toolset_list(cap_toolsets=[] if given is None else [given])
@@ -171,14 +172,14 @@ class Source:
         capability: AbstractCapability[Any],
         toolset: AbstractToolset[Any],
     ) -> list[InstructionPart]:
-        """The instructions of the agent, its capabilities and its toolsets, as of now."""
+        """The present instructions of the agent, its capabilities and its toolsets."""
         sourced = self.agent._get_instructions(cap_instructions=capability._collect_instructions())
         parts = await resolve_sourced_instructions(sourced, ctx)
         return [*parts, *await collect_toolset_instructions(toolset, ctx)]
 
     @property
     def gives_plain_text(self) -> bool:
-        """Whether its output is the final text as it is, and nobody looks at that."""
+        """Whether its output is the final text itself, and nothing validates it."""
         given = [each for each in _flat(self.agent.output_type) if each is not DeferredToolRequests]
         return given == [str] and not self.validators and not self.capabilities
 
@@ -186,7 +187,7 @@ class Source:
         """A value of the output as JSON.
 
         Raises:
-            ValueError: if it is none, or if no type says how it is made of JSON again.
+            ValueError: if it is no output, or no type says how to read it from JSON again.
 
         """
         kind = type(value).__name__
@@ -211,7 +212,7 @@ class Source:
         """The value from its `dump`.
 
         Raises:
-            ValueError: if it is of none of the types of the output.
+            ValueError: if it fits none of the output types.
 
         """
         return self.values.validate_python(data)
@@ -232,7 +233,7 @@ class Source:
         """The value of a final text, through its output functions and validators.
 
         Raises:
-            InvalidOutput: if it is none; the message is for the model.
+            InvalidOutput: if the text is no output; the message is for the model.
 
         """
         processor = self.schema.text_processor
@@ -254,7 +255,7 @@ class Source:
             raise InvalidOutput(retry_text(retry)) from retry
 
     async def _nothing(self, ctx: RunContext[Any], capability: AbstractCapability[Any]) -> Any:
-        """The value of an empty reply, where None is one of the types of the output."""
+        """The value of an empty reply, if None is one of the output types."""
         try:
             return await run_none_process_hooks(
                 run_context=ctx,
@@ -267,7 +268,7 @@ class Source:
 
 
 def _is_lost(value: Any, again: Any) -> bool:
-    """Whether a value that was read from JSON again is of another class than it was."""
+    """Whether a value that was read back from JSON has another class than before."""
     if isinstance(value, (list, tuple)) and isinstance(again, (list, tuple)):
         return any(map(_is_lost, value, again))
     if isinstance(value, dict) and isinstance(again, dict):
@@ -276,7 +277,7 @@ def _is_lost(value: Any, again: Any) -> bool:
 
 
 def _owner(spec: Any) -> Any:
-    """The object whose method an output function is; None where it is no method."""
+    """The object whose method an output function is; None if it is no method."""
     function = getattr(spec, "output", getattr(spec, "output_function", spec))
     return getattr(function, "__self__", None)
 
@@ -290,7 +291,7 @@ def is_captured() -> bool:
 
 
 def _flat(spec: Any) -> list[Any]:
-    """The parts of a specification of outputs, which may be lists of lists."""
+    """The parts of an output specification, which may have nested lists."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return [each for inner in spec for each in _flat(inner)]
     return [spec]
@@ -310,9 +311,9 @@ VALIDATE_HOOKS = frozenset({"before_tool_validate", "wrap_tool_validate", "on_to
 
 
 def hooks_of(capability: AbstractCapability[Any], names: Collection[str]) -> set[str]:
-    """Which of these hooks a capability has, by its class, or by the functions it was given."""
+    """The hooks that a capability has, by its class or by the functions that it got."""
     base: type[Any] = AbstractCapability
-    for known in (Hooks, WrapperCapability, DynamicCapability):  # they have each, to pass it on
+    for known in (Hooks, WrapperCapability, DynamicCapability):  # they have all, to pass them on
         if isinstance(capability, known):
             base = known
     hooks = {name for name in names if getattr(type(capability), name) is not getattr(base, name)}

@@ -1,6 +1,6 @@
 """The steps of a run of an adopted agent: for each one a `RunContext`, and a `ToolManager` with it.
 
-Both are made of what is recorded, so a step that is begun again, after a crash or on another host,
+Both are made from the records, so a step that is begun again, after a crash or on another host,
 gets the same.
 """
 
@@ -77,7 +77,7 @@ class StepContext(RunContext[Any]):
 
 @dataclass
 class Step:
-    """What holds for one request to the model, and for the calls of its reply."""
+    """The context of one request to the model, and of the calls of its reply."""
 
     number: int
     ctx: RunContext[Any]
@@ -89,7 +89,7 @@ class Step:
 
 @dataclass
 class _Attempt:
-    """What holds for one attempt at a run."""
+    """The steps of one attempt at a run."""
 
     capability: AbstractCapability[Any] | None = None
     toolset: AbstractToolset[Any] | None = None
@@ -110,7 +110,7 @@ class Steps:
         self._attempts: weakref.WeakKeyDictionary[Run, _Attempt] = weakref.WeakKeyDictionary()
 
     async def of(self, run: Run) -> Step:
-        """The step that the run is in; made where this attempt has not made it yet."""
+        """The current step of the run; made if this attempt has not made it yet."""
         attempt = self._attempts.get(run)
         if attempt is None:
             attempt = self._attempts[run] = _Attempt()
@@ -126,7 +126,7 @@ class Steps:
             return step
 
     def _add_reply(self, run: Run, step: Step) -> None:
-        """Tell the functions of the step what the model replied, and what that has used.
+        """Give the functions of the step the model's reply and its usage.
 
         A step that is begun again after the reply knows both from the beginning.
         """
@@ -160,7 +160,7 @@ class Steps:
 
 
 async def _enter(run: Run, toolset: AbstractToolset[Any]) -> None:
-    """Open the toolset for this attempt, if any in it opens or closes something."""
+    """Open the toolset for this attempt, if it, or a toolset in it, opens or closes something."""
     if not any(_opens_something(each) for each in _inside(toolset)):
         return
     if run.opened is None:
@@ -169,7 +169,7 @@ async def _enter(run: Run, toolset: AbstractToolset[Any]) -> None:
 
 
 def _inside(toolset: AbstractToolset[Any]) -> Iterator[AbstractToolset[Any]]:
-    """The toolset, and all that it holds."""
+    """The toolset, and all toolsets in it."""
     yield toolset
     held = toolset.toolsets if isinstance(toolset, CombinedToolset) else ()
     for each in (toolset.wrapped,) if isinstance(toolset, WrapperToolset) else held:
@@ -177,7 +177,7 @@ def _inside(toolset: AbstractToolset[Any]) -> Iterator[AbstractToolset[Any]]:
 
 
 def _opens_something(toolset: AbstractToolset[Any]) -> bool:
-    """Whether it does something when it is entered or left, besides what those inside do."""
+    """Whether the toolset itself does something when it is entered or left."""
     kind = type(toolset)
     return not any(
         kind.__aenter__ is base.__aenter__ and kind.__aexit__ is base.__aexit__
@@ -186,7 +186,7 @@ def _opens_something(toolset: AbstractToolset[Any]) -> bool:
 
 
 class _Entered:
-    """A toolset as a `ToolSource`: it is left by the task that has entered it."""
+    """A toolset as a `ToolSource`: the task that has entered it leaves it."""
 
     def __init__(self, toolset: AbstractToolset[Any]) -> None:
         self._toolset = toolset
@@ -209,15 +209,15 @@ def context_of(
     step: int,
     agent_id: str | None = None,
 ) -> RunContext[Any]:
-    """The context of a step, made of the state.
+    """The context of a step, made from the state.
 
     Args:
         source: the agent.
-        state: of the agent, with an open run.
-        deps: of the run.
-        model: that is asked.
+        state: the state of the agent, with an open run.
+        deps: the deps of the run.
+        model: the model that is asked.
         step: the number of the step, from 1.
-        agent_id: the id of the agent here; None for that of the run.
+        agent_id: the id of the agent here; None = the id in the run.
 
     """
     run = state.run
@@ -245,7 +245,7 @@ def context_of(
 
 
 def with_capabilities(ctx: RunContext[Any], capability: AbstractCapability[Any]) -> None:
-    """Tell the context which capabilities there are."""
+    """Give the context its capabilities."""
     leaves: list[AbstractCapability[Any]] = []
     capability.apply(leaves.append)
     ctx.root_capability = capability
@@ -260,10 +260,10 @@ async def prepared_manager(
     capability: AbstractCapability[Any],
     toolset: AbstractToolset[Any],
 ) -> ToolManager[Any]:
-    """The tools as they are for this step.
+    """The tools for this step.
 
-    The limits of time of tools are ours: what did not answer in time may have taken effect, and is
-    no retry.
+    Time limits of tools are handled here: a tool that did not answer in time may have taken effect,
+    and is no retry.
     """
     manager: ToolManager[Any] = ToolManager(
         toolset, root_capability=capability, default_max_retries=source.tool_retries
@@ -277,14 +277,14 @@ async def prepared_manager(
 
 
 def _usage_of(state: AgentState, messages: Sequence[ModelMessage], source: Source) -> RunUsage:
-    """What the run has used so far. Nobody else has it: functions may add to it."""
+    """The usage of the run so far. It is a separate object, to which functions may add."""
     assert state.run is not None, "a run is open"
     calls = _calls_of(messages[state.run.first_message :], source)
     return replace(state.usage, tool_calls=calls)
 
 
 def _calls_of(messages: Sequence[ModelMessage], source: Source) -> int:
-    """How many calls of tools have run."""
+    """The number of tool calls that have run."""
     outputs = source.output_tools()
     return sum(
         isinstance(part, ToolReturnPart)
@@ -297,7 +297,7 @@ def _calls_of(messages: Sequence[ModelMessage], source: Source) -> int:
 
 
 def _prompt(messages: Sequence[ModelMessage]) -> str | Sequence[UserContent] | None:
-    """What the user has asked in this run."""
+    """The user's prompt in this run."""
     for message in messages:
         for part in message.parts if isinstance(message, ModelRequest) else ():
             if isinstance(part, UserPromptPart):
@@ -309,7 +309,9 @@ def _prompt(messages: Sequence[ModelMessage]) -> str | Sequence[UserContent] | N
 
 
 def retries_of(state: AgentState) -> dict[str, int]:
-    """By the name of a tool, in how many steps in a row it has asked for a retry in this run."""
+    """The number of steps in a row in which a tool has asked for a retry in this run, by tool
+    name.
+    """
     run = state.run
     assert run is not None, "a run is open"
     retries: dict[str, int] = {}
@@ -337,9 +339,9 @@ _RETRIED = ("failed", "retried")
 
 
 def as_retries(state: AgentState, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages, in which calls of this run that are to be made again say so.
+    """The messages, with retry prompts for the calls of this run that are to be made again.
 
-    Pydantic AI tells a model of them in other words than of a call that has failed.
+    Pydantic AI words them differently than failed calls.
     """
     run = state.run
     assert run is not None, "a run is open"
@@ -369,7 +371,7 @@ def _with_retries(message: ModelMessage, retried: set[str]) -> ModelMessage:
 
 
 def answers_refused(state: AgentState, source: Source) -> int:
-    """How many answers were refused in this run: replies without a call, and with a refused one."""
+    """The number of refused answers in this run: replies without a call, or with a refused call."""
     run = state.run
     assert run is not None, "a run is open"
     messages = list(state.messages)[run.first_message :]
@@ -395,10 +397,10 @@ def exceeded(source: Source, why: str) -> UnexpectedModelBehavior:
 
 
 def check_retries(step: Step, source: Source) -> None:
-    """Raise where a tool, or an answer, was refused more often than it may be.
+    """Raise if a tool, or an answer, was refused more often than is allowed.
 
     Raises:
-        UnexpectedModelBehavior: as an agent of Pydantic AI does.
+        UnexpectedModelBehavior: as in an agent of Pydantic AI.
 
     """
     tools = step.manager.tools or {}

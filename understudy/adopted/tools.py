@@ -59,23 +59,24 @@ Approves = Callable[[RunContext[Any], ToolDefinition, dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Found:
-    """A tool, by the name that a model knows it by."""
+    """A tool, with its name for the model."""
 
     definition: ToolDefinition
     validator: Any = None
-    """Validates its arguments; None where that takes a context of the run."""
+    """The validator of its arguments; None if it takes a context of the run."""
     asks: tuple[Approves, ...] = ()
-    """Whether a call needs approval, by the toolsets around it."""
+    """Functions of the toolsets around it that say whether a call needs approval."""
 
 
 # --------------------------------------------------------------------------------- listing
 
 
 def found_tools(source: Source, deps: object, *, what: str) -> dict[str, Found]:
-    """All tools of the agent: those that its toolsets hold, and those that they list for `deps`.
+    """All tools of the agent: the tools that its toolsets hold, and the tools that they list for
+    `deps`.
 
     Raises:
-        UsageError: for a toolset that cannot be listed, or what cannot be carried over.
+        UsageError: for a toolset that cannot be listed, or a part that cannot be carried over.
 
     """
     held: dict[str, Found] = {}
@@ -86,7 +87,7 @@ def found_tools(source: Source, deps: object, *, what: str) -> dict[str, Found]:
     listed: dict[str, Found] = {}
     try:
         listed = _on_a_loop(lambda: _listed(source, deps))
-    except Exception as error:  # of a function of the application, which needs other deps
+    except Exception as error:  # the application's function may need other deps
         if unknown or source.capability.get_wrapper_toolset(CombinedToolset([])) is not None:
             label = unknown[0].label if unknown else "A capability"
             raise UsageError(
@@ -113,7 +114,7 @@ def found_tools(source: Source, deps: object, *, what: str) -> dict[str, Found]:
 
 
 def _held(toolset: AbstractToolset[Any], unknown: list[AbstractToolset[Any]]) -> list[Found]:
-    """The tools that a toolset holds, whatever a run is; those of no such kind are `unknown`."""
+    """The tools that a toolset always holds. Toolsets of other kinds are added to `unknown`."""
     if isinstance(toolset, FunctionToolset):
         return [
             Found(
@@ -178,14 +179,14 @@ async def _listed(source: Source, deps: object) -> dict[str, Found]:
 
 
 def _on_a_loop(work: Callable[[], Coroutine[Any, Any, dict[str, Found]]]) -> dict[str, Found]:
-    """The result of the work, on a loop of its own: one may run in this thread."""
+    """The result of the work, done on a separate loop, because a loop may run in this thread."""
     result: list[dict[str, Found]] = []
     errors: list[BaseException] = []
 
     def go() -> None:
         try:
             result.append(asyncio.run(work()))
-        except BaseException as error:  # passed on to the thread that waits
+        except BaseException as error:  # the waiting thread gets the error
             errors.append(error)
 
     thread = threading.Thread(target=go, name="understudy-tools-of-an-agent")
@@ -202,8 +203,8 @@ def _on_a_loop(work: Callable[[], Coroutine[Any, Any, dict[str, Found]]]) -> dic
 def _by(validator: Any) -> Check:
     """The check of arguments by a validator of Pydantic AI.
 
-    The body gets them as they were written, and Pydantic AI validates them once more, with the
-    context of the run.
+    The body gets the arguments as they were written, and Pydantic AI validates them once more, with
+    the context of the run.
     """
 
     def check(arguments: dict[str, Any]) -> None:
@@ -229,8 +230,8 @@ class AdoptedTool(Tool[Any]):
 
     Args:
         found: the tool.
-        steps: of the runs of its agent.
-        options: of the tool, as the application gives them.
+        steps: the steps of the runs of its agent.
+        options: the options of the tool, as the application gives them.
 
     """
 
@@ -252,7 +253,7 @@ class AdoptedTool(Tool[Any]):
         validator = self._found.validator
         source = self._steps.source
         if source.agent.validation_context is not None or source.changes_arguments:
-            validator = None  # Pydantic AI validates them alone, in the body
+            validator = None  # only Pydantic AI validates them, in the body
         return GivenArguments(
             replace(definition, description=description or None),
             None if validator is None else _by(validator),
@@ -260,7 +261,7 @@ class AdoptedTool(Tool[Any]):
         )
 
     def as_of(self, definition: ToolDefinition) -> AdoptedTool:
-        """The tool as a step tells a model of it."""
+        """The tool with the definition that a step gives the model."""
         if definition == self.definition:
             return self
         twin = copy(self)
@@ -351,7 +352,7 @@ NOT_USED = "Output tool not used - a final result was already processed."
 
 
 def _is_answered(run: Run, part: ToolCallPart, names: Container[str]) -> bool:
-    """Whether a call before this one has given the answer already."""
+    """Whether an earlier call has given the answer already."""
     turn = run.current.turn
     if turn is None:
         return False
@@ -372,10 +373,10 @@ def adopted_tools(
     listed_with: object,
     what: str,
 ) -> tuple[list[AdoptedTool], tuple[OutputTool, ...]]:
-    """The tools of the agent, and those of its output.
+    """The tools of the agent, and its output tools.
 
     Raises:
-        UsageError: as `found_tools` does, and for options of a tool that there is not.
+        UsageError: as `found_tools` does, and for options of an unknown tool.
 
     """
     found = found_tools(source, listed_with, what=what)

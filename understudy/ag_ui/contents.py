@@ -1,4 +1,4 @@
-"""What a user sends: text, and files that come with it."""
+"""The content that a user sends: text and files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _URLS = {"image": ImageUrl, "audio": AudioUrl, "video": VideoUrl, "document": Do
 def content_of_ag_ui(content: str | Sequence[ContentPart]) -> UserInput:
     """The content of a user's message of AG-UI.
 
-    Not read by Pydantic AI's own adapter, which believes what a client says of its messages.
+    Pydantic AI's own adapter is not used, because it trusts a client about earlier messages.
 
     Raises:
-        Refused: for what cannot be sent.
+        Refused: for content that cannot be sent.
 
     """
     if isinstance(content, str):
@@ -53,7 +53,7 @@ def file_of_url(url: str, media_type: str) -> UserContent:
     """A file of Vercel's: its bytes are in the URL, or are where it points to.
 
     Raises:
-        Refused: for what cannot be sent.
+        Refused: for content that cannot be sent.
 
     """
     if url.startswith("data:"):

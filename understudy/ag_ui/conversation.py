@@ -1,4 +1,4 @@
-"""`Conversation`: what a client says to an agent, and what follows until the agent is at rest."""
+"""`Conversation`: a client's message to an agent, and the events until the agent is at rest."""
 
 from __future__ import annotations
 
@@ -32,32 +32,33 @@ from understudy.state.agent_state import AgentState
 
 T = TypeVar("T")
 SECONDS = 20.0
-"""Seconds that the store may take to answer."""
+"""The maximum seconds for an answer of the store."""
 OWN_ID = "understudy-"
 """The beginning of the ids of messages that the server has made. Such a message is not new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client answers to one request."""
+    """A client's answer to one request."""
 
     id: str
     decide: Callable[[Request, str], Decision]
-    """The decision, for the request and the name of who decides."""
+    """A function of the request and the name of the person that gives the decision."""
     digest: str | None = None
     """The digest of what the person was shown, if the client says it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a client says."""
+    """The content of a client's request."""
 
     thread_id: str
     message_id: str | None = None
     content: UserInput | None = None
     answers: Sequence[Answer] = ()
     results: Callable[[Iterable[Request]], Sequence[Answer]] = lambda _: ()
-    """Gives, for open requests, the answers that are results of calls which the page executed."""
+    """A function that gives the answers to open requests that are results of calls executed by the
+    page."""
     offered: Collection[str] = ()
     """The names of the tools that the page executes."""
 
@@ -75,11 +76,11 @@ class Writer(ABC, Generic[T]):
 
     @abstractmethod
     def snapshot(self, state: AgentState | None) -> AsyncIterator[T]:
-        """Write the whole conversation, in the place of what the client has."""
+        """Write the whole conversation, which replaces what the client has."""
 
     @abstractmethod
     def write(self, given: Given) -> AsyncIterator[T]:
-        """Write one of the native events, or what stands between them."""
+        """Write one native event, or one of the marks between them."""
 
     @abstractmethod
     def end(
@@ -117,7 +118,7 @@ class Conversation:
         self.ref = self.site.ref(self.source, self.user, self.said.thread_id)
 
     async def stream(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
-        """Do what the client says, and write what follows."""
+        """Do what the client asks, and write the events that follow."""
         async for item in writer.begin():
             yield item
         try:
@@ -131,7 +132,7 @@ class Conversation:
     async def _followed(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
         self.site.check_offered(self.said.offered)
         state, number = await self._look()
-        # Before anything is begun: no event of it is missed.
+        # The subscription begins before anything else, so that no event is missed.
         ask, is_news = self._what_is_asked(state)
         if ask is None:
             async for item in writer.snapshot(state):
@@ -152,7 +153,7 @@ class Conversation:
         waits = False
         try:
             asked = asyncio.create_task(_awaited(ask()))
-            # What was emitted until then can still be read, and then the iteration ends.
+            # Earlier events can still be read, and then the iteration ends.
             asked.add_done_callback(lambda _: subscription.close())
             async for found in subscription:
                 if isinstance(found.event, StatusChanged):
@@ -174,7 +175,7 @@ class Conversation:
                 asked.cancel()
                 await asyncio.wait([asked])
                 if not asked.cancelled():
-                    asked.exception()  # asyncio logs one that nobody has looked at
+                    asked.exception()  # asyncio would log an exception that nobody has read
         now = await self.ref.state()
         requests = outcome.requests if isinstance(outcome, Interrupted) else ()
         for given in (*native.catch_up(now), *native.end(requests)):
@@ -191,7 +192,7 @@ class Conversation:
             yield item
 
     async def _look(self) -> tuple[AgentState | None, int]:
-        """The agent as it is, and the number of a record that is in it; None if it is new."""
+        """The state of the agent, and the number of its last record; None if it is new."""
         try:
             async with asyncio.timeout(SECONDS):
                 info = await self.site.info(self.ref)
@@ -203,7 +204,7 @@ class Conversation:
     def _what_is_asked(
         self, state: AgentState | None
     ) -> tuple[Callable[[], Awaitable[Outcome | None]] | None, bool]:
-        """What is to be done, and whether that is something new."""
+        """The action to do, and whether it is new."""
         said, ref = self.said, self.ref
         answered = {answer.id for answer in said.answers}
         asked = () if state is None else state.requests
@@ -224,7 +225,7 @@ class Conversation:
         taken = f"client:{id}"
         by = state.message_ids.get(taken)
         if (taken in state.message_ids and by is None) or (by is not None and by.run_id == run):
-            # It waits for its run, or is of the last one.
+            # The message waits for its run, or belongs to the last run.
             return (lambda: ref.outcome(message_id=taken)), False
         return ref.outcome, False
 
@@ -250,7 +251,7 @@ class Conversation:
     def _answered(
         self, state: AgentState | None, answers: Sequence[Answer]
     ) -> tuple[Callable[[], Awaitable[Outcome | None]], bool]:
-        """Resume the run, if the answers are for all that is asked and nothing else is said."""
+        """Resume the run, if the answers are for all open requests and there is no new message."""
         said, ref = self.said, self.ref
         pending = {} if state is None else {request.id: request for request in state.requests}
         made = {} if state is None else _made(state)
@@ -289,7 +290,7 @@ class Conversation:
             )
         if said.content is not None and not self._is_known(state):
             raise refused(409, "InterruptsPending", "Answer first, then say something new.")
-        # What a person has decided elsewhere is not decided again; all of it again is a repetition.
+        # Decisions made elsewhere are not made again; if all were made, it is a repetition.
         fresh = {id: given[id] for id in given if id in pending} or given
         expect = {id: (pending.get(id) or made[id].request).digest for id in fresh}
         ref = self.user.calling(ref)

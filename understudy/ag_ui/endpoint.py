@@ -137,13 +137,13 @@ def vercel(
     reply that is being written.
 
     Args:
-        runtime: as of `ag_ui`.
-        agent: as of `ag_ui`.
-        auth: as of `ag_ui`.
-        allowed_hosts: as of `ag_ui`.
-        allowed_origins: as of `ag_ui`.
+        runtime: as in `ag_ui`.
+        agent: as in `ag_ui`.
+        auth: as in `ag_ui`.
+        allowed_hosts: as in `ag_ui`.
+        allowed_origins: as in `ag_ui`.
         agent_id: returns the id of the agent for the user and the `id` of the chat.
-        redact: as of `ag_ui`. The path begins in a chunk, such as `("input", "iban")`.
+        redact: as in `ag_ui`. The path begins in a chunk, such as `("input", "iban")`.
 
     Raises:
         UsageError: if `auth` is missing, or an argument is wrong.
@@ -170,7 +170,7 @@ def vercel(
         except UnknownAgent:
             return Response(status_code=204)
         if state.status != "running":
-            return Response(status_code=204)  # as its client wants it: nothing is being written
+            return Response(status_code=204)  # the client expects it: nothing is being written
         return answered(user, Said(thread_id))
 
     return _guarded(
@@ -213,7 +213,7 @@ Again = Callable[[str, User], Awaitable[Response]]
 
 
 class _Endpoint:
-    """Answers what the guard lets in."""
+    """Answers requests that the guard lets in."""
 
     def __init__(self, site: Site, post: Post, again: Again | None) -> None:
         self._site = site
@@ -261,7 +261,7 @@ class _Endpoint:
 
 
 class _Json:
-    """Makes the guard refuse as JSON: there are no pages here."""
+    """Makes the guard refuse in JSON, because there are no pages here."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -277,7 +277,7 @@ def _guarded(
     guarded = _Json(Guard(app, auth, Hosts(allowed_hosts), origins))
     if not origins:
         return guarded
-    # Around the guard: a browser asks first whether it may, and does not say then who asks.
+    # It is around the guard: a browser first asks whether it may, without a login.
     return CORSMiddleware(
         guarded,
         allow_origins=origins,
@@ -293,7 +293,7 @@ def _stream(
     encoded: Callable[[T], str],
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Server-sent events, each of one line."""
+    """Server-sent events, each in one line."""
 
     def shown(item: T) -> str:
         text, redaction = encoded(item), conversation.site.redaction
@@ -307,7 +307,7 @@ def _stream(
                 yield ServerSentEvent(shown(item), sep=END)
 
     async def farewell() -> AsyncGenerator[ServerSentEvent, None]:
-        # To a client of either protocol a stream that just ends is one of a run that is over.
+        # In both protocols, a stream that just ends means that the run is over.
         stops = refused(503, "ServerStops", "The server stops. The run is not over: connect again.")
         async for item in writer.error(stops):
             yield ServerSentEvent(shown(item), sep=END)

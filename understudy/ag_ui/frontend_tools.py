@@ -72,7 +72,7 @@ def frontend_tool(
     Interrupt(question, schema=schema, expires_after=expires_after)  # refused now, not in a run
 
     call = _OfPage(question, schema, expires_after)
-    # It does nothing by itself, so a crash in its middle leaves no doubt.
+    # The tool does nothing by itself, so a crash in its middle leaves no doubt.
     options.setdefault("idempotent", not options.get("read_only", False))
     options.setdefault("inline", True)
     return Tool.from_schema(name, description, parameters, call, **options)
@@ -82,7 +82,7 @@ def checked_tools(given: object) -> frozenset[str]:
     """The names of the tools that an endpoint lets pages execute.
 
     Raises:
-        UsageError: for anything else: what another tool asks, a page must not answer.
+        UsageError: for anything else: a page must not answer another tool's question.
 
     """
     names: set[str] = set()
@@ -101,7 +101,8 @@ def checked_tools(given: object) -> frozenset[str]:
 def is_for_page(request: Request, names: Collection[str]) -> bool:
     """Whether the page answers this request by the result of a call.
 
-    Not one of an agent inside: that agent is suspended, which the protocol has for interrupts only.
+    A request of an inner agent is not: that agent is suspended, which the protocol has only for
+    interrupts.
     """
     is_root = len(request.agent_path) == 1
     return is_root and request.kind == "interrupt" and request.tool_name in names
@@ -110,9 +111,10 @@ def is_for_page(request: Request, names: Collection[str]) -> bool:
 def results_in(
     messages: Iterable[object], names: Collection[str], wire_id_of: WireIdOf
 ) -> Callable[[Iterable[Request]], Sequence[Answer]]:
-    """What answers requests of frontend tools, of the messages of a client.
+    """The answers to requests of frontend tools, from the messages of a client.
 
-    Results of other calls, and of those that nobody waits for, are its history: not believed.
+    Results of other calls, or of calls that nobody waits for, are the client's history and are
+    ignored.
     """
     found = {each.tool_call_id: each for each in messages if isinstance(each, ToolMessage)}
 

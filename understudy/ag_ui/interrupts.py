@@ -32,10 +32,10 @@ def interrupt_of(
     """The interrupt that stands for a request.
 
     Args:
-        request: what a person is asked.
+        request: the request to a person.
         tool_call_id: the id under which the client knows the call.
         parameters: the JSON schema of the tool's arguments, where it is known.
-        votes: those so far, where several persons must agree.
+        votes: the votes so far, if several persons must agree.
         standing: what the user may do about it then.
 
     """
@@ -101,9 +101,9 @@ def _camel(name: str) -> str:
 def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """The schema of the payload that answers a request.
 
-    Of an approval it is `{approved, editedArgs, reason, value, grant}`, as far as these are allowed
-    and a grant for later calls is offered; of a question its own schema, where that is one of an
-    object, else `{value}`; of anything else `{decision, editedArgs, reason, value}`.
+    For an approval it is `{approved, editedArgs, reason, value, grant}`, as far as these are
+    allowed and a grant for later calls is offered; of a question its own schema, where that is one
+    of an object, else `{value}`; of anything else `{decision, editedArgs, reason, value}`.
     """
     allowed = request.allowed
     if request.kind == "interrupt" and "respond" in allowed:
@@ -147,7 +147,7 @@ def response_schema(request: Request, parameters: Mapping[str, Any] | None) -> d
 
 
 def _grant_schema(offered: GrantOffer, arguments: list[str]) -> dict[str, Any]:
-    """The schema of how far a decision holds for later calls."""
+    """The schema of the terms of a decision for later calls."""
     most = {} if offered.seconds is None else {"maximum": offered.seconds}
     uses = {} if offered.uses is None else {"maximum": offered.uses}
     scopes = ["run"] if offered.scope == "run" else ["run", "agent"]
@@ -183,10 +183,10 @@ def _value_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
-    """The decision that an answer is.
+    """The decision in an answer.
 
     Raises:
-        Refused: if it does not fit what was asked.
+        Refused: if the answer does not fit the request.
 
     """
     if entry.status == "cancelled":
@@ -247,7 +247,7 @@ def _terms(request: Request, given: Mapping[str, Any]) -> GrantTerms | None:
 
 
 def _checked_schema(request: Request) -> dict[str, Any]:
-    """Without the arguments' own schema: the tool's validator says better what is wrong."""
+    """The schema without that of the arguments: the tool's validator gives better errors."""
     return response_schema(request, None)
 
 

@@ -19,10 +19,10 @@ from understudy.state.agent_state import AgentState
 def messages_of(
     state: AgentState, own: Iterable[UserMessage] = (), own_results: Mapping[str, str] | None = None
 ) -> list[Message]:
-    """The conversation as AG-UI's messages, with those of agents that it runs now.
+    """The conversation as AG-UI's messages, with the messages of agents that it runs now.
 
     Args:
-        state: of the agent.
+        state: the state of the agent.
         own: the user's messages as the client has them. A client puts the messages of a snapshot
             in the places of those that it has, by their ids, so what it has keeps its ids.
         own_results: the ids of its messages of results, by the ids of their calls.
@@ -51,7 +51,7 @@ def messages_of(
 
 
 def _keep_id(message: UserMessage, left: list[UserMessage]) -> None:
-    """Give it the id of the client's next message with this text, if there is one."""
+    """Give a message the id of the client's next message with the same text, if there is one."""
     text = _text(message)
     at = next((n for n, each in enumerate(left) if _text(each) == text), None)
     if at is not None:
@@ -67,7 +67,7 @@ def _text(message: UserMessage) -> str:
 
 
 def _name(message: Any, run: str, reply: int, user: int, counts: dict[str, int]) -> None:
-    """Give a message an id that it always has, and the run that it is of."""
+    """Give a message a stable id, and its run."""
     match message.role:
         case "assistant" | "reasoning" as role:
             kind = "reply" if role == "assistant" else "thinking"
@@ -83,7 +83,7 @@ def _name(message: Any, run: str, reply: int, user: int, counts: dict[str, int])
         call.id = wire_id(run, call.id)
         call.encrypted_value = None
     if getattr(message, "encrypted_value", None) is not None:
-        message.encrypted_value = None  # nothing that a client sends back is believed
+        message.encrypted_value = None  # nothing that a client sends back is trusted
     if run and hasattr(message, "subagent_run_id"):
         message.subagent_run_id = run
 
@@ -109,6 +109,6 @@ def call_at(request: Request) -> str:
 
 
 def wire_id(run: str, call_id: str) -> str:
-    """The id of a call in a stream: two agents may have calls of one id."""
+    """The id of a call in a stream, because two agents may have calls with the same id."""
     prefix = f"{run}/"
     return call_id if not run or call_id.startswith(prefix) else f"{prefix}{call_id}"

@@ -1,8 +1,8 @@
-"""`NativeEvents`: what happens to an agent, as events of Pydantic AI, for a protocol.
+"""`NativeEvents`: an agent's events as events of Pydantic AI, for a protocol.
 
 The events of a subscription may begin in the middle of a reply, miss pieces, and have pieces that
-are void later. What this room gives out is in order: each part of a reply begins, grows and ends
-once. Where what was given out is not what is recorded, it says so by `Differs`.
+become void. The events of this module are in order: each part of a reply begins, grows and ends
+once. If the given events differ from what is recorded, `Differs` says so.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Native = (
     PartStartEvent | PartDeltaEvent | PartEndEvent | FunctionToolCallEvent | FunctionToolResultEvent
 )
 ROOT = ""
-"""The run of the root agent, whichever it is; those of agents that it runs have ids."""
+"""The name of the root agent's run. Runs of inner agents have ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyBegins:
-    """A model writes a reply, of which the first part follows."""
+    """The event that a model writes a reply, whose first part follows."""
 
     run: str
     number: int
@@ -63,29 +63,29 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class AgentBegins:
-    """An agent that the root agent runs does something, for the first time in this stream."""
+    """The event of the first activity of an inner agent in this stream."""
 
     run: str
     name: str
     parent: str
-    """The run that it is in."""
+    """The run around it."""
     tool_call_id: str | None
-    """The call that runs it, where it is known."""
+    """The id of the call that runs it; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOver:
-    """An agent that the root agent runs is over, or waits for a person."""
+    """The event that an inner agent is over, or waits for a person."""
 
     run: str
     error: str | None = None
     requests: tuple[str, ...] | None = None
-    """It waits: the ids of its own requests."""
+    """The ids of its own requests, if it waits; None if it is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A tool called `ctx.emit(data)`."""
+    """The event that a tool called `ctx.emit(data)`."""
 
     run: str
     tool_call_id: str
@@ -95,7 +95,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """What was given out so far is not what is recorded."""
+    """The event that the given events differ from what is recorded."""
 
 
 Given = ReplyBegins | Piece | AgentBegins | AgentOver | Emitted | Differs
@@ -107,12 +107,12 @@ class _Writing:
 
     turn: int
     is_whole: bool = True
-    """Whether all of its text so far was given out."""
+    """Whether its whole text so far was given out."""
     has_begun: bool = False
     texts: dict[int, str] = field(default_factory=dict)
-    """What was given out, by the index of the part."""
+    """The text that was given out, by the index of the part."""
     open: int | None = None
-    """The part that is open, if any."""
+    """The index of the open part; None if none is open."""
     kind: type[TextPart] | type[ThinkingPart] = TextPart
 
     def part(self, index: int) -> TextPart | ThinkingPart:
@@ -120,11 +120,11 @@ class _Writing:
 
 
 class NativeEvents:
-    """Gives out what a subscription brings, and what a state has besides.
+    """Gives out the events of a subscription, and what a state has in addition.
 
     Args:
-        state: what the client has already; None: nothing.
-        but_its_run: the client has nothing of the last run of this state.
+        state: the state that the client has already; None = nothing.
+        but_its_run: whether the client lacks the last run of this state.
 
     """
 
@@ -133,14 +133,14 @@ class NativeEvents:
         self._known: set[object] = set()
         self._numbers: dict[str, int] = {}
         self._calls: dict[str, str] = {}
-        """The ids of calls, by their keys."""
+        """The ids of calls, by call key."""
         self._open: dict[str, tuple[str, ...]] = {}
         """The agents that were begun and are not over, with their paths."""
         if state is not None:
             self.knows(state, but_its_run=but_its_run)
 
     def knows(self, state: AgentState, *, but_its_run: bool = False) -> None:
-        """The client has all of this: it is not given out."""
+        """Note that the client has this state, so that it is not given out."""
         for run, messages, results in conversations(state):
             if but_its_run and run == ROOT and state.run is not None:
                 messages, results = messages[: state.run.first_message], []
@@ -153,7 +153,7 @@ class NativeEvents:
     # ------------------------------------------------------------------------- live
 
     def event(self, event: object) -> Iterator[Given]:
-        """What follows from an event of the subscription."""
+        """The events that follow from an event of the subscription."""
         match event:
             case e.ReplyStarted(run_id=run_id, turn=turn, agent_path=path):
                 run, begins = self._run(run_id, path)
@@ -215,7 +215,7 @@ class NativeEvents:
     def _delta(self, run: str, event: e.TextDelta | e.ThinkingDelta) -> Iterator[Given]:
         writing = self._writing.get(run)
         if writing is None or writing.turn != event.turn:
-            # It was begun before the subscription: its beginning comes with its end.
+            # It began before the subscription: its beginning comes with its end.
             writing = self._writing[run] = _Writing(event.turn, is_whole=event.n == 0)
         if not writing.is_whole:
             return
@@ -244,7 +244,7 @@ class NativeEvents:
             yield Piece(run, PartEndEvent(index=index, part=writing.part(index)))
 
     def _drop(self, run: str) -> Iterator[Given]:
-        """What was written is void: another model is asked, or another attempt begins."""
+        """Drop what was written, because another model is asked, or another attempt begins."""
         writing = self._writing.pop(run, None)
         if writing is not None and writing.texts:
             yield from self._end_part(run, writing)
@@ -253,10 +253,10 @@ class NativeEvents:
     # --------------------------------------------------------------------- recorded
 
     def _reply(self, run: str, turn: int | None, response: ModelResponse) -> Iterator[Given]:
-        """The rest of a reply. Without a turn: of the one that is being written, if it fits."""
+        """The rest of a reply; without a turn, of the reply that is being written, if it fits."""
         is_known = _reply_key(run, response) in self._known
         if is_known and turn is None:
-            return  # what is being written is a later one
+            return  # a later reply is being written
         writing = self._writing.pop(run, None)
         if writing is not None:
             is_other = not _fits(writing, response) if turn is None else writing.turn != turn
@@ -301,7 +301,7 @@ class NativeEvents:
             yield Piece(run, FunctionToolResultEvent(part))
 
     def catch_up(self, state: AgentState) -> Iterator[Given]:
-        """What the run of this state has, and no event has brought.
+        """The events for what the run of this state has and no event has brought.
 
         An event may be lost between hosts, or come later than the outcome does.
         """
@@ -319,7 +319,7 @@ class NativeEvents:
                 yield from self._result(run, part)
 
     def end(self, requests: Iterable[Request]) -> Iterator[Given]:
-        """End what is open: the stream is over."""
+        """End the open parts, because the stream is over."""
         asked: dict[str, list[str]] = {}
         for request in requests:
             asked.setdefault(request.run_id, []).append(request.id)
@@ -327,7 +327,7 @@ class NativeEvents:
             writing = self._writing.pop(run, None)
             if writing is not None:
                 yield from self._end_part(run, writing)
-        # The innermost first.
+        # The innermost agents come first.
         for run in sorted(self._open, key=lambda run: -len(self._open[run])):
             is_asking = any(of.startswith(run) for of in asked)
             own = tuple(asked.get(run, ())) if is_asking else None
@@ -338,10 +338,10 @@ class NativeEvents:
 def conversations(
     state: AgentState,
 ) -> Iterator[tuple[str, list[ModelMessage], list[ToolReturnPart]]]:
-    """The conversations of the agent and of those that it runs now, each with its run.
+    """The conversations of the agent and of the agents that it runs now, each with its run.
 
-    Besides them, the results of calls that are not in the conversation yet: a reply's results are
-    there when it has all of them.
+    Each also has the results of calls that are not in the conversation yet, which gets a reply's
+    results only together.
     """
     yield ROOT, list(state.messages), _open_results(state)
     for inner in state.tree:
@@ -374,7 +374,7 @@ def _reply_key(run: str, response: ModelResponse) -> object:
 
 
 def _fits(writing: _Writing, response: ModelResponse) -> bool:
-    """Whether what was given out may be of this reply."""
+    """Whether the given events may belong to this reply."""
     parts = response.parts
     return all(
         index < len(parts)
@@ -390,7 +390,7 @@ def _grown(index: int, kind: type[TextPart | ThinkingPart], text: str) -> PartDe
 
 
 def _whole(run: str, index: int, part: ModelResponsePart) -> Iterator[Given]:
-    """A part that nothing was given out of."""
+    """The events of a part of which nothing was given out."""
     if isinstance(part, (TextPart, ThinkingPart)) and not part.content:
         return
     if isinstance(part, (TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart)):

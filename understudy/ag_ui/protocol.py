@@ -1,4 +1,4 @@
-"""AG-UI: what a client sends, and the events that it gets."""
+"""AG-UI: the requests of clients, and the events that they get."""
 
 from __future__ import annotations
 
@@ -52,25 +52,26 @@ from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
 
 VERSION = "1.0"
-"""Of the protocol that is spoken here."""
+"""The version of the protocol here."""
 MAX_ID = 400
-"""Characters of the id of a message."""
+"""The maximum characters of the id of a message."""
 
 
 def input_of(body: Any) -> RunAgentInput:
-    """What a client sends.
+    """The input in a client's request.
 
     Raises:
-        Refused: if it is none of the protocol's.
+        Refused: if it is no input of the protocol.
 
     """
     return checked_as(RunAgentInput, body)
 
 
 def said_in(given: RunAgentInput, site: Site) -> Said:
-    """What a client says: the last message, if it is a user's, its answers, and its results.
+    """The new content in a client's input: the last message, if it is a user's, answers, and
+    results.
 
-    All else in it is what the client believes to have been said. The records know better.
+    The rest is the client's view of the conversation, which the records replace.
     """
     last = given.messages[-1] if given.messages else None
     message_id, content = None, None
@@ -89,7 +90,7 @@ def said_in(given: RunAgentInput, site: Site) -> Said:
 
 
 def answer_of(entry: ResumeEntry) -> Answer:
-    """An answer, for the request and the person that it is of."""
+    """The answer in an entry."""
     about = (entry.metadata or {}).get("understudy")
     digest = about.get("digest") if isinstance(about, dict) else None
 
@@ -100,7 +101,7 @@ def answer_of(entry: ResumeEntry) -> Answer:
 
 
 def speaks_1_0(version: str | None) -> bool:
-    """Whether a client declares version 1.0 or a later one; what is no version is a later one."""
+    """Whether a client declares version 1.0 or later. A text that is no version counts as later."""
     if version is None:
         return False
     match = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", version)
@@ -112,7 +113,7 @@ class AgUiWriter(Writer[BaseEvent]):
 
     Args:
         site: the endpoint.
-        user: who gets them.
+        user: the user who gets them.
         given: the request.
 
     """
@@ -141,7 +142,7 @@ class AgUiWriter(Writer[BaseEvent]):
     async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseEvent]:
         messages = [] if state is None else messages_of(state, self._own, self._results)
         events = [MessagesSnapshotEvent(messages=messages), *self._state(state)]
-        if events != self._shown:  # who comes back while a person is asked gets it once
+        if events != self._shown:  # a client that reconnects while a person is asked gets it once
             self._shown = events
             for event in events:
                 yield event
@@ -157,7 +158,7 @@ class AgUiWriter(Writer[BaseEvent]):
             case n.Piece(event=FunctionToolResultEvent(part=part)) if self._has_result(
                 given.run, part
             ):
-                pass  # it is the client's own
+                pass  # the message is the client's own
             case n.AgentBegins():
                 parent = given.parent or None
                 yield SubagentStartedEvent(
@@ -221,7 +222,7 @@ class AgUiWriter(Writer[BaseEvent]):
             yield CustomEvent(name=f"understudy.{what}", value=why)
         done: Any = RunFinishedSuccessOutcome()
         if isinstance(outcome, Stopped):
-            # A client of an earlier version drops a stream with an outcome that it does not know.
+            # A client of an earlier version drops a stream with an unknown outcome.
             done = RunFinishedCancelledOutcome() if self._speaks_1_0 else None
         yield self._finished(done)
 
@@ -240,7 +241,8 @@ class AgUiWriter(Writer[BaseEvent]):
 class _Stream:
     """Writes one reply of one agent, with the results of its calls.
 
-    The ids of messages are those that `messages_of` gives: a client that has both has each once.
+    The ids of messages are the same as in `messages_of`, so a client that has both has each message
+    once.
     """
 
     def __init__(self, run: str, number: int) -> None:
@@ -253,7 +255,7 @@ class _Stream:
     async def events(self, native: n.Native) -> AsyncIterator[BaseEvent]:
         async for event in self._stream.handle_event(native):
             if isinstance(event, ReasoningEncryptedValueEvent):
-                continue  # nothing that a client sends back is believed
+                continue  # nothing that a client sends back is trusted
             found: Any = event
             call_id = getattr(found, "tool_call_id", None)
             if call_id is not None:
@@ -300,7 +302,9 @@ async def interrupt_at(
 def why_it_stands(
     outcome: Outcome | None, state: AgentState | None, *, waits: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """That the run is `stopped` or `paused`, and the reason; or what it is `waiting` for."""
+    """The data that the run is `stopped` or `paused`, with the reason; or what it is `waiting`
+    for.
+    """
     if isinstance(outcome, Stopped):
         yield "stopped", {"reason": str(outcome.signals.highest)}
     elif isinstance(outcome, Paused):

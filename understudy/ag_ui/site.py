@@ -1,4 +1,4 @@
-"""`Site`: one endpoint, and which agent a conversation of a user is."""
+"""`Site`: one endpoint, with the agents of the users' conversations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from understudy.login.redaction import NO_REDACTION, Redaction
 from understudy.state.agent_state import AgentState
 
 SourceOf = Callable[[], Runtime]
-"""Gives what runs the agents: a `Runtime`, or a `Cluster`."""
+"""A function that gives the `Runtime` or the `Cluster`."""
 AgentIdOf = Callable[[User, str], str | None]
-"""Gives the id of an agent by the user and the id of the conversation; None: the user has none."""
+"""A function of the user and the conversation's id that gives the id of the agent; None refuses."""
 ShareState = bool | Callable[[AgentState], Any]
 
 
@@ -30,13 +30,13 @@ class Site:
     """One endpoint, and its agents.
 
     Args:
-        source_of: gives the runtime.
+        source_of: the function that gives the runtime.
         agent: the name of the definition.
-        agent_id_of: which agent a conversation of a user is.
-        share_state: what clients see of its values.
+        agent_id_of: the function that gives the agent of a user's conversation.
+        share_state: the part of its values that clients see.
         frontend_tools: the names of the tools that pages execute.
-        redaction: hides what users are not to see.
-        streams: counts the streams that users have open.
+        redaction: hides values from users.
+        streams: counts the open streams of users.
 
     """
 
@@ -64,7 +64,7 @@ class Site:
         """The agent of a conversation; it may not exist yet.
 
         Raises:
-            Refused: if the user has no such conversation, or its id is none.
+            Refused: if the user has no such conversation, or its id is invalid.
 
         """
         id = self.agent_id_of(user, thread_id) if thread_id else None
@@ -76,7 +76,7 @@ class Site:
             raise refused(400, "UsageError", "The id of the conversation is too long.") from error
 
     async def info(self, ref: AgentRef) -> AgentInfo:
-        """What is known of the agent of a conversation.
+        """The info about the agent of a conversation.
 
         Raises:
             Refused: if it is of another definition: an application's `agent_id` may name any agent.
@@ -106,7 +106,7 @@ class Site:
             )
 
     def shared(self, state: AgentState) -> Mapping[str, Any] | None:
-        """What clients see of the agent's values; None: nothing."""
+        """The part of the agent's values that clients see; None = nothing."""
         if self.share_state is False:
             return None
         found: Any = dict(state.values) if self.share_state is True else self.share_state(state)
@@ -114,10 +114,10 @@ class Site:
 
 
 def own_threads(agent: str) -> AgentIdOf:
-    """The ids of agents where each user has their own conversations: no id leads to another's."""
+    """The ids of agents if each user has separate conversations: no id leads to another user's."""
 
     def id_of(user: User, thread_id: str) -> str:
-        # Quoted, no part has a colon: two users, or two agents, never share an id.
+        # The quoted parts have no colon, so two users, or two agents, never share an id.
         return ":".join(quote(part, safe="") for part in (agent, *user.key, thread_id))
 
     return id_of
@@ -132,7 +132,7 @@ def need(user: User, verb: str) -> None:
     """Refuse the request if the user may not call this verb.
 
     Raises:
-        Refused: if so.
+        Refused: if the user may not.
 
     """
     right = VERBS[verb].right

@@ -1,4 +1,4 @@
-"""Vercel's AI stream: what its clients send, and the chunks that they get."""
+"""Vercel's AI stream: the requests of its clients, and the chunks that they get."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from understudy.state.agent_state import AgentState
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 SDK: Literal[7] = 7
 _BETWEEN = "."
-"""Between the id of a request and its digest, in the id of an approval."""
+"""The separator of the request's id and its digest, in the id of an approval."""
 
 
 class _Body(BaseModel):
@@ -61,7 +61,7 @@ class _Message(_Body):
 
 
 class ChatBody(_Body):
-    """What `DefaultChatTransport` sends, and `resume`, as AG-UI has it, in its `body`."""
+    """The body that `DefaultChatTransport` sends, with `resume` as in AG-UI."""
 
     id: str
     messages: list[_Message] = []
@@ -70,10 +70,10 @@ class ChatBody(_Body):
 
 
 def body_of(data: Any) -> ChatBody:
-    """What a client sends.
+    """The body of a client's request.
 
     Raises:
-        Refused: if it is none of the protocol's.
+        Refused: if it is no body of the protocol.
 
     """
     body = checked_as(ChatBody, data)
@@ -83,7 +83,9 @@ def body_of(data: Any) -> ChatBody:
 
 
 def said_in(body: ChatBody) -> Said:
-    """What a client says: the last message of the user, or answers in the last one of the agent."""
+    """The new content in a body: the user's last message, or answers in the agent's last
+    message.
+    """
     last = body.messages[-1] if body.messages else None
     answers = [answer_of(entry) for entry in body.resume]
     if last is not None and last.role == "user":
@@ -118,8 +120,8 @@ def _content(message: _Message) -> list[Any]:
 def _approval_of(part: Mapping[str, Any]) -> Answer:
     """A part of the agent's message that the user has approved, or not.
 
-    Only whose approval it is, and what it says, is taken from it: not which call, and not its
-    arguments. The id of the approval has the digest of what was shown.
+    Only the id of the approval and the answer are used, not the call or its arguments. The id of
+    the approval has the digest of what was shown.
     """
     try:
         given = _Approval.model_validate(part.get("approval"))
@@ -143,12 +145,12 @@ def _approval_of(part: Mapping[str, Any]) -> Answer:
 class VercelWriter(Writer[BaseChunk]):
     """Writes the chunks of one request.
 
-    What agents inside do is not in this protocol: their calls are shown where they need an
+    The protocol does not show the work of inner agents: their calls are shown only if they need an
     approval.
 
     Args:
         site: the endpoint.
-        user: who gets them.
+        user: the user who gets them.
         calls: the ids of the calls in the message that the client continues.
         message_id: the id of the message that begins; None if the client continues one.
 
@@ -176,7 +178,7 @@ class VercelWriter(Writer[BaseChunk]):
         yield StartChunk(message_id=self._message_id)
 
     async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseChunk]:
-        # The protocol has no word for it: a client keeps what it has.
+        # The protocol has no message for it, so a client keeps what it has.
         yield DataChunk(type="data-understudy-reload", data={}, transient=True)
 
     async def write(self, given: n.Given) -> AsyncIterator[BaseChunk]:
@@ -188,7 +190,8 @@ class VercelWriter(Writer[BaseChunk]):
                 async for chunk in self._stream.handle_event(native):
                     yield _bare(chunk)
             case n.Piece(run=run, event=FunctionToolResultEvent(part=part)):
-                # Of an agent inside: shown where its call was, for an approval.
+                # The call of an inner agent is shown at the place of the outer call, for an
+                # approval.
                 if (id := wire_id(run, part.tool_call_id)) in self._calls:
                     shown = FunctionToolResultEvent(replace(part, tool_call_id=id))
                     async for chunk in self._stream.handle_event(shown):
@@ -227,7 +230,7 @@ class VercelWriter(Writer[BaseChunk]):
             )
         ]
         if {"approve", "reject"} & set(request.allowed) and request.kind == "approval":
-            if run_in(request):  # of an agent inside, whose calls were not shown
+            if run_in(request):  # an inner agent asks, whose calls were not shown
                 chunks += [
                     ToolInputStartChunk(
                         tool_call_id=call_id, tool_name=request.tool_name, dynamic=True
@@ -261,7 +264,7 @@ class VercelWriter(Writer[BaseChunk]):
 
 
 def _bare(chunk: BaseChunk) -> BaseChunk:
-    """Without what a provider says to itself: nothing that a client sends back is believed."""
+    """The chunk without provider data: nothing that a client sends back is trusted."""
     if getattr(chunk, "provider_metadata", None) is not None:
         return chunk.model_copy(update={"provider_metadata": None})
     return chunk

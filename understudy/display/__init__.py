@@ -1,7 +1,7 @@
-"""What happened to an agent as rows for a chat screen: a fold of its records.
+"""The rows of an agent's history for a chat screen: a fold of its records.
 
 A screen keeps the rows by their ids, sorts them by their positions, and takes each update as it
-comes: `ref.display()` brings the rows until now, `ref.display_events()` those that change.
+comes: `ref.display()` brings the rows so far, `ref.display_events()` the changes.
 """
 
 from understudy.display.fold import Display

@@ -56,7 +56,7 @@ class LiveRows:
     """The live rows of a table.
 
     Args:
-        table: where they stand, beside what is recorded.
+        table: the table that holds them, beside the recorded rows.
 
     """
 
@@ -64,12 +64,12 @@ class LiveRows:
         self._table = table
 
     def event(self, event: Event) -> DisplayUpdate | None:
-        """Fold a live event, which is not recorded. None where no row changes by it."""
+        """Fold a live event, which is not recorded. None if no row changes by it."""
         self._table.changed = {}
         match event:
             case ReplyStarted(run_id=run_id, turn=turn):
                 place = self._writing(run_id, turn)
-                if place is not None:  # another model is asked: what the one before said is void
+                if place is not None:  # another model is asked: the earlier model's text is void
                     self.drop(place)
             case TextDelta():
                 self._add_delta("text", event)
@@ -92,7 +92,7 @@ class LiveRows:
         """The agent that writes this reply; None if the reply is recorded, or void."""
         for place in self._table.places.values():
             if place.run_id == run_id and place.turn <= turn:
-                # From another host it may come late.
+                # An event from another host may come late.
                 return place if attempt is None or attempt >= place.attempt else None
         return None
 
@@ -148,7 +148,7 @@ class Display:
         self._table = Table(agent)
         self._live = LiveRows(self._table)
         self._beginning: _Beginning | None = None
-        """The snapshot of which messages are still to follow."""
+        """The snapshot whose messages are still to follow."""
 
     # ------------------------------------------------------------------- looking
 
@@ -180,15 +180,15 @@ class Display:
     # ------------------------------------------------------------------- folding
 
     def event(self, event: Event) -> DisplayUpdate | None:
-        """Fold a live event, which is not recorded. None where no row changes by it."""
+        """Fold a live event, which is not recorded. None if no row changes by it."""
         return self._live.event(event)
 
     def add(self, seq: int, record: r.Record) -> None:
-        """Fold the next record, as `record`."""
+        """Fold the next record, as `record` does."""
         self.record(seq, record)
 
     def record(self, seq: int, record: r.Record) -> DisplayUpdate:
-        """Fold the next record. What it changes, all at once: it may be nothing."""
+        """Fold the next record. Returns all its changes, which may be none."""
         self._table.seq, self._table.n, self._table.changed = seq, 0, {}
         self._table.at = record.at
         reset = isinstance(record, r.Snapshot)
@@ -293,7 +293,7 @@ class Display:
                 self._note(record, place)
 
     def _note(self, record: r.Record, place: Place) -> None:
-        """What the agent's other records tell: notices, and messages that wait."""
+        """Fold the agent's other records: notices, and waiting messages."""
         match record:
             case r.MessageQueued():
                 due = time_text(record.due)
@@ -371,12 +371,12 @@ class Display:
                 pass
 
     def _tell_model(self, place: Place, text: str, message: ModelRequest) -> None:
-        """A message that the model gets and no person has written."""
+        """Add a message that the model gets and no person has written."""
         model_text = halves_of(message)[1]
         self._table.add(place, f"notice:{self._table.seq}", "notice", text, model_text=model_text)
 
     def _continue(self, place: Place, failed: str) -> None:
-        """Another run continues a failed one: its calls without a result may still get one."""
+        """Reopen the calls without a result of a failed run, because another run continues it."""
         place.calls = {
             str(row.detail["call_key"]): row.id
             for row in self._table.by_id.values()
@@ -394,7 +394,7 @@ class Display:
         schedule_id: str | None,
         by: tuple[By, ...],
     ) -> None:
-        """A run takes a message: the rows of those that have waited, or a new one."""
+        """Change the rows of the messages that a run takes, or add a new row."""
         waited = [row for each in message_ids if (row := self._table.by_id.get(message_id(each)))]
         for row in waited:
             position, at = self._table.next_position(), row.at
@@ -427,7 +427,7 @@ class Display:
     def _result(self, place: Place, record: r.Result) -> None:
         self._close_children(record.call_key)
         self._table.end_requests_of(place.calls.get(record.call_key))
-        # By the call key: an id of a provider may come again in a later run.
+        # The call key is used, because an id of a provider may come again in a later run.
         row = self._table.by_id.get(place.calls.get(record.call_key, ""))
         if row is not None:
             self._table.by_tool_call_id[record.part.tool_call_id] = row.id
@@ -493,7 +493,7 @@ class Display:
         place.calls = {}
 
     def _end_turn(self, place: Place) -> None:
-        """Nothing more comes of the turn: neither of its reply, nor of its open calls."""
+        """End the turn: nothing more comes of its reply and its open calls."""
         self._live.drop(place)
         self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
@@ -508,7 +508,7 @@ class Display:
             self._close(key)
 
     def _close(self, key: str) -> None:
-        """The run of a nested agent is over, or is given up with the call around it."""
+        """Close a nested agent whose run is over, or is given up with the call around it."""
         place = self._table.places.pop(key, None)
         if place is None:
             return
@@ -534,7 +534,7 @@ class Display:
 
 
 class _Beginning:
-    """The rows of a snapshot, whose messages may follow in records of their own."""
+    """The rows of a snapshot, whose messages may follow in separate records."""
 
     def __init__(self, table: Table, state: AgentState, following: int) -> None:
         self._table = table
@@ -547,7 +547,7 @@ class _Beginning:
         """Add the rows of the messages that follow. Returns whether these were the last."""
         self._waiting += messages
         is_whole = self._rows.added + len(self._waiting) >= self._count
-        # The last reply may be that of the open turn: it waits for what is behind it.
+        # The last reply may belong to the open turn: it waits for what follows.
         until = len(self._waiting) if is_whole else _last_reply(self._waiting)
         now, self._waiting = self._waiting[:until], self._waiting[until:]
         self._rows.add(now, is_end=is_whole)
@@ -557,7 +557,7 @@ class _Beginning:
 
 
 def _last_reply(messages: Sequence[ModelMessage]) -> int:
-    """The place of the last reply; 0 if there is none."""
+    """The index of the last reply; 0 if there is none."""
     return next(
         (at for at in reversed(range(len(messages))) if isinstance(messages[at], ModelResponse)), 0
     )
@@ -570,14 +570,14 @@ def _is_below(key: str, run_id: str | None) -> bool:
 def add_state(table: Table, place: Place, state: AgentState) -> None:
     """Add the rows of an agent: its conversation, and what is open in its run."""
     shared = state.run.shared if state.run is not None else None
-    # Of an agent of a workflow: the conversation before its run is that of the workflow.
+    # For an agent of a workflow, the conversation before its run is the workflow's.
     first = shared.inherited if shared is not None else 0
     _MessageRows(table, place, state).add(state.messages[first:], is_end=True)
     add_run(table, place, state)
 
 
 def add_run(table: Table, place: Place, state: AgentState) -> None:
-    """Add the rows of what is open in the run of an agent, behind those of its conversation."""
+    """Add the rows of what is open in the run of an agent, after the rows of its conversation."""
     run = state.run
     if run is not None:
         if not run.over:
@@ -605,7 +605,7 @@ class _MessageRows:
         if run is not None:
             place.run_id, place.turn = run.run_id, run.turns
         self.added: int = 0
-        """How many messages have their rows."""
+        """The number of messages that have their rows."""
         self._table = table
         self._place = place
         self._prefix = f"{place.key}snapshot:{table.seq}"
@@ -618,8 +618,8 @@ class _MessageRows:
         """Add the rows of the messages that follow.
 
         Args:
-            messages: these.
-            is_end: whether they are the last; else no reply of the open turn is among them.
+            messages: the messages.
+            is_end: whether they are the last; otherwise no reply of the open turn is among them.
 
         """
         table, place, turn = self._table, self._place, self._turn if is_end else None
@@ -667,7 +667,7 @@ def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) 
     for key, child in state.children.items():
         name = child.run.agent if child.run is not None else ""
         add_state(table, table.child(place, key, name), child)
-    if run.quarantined is not None:  # behind the agents in it: theirs do not run either
+    if run.quarantined is not None:  # after the inner agents, whose calls do not run either
         table.interrupt_running()
 
 

@@ -1,4 +1,4 @@
-"""`Table`: the rows of one agent, what adds to them and changes them, and where they come from."""
+"""`Table`: the rows of one agent, with the methods that add and change them."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ def kind_of_stop(signals: Sequence[Mapping[str, Any]]) -> RowKind:
 
 
 def by_detail(by: object, name: str = "by") -> dict[str, Any]:
-    """What a row says of the person who did it: nothing where nobody was named."""
+    """What a row says of the person who did it: nothing if nobody was named."""
     given = by if isinstance(by, tuple) else (by,)
     authors = [each for each in given if isinstance(each, (str, Login))]
     logins = logins_of(authors)

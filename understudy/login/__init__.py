@@ -1,4 +1,4 @@
-"""Who makes a request over HTTP, and what holds for each of them before it is answered.
+"""The login of requests over HTTP, and the checks on each before it is answered.
 
 The pages of `understudy.web` and the endpoints of `understudy.ag_ui` share it.
 """

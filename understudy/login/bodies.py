@@ -14,17 +14,17 @@ from starlette.requests import Request
 from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+"""The maximum bytes of a request: a form of arguments of 1 MB, encoded, fits."""
 LARGE = 256 * 1024
 """Bytes above which a body is parsed in a thread: agents continue meanwhile."""
 MAX_PARTS = 100_000
-"""Objects, lists and items of a body."""
+"""The maximum number of objects, lists and items of a body."""
 _PART = re.compile(r'[{\[,]|"[^"\\]*(?:\\.[^"\\]*)*"')
-"""What begins a value; or a text, in which nothing does."""
+"""The characters that begin a value; or a text, in which no value begins."""
 MAX_ITEMS = 10_000
-"""Items of the outermost list or object in a body."""
+"""The maximum number of items of the outermost list or object in a body."""
 SECONDS = 60.0
-"""Seconds in which a body has to come."""
+"""The maximum seconds in which a body has to come."""
 B = TypeVar("B", bound=BaseModel)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -57,12 +57,12 @@ async def read_json(request: Request, *, most: int = MAX_PARTS) -> Any:
     """The body as JSON. A page of another site could send a form, or plain text.
 
     Args:
-        request: whose body it is.
-        most: objects, lists and items in it: to read millions of them takes seconds, in which the
-            loop does nothing else.
+        request: the request with the body.
+        most: the maximum number of objects, lists and items: to read millions of them takes
+            seconds, in which the loop does nothing else.
 
     Raises:
-        Refused: if it is none, says that it is something else, or has more parts.
+        Refused: if it is no JSON, is declared as something else, or has more parts.
 
     """
     if media_type(request) != "application/json":
@@ -94,11 +94,11 @@ def checked_as(model: type[B], body: Any) -> B:
     """The body as this model.
 
     Raises:
-        Refused: if it is none: with the place and the reason of the first fault.
+        Refused: if it does not fit, with the place and the reason of the first fault.
 
     """
     for name, items in body.items() if isinstance(body, dict) else ():
-        # Before it is validated: validation takes seconds, and reports each wrong item.
+        # The size is checked before validation, which takes seconds and reports each wrong item.
         if isinstance(items, (dict, list)) and len(items) > MAX_ITEMS:
             raise refused(413, "TooLarge", f"{name}: at most {MAX_ITEMS:,} can be sent at once.")
     try:
@@ -119,7 +119,7 @@ def _has_more_parts(text: str, most: int) -> bool:
 
 
 def media_type(request: Request) -> str:
-    """What the request says that its body is."""
+    """The media type that the request declares for its body."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

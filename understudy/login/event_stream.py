@@ -19,20 +19,20 @@ PING = 15
 SEND_SECONDS = 300.0
 """Seconds that a client may take to receive an event; then its connection is cut."""
 GRACE = 1.0
-"""Seconds in which a stream ends when its server stops; then it is cut off."""
+"""The seconds in which a stream must end when its server stops; then it is cut off."""
 MAX_STREAMS = 100
-"""Streams of a user that are open at once: a visible page has one stream."""
+"""The maximum number of open streams of a user: a visible page has one stream."""
 END = "\n"
-"""Of a line."""
+"""The end of a line."""
 Farewell = Callable[[], AsyncIterator[ServerSentEvent]]
-"""Makes the last events of a stream that does not last until the end of what it tells."""
+"""A function that makes the last events of a stream that ends before its subject does."""
 
 
 class StreamBound:
     """The number of streams that each user may have open at an application.
 
     Args:
-        most: the streams of a user.
+        most: the maximum number of streams of a user.
 
     """
 
@@ -41,14 +41,14 @@ class StreamBound:
         self._open: Counter[Hashable] = Counter()
 
     def enter(self, user: Hashable) -> bool:
-        """Count a stream of the user; whether there is room for it."""
+        """Count a stream of the user. Returns whether there is room for it."""
         if self._open[user] >= self._most:
             return False
         self._open[user] += 1
         return True
 
     def leave(self, user: Hashable) -> None:
-        """A stream of the user has ended."""
+        """Note that a stream of the user has ended."""
         self._open[user] -= 1
         if not self._open[user]:
             del self._open[user]
@@ -58,13 +58,13 @@ class EventStream(EventSourceResponse):
     """Sends events as they come. They are closed when the stream ends, or its client is gone.
 
     Args:
-        events: what is sent.
-        longest: seconds after which the stream ends, and the client comes back; None: never.
-        farewell: what is sent last where the server stops while more events are awaited, so that
-            its end does not pass for that of the events.
-        headers: besides the headers of each stream.
-        bound: counts the streams that are open.
-        user: whose stream it is.
+        events: the events to send.
+        longest: the seconds after which the stream ends, and the client reconnects; None = never.
+        farewell: the last events if the server stops while more events are awaited, so that the end
+            of the stream is not taken for the end of the events.
+        headers: headers in addition to those of each stream.
+        bound: counts the open streams.
+        user: the user of the stream.
 
     """
 
@@ -82,7 +82,7 @@ class EventStream(EventSourceResponse):
         self._bound = bound
         self._user = user
         self.server_stops: anyio.Event = anyio.Event()
-        """Set when the server begins to stop."""
+        """An event that is set when the server begins to stop."""
         super().__init__(
             _in_time(events, longest, self.server_stops, farewell),
             ping=PING,
@@ -141,13 +141,15 @@ async def _in_time(
         # (test_a_client_that_goes_while_it_is_sent_to_leaves_no_task).
         async with aclosing(events):
             if longest is not None:
-                # At once: the client knows that it is connected, and when to come back.
+                # It is sent at once, so the client knows that it is connected, and when to
+                # reconnect.
                 yield ServerSentEvent(comment="open", retry=1000, sep=END)
-            # Asked each time: events that are there already never wait, so no limit cuts them off
-            # (test_a_stream_whose_events_never_wait_ends_in_time). Before a farewell they are all
-            # sent: they may have the end (test_what_has_ended_when_the_server_stops_ends_as_ever).
+            # The time is checked for each event: events that are there already never wait, so no
+            # limit cuts them off (test_a_stream_whose_events_never_wait_ends_in_time). Before a
+            # farewell they are all sent: they may have the end
+            # (test_what_has_ended_when_the_server_stops_ends_as_ever).
             while end is None or now() < end or farewell is not None:
-                # Not around the `yield`: it would cancel the task while it sends
+                # The limit is not around the `yield`, where it would cancel the task while it sends
                 # (test_a_stream_ends_in_order_also_while_it_is_sent_to).
                 try:
                     async with asyncio.timeout_at(end) as limit:

@@ -1,4 +1,4 @@
-"""`Guard`: what holds for each request, before any page is looked for."""
+"""`Guard`: the checks on each request, before any page is looked up."""
 
 from __future__ import annotations
 
@@ -42,22 +42,24 @@ HEADERS = {
 }
 STATIC = "/static/"
 ACTING_FOR = "Understudy-As"
-"""The header with the name in which a person with the right acts: percent-encoded UTF-8."""
+"""The header with the name of the person for whom a user with the right acts: percent-encoded
+UTF-8."""
 OF_ANOTHER_SITE = "The request comes from a page of another site."
 SAYS_NOT_FROM_WHERE = (
     "The request changes something, has a cookie, and does not say from which page it comes. A "
     "program that sends a cookie sends `Origin: {origin}` as well; or no cookie, but "
     "`Authorization: Bearer TOKEN`."
 )
-"""A browser that says neither where a request comes from may show a page of another site."""
+"""The refusal of a browser that does not say where a request comes from: it may show another site's
+page."""
 
 
 class Guard:
-    """Checks the host, where the request comes from, and who makes it; adds the headers.
+    """Checks the host, the origin and the user of each request, and adds headers.
 
     Args:
         app: the pages.
-        auth: says who makes a request.
+        auth: the function that says who makes a request.
         hosts: the names under which the pages are served.
         origins: other origins whose pages may make requests.
 
@@ -124,7 +126,7 @@ class Guard:
         return None
 
     async def _logged_in(self, request: Request) -> Response | None:
-        """Note who makes the request; or the answer if nobody does."""
+        """Note the user of the request; returns the answer if there is none."""
         found = await asked_user(self._auth, request)
         if isinstance(found, User):
             return self._acting(request, found)
@@ -139,7 +141,7 @@ class Guard:
         )
 
     def _acting(self, request: Request, user: User) -> Response | None:
-        """Note the user of the request, and in whose name they act; or the refusal."""
+        """Note the user of the request, and for whom the user acts; returns the refusal, if any."""
         given = request.headers.getlist(ACTING_FOR)
         if given:
             if "impersonate" not in user.may:
@@ -157,7 +159,7 @@ class Guard:
 
 
 def _refused(scope: Scope, problem: Problem) -> Response:
-    """The answer to a request of whom nobody has asked yet who makes it."""
+    """The answer to a request that is refused before its user is looked up."""
     security_log.note("refused", problem.error, who=None)
     return problem_response(scope, problem)
 
@@ -170,7 +172,7 @@ def path_in(scope: Scope) -> str:
 
 
 def is_utf8(scope: Scope) -> bool:
-    """Whether the URL is text. A server puts a mark in the place of each other byte."""
+    """Whether the URL is valid text. A server replaces each invalid byte by a mark."""
     try:
         for part in (scope.get("raw_path") or b"", scope["query_string"]):
             unquote_to_bytes(part).decode()
@@ -192,6 +194,6 @@ def is_same_origin(headers: Headers, host: str) -> bool:
     if origin is not None:
         try:
             return urlsplit(origin).netloc.lower() == host.lower()
-        except ValueError:  # no address: such as http://[
+        except ValueError:  # an invalid address, such as http://[
             return False
     return "cookie" not in headers

@@ -1,8 +1,8 @@
-"""The check of the `Host` header, against pages that point a name of their own at this server.
+"""The check of the `Host` header, against sites that point their own name at this server.
 
 A browser believes that `http://evil.example:8420` is one origin, whatever address the name has. So
-a name is answered only if it was named by the application. An address is no name, and `localhost`
-is resolved by the browser itself.
+a request by name is answered only if the application has listed the name. An address is no name,
+and `localhost` is resolved by the browser itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOST = re.compile(
     r"(?P<name>\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\,%*\x00-\x20\x7f]+)(?::(?P<port>[0-9]{1,5}))?",
     re.ASCII | re.IGNORECASE,
 )
-"""A `Host` header as it has to be: nothing in it that a program could read as something else."""
+"""The valid form of a `Host` header, with nothing that a program could misread."""
 
 
 def host_name(header: str) -> str | None:
@@ -37,7 +37,7 @@ def host_name(header: str) -> str | None:
 
 
 def is_local(name: str) -> bool:
-    """Whether it is a loopback address or `localhost`."""
+    """Whether the name is a loopback address or `localhost`."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -50,10 +50,11 @@ class Hosts:
     """The names under which the pages are served.
 
     Args:
-        allowed: names, besides addresses and `localhost`; `"*.example.com"` for all names below it.
+        allowed: the names, in addition to addresses and `localhost`; `"*.example.com"` for all
+            names below.
 
     Raises:
-        UsageError: for what is no name. There is no name that allows all of them.
+        UsageError: for an invalid name. No name allows all names.
 
     """
 
@@ -93,7 +94,7 @@ def checked_origins(given: Iterable[str]) -> frozenset[str]:
     """Origins, as the header `Origin` of a browser has them.
 
     Raises:
-        UsageError: for what is none. There is none that allows all of them.
+        UsageError: for an invalid origin. No origin allows all origins.
 
     """
     if isinstance(given, str) or not isinstance(given, Iterable):

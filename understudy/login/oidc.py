@@ -46,13 +46,13 @@ _ALGORITHMS: tuple[str, ...] = (
     *("ES256", "ES384", "ES512"),
     *("EdDSA", "Ed25519"),
 )
-"""All that a token may be signed by. What has a shared secret is not among them: everybody has the
-public key, and could sign by it."""
+"""The algorithms by which a token may be signed. Algorithms with a shared secret are excluded:
+everybody has the public key, and could sign with it as the secret."""
 _USUAL = ("RS256", "PS256", "ES256")
 _MAX_TOKEN = 16 * 1024
-"""Characters of a token."""
+"""The maximum characters of a token."""
 _MAX_HEADER = 4 * 1024
-"""Characters of its first part."""
+"""The maximum characters of a token's first part."""
 _MAX_LEEWAY = 300.0
 _TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """The types of tokens for a login. A token for another purpose, such as a logout, is no login."""
@@ -61,7 +61,7 @@ _May: TypeAlias = Callable[[_Claims], Iterable[Right]] | Iterable[Right]
 
 
 class _Registry(jws.JWSRegistry):
-    """What verifies signatures, by the algorithms that are allowed.
+    """The verifier of signatures by the allowed algorithms.
 
     joserfc warns at each token by `EdDSA`, whose name does not say the curve, and some of its
     versions do not know the new name `Ed25519`. The curve of the key was looked at before.
@@ -71,7 +71,7 @@ class _Registry(jws.JWSRegistry):
         """The algorithm of this name.
 
         Raises:
-            UnsupportedAlgorithmError: if it is not allowed.
+            UnsupportedAlgorithmError: if the algorithm is not allowed.
 
         """
         if name in ("EdDSA", "Ed25519") and name in (self.allowed or ()):
@@ -80,7 +80,7 @@ class _Registry(jws.JWSRegistry):
 
 
 class _Unfit(Exception):
-    """The token is no login here; its sender gets the reason."""
+    """The error of a token that is no login here. Its sender gets the reason."""
 
 
 def oidc(
@@ -203,7 +203,7 @@ class OidcAuth:
         self._registry.max_header_length = _MAX_HEADER
 
     async def __call__(self, request: Request) -> User | Response | None:
-        """Who makes this request."""
+        """The user of this request; or the refusal."""
         token = self._token_in(request)
         if token is None:
             return None
@@ -232,7 +232,7 @@ class OidcAuth:
         """The claims of the token.
 
         Raises:
-            _Unfit: if it is not signed by the provider, or not for a login here and now.
+            _Unfit: if the token is not signed by the provider, or is not for a login here and now.
             NoKeys: if the keys of the provider are not known now.
 
         """
@@ -241,7 +241,8 @@ class OidcAuth:
         if key is None:
             raise _Unfit("it is not signed by a key of the provider")
         try:
-            # By this key and the checked algorithm: nothing in the token names another key.
+            # It is verified by this key and the checked algorithm: nothing in the token can name
+            # another key.
             signed = jws.deserialize_compact(token, key.key, [alg], self._registry)
             claims = from_json(signed.payload or b"", allow_inf_nan=False)
         except (JoseError, ValueError, TypeError) as error:
@@ -276,10 +277,10 @@ class OidcAuth:
         return kid, alg
 
     def _check(self, claims: _Claims) -> None:
-        """Whether the token is of this issuer, for us, and holds now.
+        """Check that the token is of this issuer, for this audience, and valid now.
 
         Raises:
-            _Unfit: if it does not.
+            _Unfit: if it is not.
 
         """
         if claims.get("iss") != self._issuer:
@@ -309,7 +310,7 @@ class OidcAuth:
             raise _Unfit("it does not name its owner: `sub`")
 
     def _check_access_token(self, request: Request, claims: _Claims) -> None:
-        """Whether the access token beside an ID token was given to the same person."""
+        """Check that the access token beside an ID token was given to the same person."""
         if self._access_token_header is None:
             return
         given = request.headers.getlist(self._access_token_header)
@@ -329,7 +330,7 @@ class OidcAuth:
             may = self._may(claims) if callable(self._may) else self._may
             rights = checked_rights(may)
         except Exception as error:
-            # Of the application: a claim that it counts on may be missing in this token.
+            # The application's function may expect a claim that is missing in this token.
             _logger.exception("oidc(may=...) raised for a token")
             raise _Unfit("its claims do not say what its owner may do") from error
         logged_in = _time(claims, "auth_time")
@@ -349,7 +350,7 @@ class OidcAuth:
     def _name(self, claims: _Claims) -> str:
         for claim in self._names:
             found = claims.get(claim)
-            # Some providers let everybody write any address, until they have verified it.
+            # Some providers accept any address from anybody until it is verified.
             if claim == "email" and claims.get("email_verified", True) is not True:
                 continue
             if isinstance(found, str) and found:
@@ -365,10 +366,10 @@ def _refused(request: Request, why: str) -> Response:
 
 
 def _time(claims: _Claims, name: str) -> float | None:
-    """A time in seconds since 1970; None where the token does not say it.
+    """A time in seconds since 1970; None if the token does not have it.
 
     Raises:
-        _Unfit: if it is no time.
+        _Unfit: if the value is no time.
 
     """
     found = claims.get(name)

@@ -1,4 +1,4 @@
-"""What is answered when something is wrong: a page for a browser, JSON for a program."""
+"""The answers to failed requests: a page for a browser, JSON for a program."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _OF_ROUTING = {
     404: "There is nothing at this address.",
     405: "This address does not take requests of this method.",
 }
-"""What is said of a request that no route takes."""
+"""The texts for requests without a route, by status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a request is refused."""
+    """The reason why a request is refused."""
 
     status: int
     error: str
@@ -65,20 +65,20 @@ class Problem:
     detail: str
     """A sentence for people."""
     more: Mapping[str, Any] | None = None
-    """What else a program may want to know; JSON-able."""
+    """Further facts for a program; JSON-able."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As the API answers it."""
+        """Return the problem in the form of the API."""
         return {"error": self.error, "detail": self.detail, **(self.more or {})}
 
     @property
     def title(self) -> str:
-        """A heading."""
+        """The heading for the problem."""
         return HTTPStatus(self.status).phrase
 
 
 class Refused(Exception):
-    """Raised by a view: the request is answered by this problem."""
+    """The exception of a view, by which the request is answered with this problem."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -97,7 +97,7 @@ def problem_of(error: Exception) -> Problem:
             return problem
         case HTTPException(status_code=status, detail=detail):
             known = HTTPStatus(status)
-            if detail == known.phrase:  # else a function of the application says why
+            if detail == known.phrase:  # otherwise the application's function says why
                 detail = _OF_ROUTING.get(status, detail)
             return Problem(status, known.name.title().replace("_", ""), detail)
         case ClientDisconnect():
@@ -124,7 +124,7 @@ def problem_of(error: Exception) -> Problem:
         case DecisionError():
             return Problem(422, type(error).__name__, str(error))
         case ForkedRuntime() | LoopNotRunning() | WouldDeadlock() | SchemaVersionError():
-            return _failed(error)  # what the application does is wrong, not what it is asked for
+            return _failed(error)  # the fault is the application's, not the client's
         case UsageError():
             return Problem(400, type(error).__name__, str(error))
         case ActorDied():
@@ -150,14 +150,14 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _failed(error: Exception) -> Problem:
-    """What the client can do nothing about."""
+    """The problem of an error that is not the client's."""
     logger.error("a page failed", exc_info=error)
     name = type(error).__name__ if isinstance(error, UnderstudyError) else "InternalError"
     return Problem(500, name, "It failed; the server's log says why.")
 
 
 def wants_json(scope: Scope) -> bool:
-    """Whether it is a request of a program: to the API, or to an endpoint without pages."""
+    """Whether a program makes the request: to the API, or to an endpoint without pages."""
     if scope.get("understudy.json", False):
         return True
     root: str = scope.get("root_path", "")
@@ -169,7 +169,7 @@ def wants_json(scope: Scope) -> bool:
 def problem_response(
     scope: Scope, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The answer before the user is known: without anything of the application."""
+    """The answer with a problem before the user is known: without data of the application."""
     if wants_json(scope):
         return JSONResponse(problem.to_dict(), problem.status, headers)
     page = (

@@ -1,8 +1,8 @@
 """`ProviderKeys`: the public keys of an identity provider, kept for a while and fetched anew.
 
-A token says by `kid` which key has signed it. A provider changes its keys now and then, so an
-unknown `kid` has them fetched again, but not more often than each `PAUSE` seconds: made-up
-key ids cause no flood of requests to the provider.
+A token says by `kid` which key has signed it. A provider changes its keys now and then, so for an
+unknown `kid` the keys are fetched again. This happens at most every `PAUSE` seconds, so made-up key
+ids cause no flood of requests to the provider.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from understudy.login.hosts import is_local
 logger: logging.Logger = logging.getLogger(__name__)
 
 FRESH = 300.0
-"""Seconds for which keys are used without a look at whether there are others."""
+"""Seconds for which keys are used without checking for new keys."""
 KEPT = 3600.0
-"""Seconds after which keys that cannot be fetched again hold no longer. Nobody is let in then."""
+"""Seconds after which keys that cannot be fetched again become invalid. Nobody is let in then."""
 PAUSE = 10.0
-"""Seconds between two fetches, at least."""
+"""The minimum seconds between two fetches."""
 LONGEST = 5.0
-"""Seconds that the provider may take to answer."""
+"""The maximum seconds for an answer of the provider."""
 MAX_BYTES = 512 * 1024
-"""Of an answer of the provider."""
+"""The maximum bytes of an answer of the provider."""
 MAX_KEYS = 100
 LEAST_BITS = 2048
-"""Of an RSA key."""
+"""The minimum bits of an RSA key."""
 CURVES = {
     "ES256": "P-256",
     "ES384": "P-384",
@@ -56,11 +56,11 @@ KINDS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
     "EC": (ECKey, ("kty", "crv", "x", "y")),
     "OKP": (OKPKey, ("kty", "crv", "x")),
 }
-"""By `kty`, the class of a key, and the names of its public fields."""
+"""The class of a key and the names of its public fields, by `kty`."""
 
 
 class NoKeys(Exception):
-    """Nobody can say now which keys the provider has."""
+    """The error that the keys of the provider are not known now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class PublicKey:
 
     kid: str | None
     kind: str
-    """As of `kty`: `"RSA"`, `"EC"` or `"OKP"`."""
+    """The kind of the key, from `kty`: `"RSA"`, `"EC"` or `"OKP"`."""
     alg: str | None
-    """The only algorithm that it is for; None: it does not say."""
+    """The only algorithm for which it may be used; None if it does not say."""
     curve: str | None
     key: Any = field(repr=False)
 
     def is_for(self, alg: str) -> bool:
-        """Whether a token with this algorithm may be signed by it."""
+        """Whether the key may have signed a token with this algorithm."""
         if self.alg not in (None, alg):
             return False
         if alg in CURVES:
@@ -88,12 +88,12 @@ class ProviderKeys:
     """The keys of a provider: given, or fetched from a URL.
 
     Args:
-        issuer: whose discovery document names the URL, where none is given.
-        given: the keys as a JWKS, or the URL of a JWKS; None: look into the discovery document.
+        issuer: the issuer, whose discovery document names the URL if none is given.
+        given: the keys as a JWKS, or the URL of a JWKS; None = by the discovery document.
         now: the time, in seconds.
 
     Raises:
-        UsageError: for a JWKS without a key to verify by, or a URL that is not encrypted.
+        UsageError: for a JWKS without a usable key, or a URL that is not encrypted.
 
     """
 
@@ -121,7 +121,7 @@ class ProviderKeys:
             self._url = checked_url(given, what="oidc(keys=...)")
 
     async def key(self, kid: str | None, alg: str) -> PublicKey | None:
-        """The key that a token names; None where the provider does not have it.
+        """The key that a token names; None if the provider does not have it.
 
         Raises:
             NoKeys: if the keys are not known now.
@@ -132,7 +132,7 @@ class ProviderKeys:
             if self._age() >= KEPT:
                 raise NoKeys
         elif self._age() >= FRESH:
-            self._begun_fetch()  # the known keys hold meanwhile
+            self._begun_fetch()  # the known keys stay valid meanwhile
         found = self._found(kid, alg)
         if found is None and not self._is_given:
             await _done(self._begun_fetch())
@@ -140,7 +140,7 @@ class ProviderKeys:
         return found
 
     def _age(self) -> float:
-        """Seconds since the keys were fetched; `KEPT` where they are not known."""
+        """Seconds since the keys were fetched; `KEPT` if they are not known."""
         if self._is_given:
             return 0.0
         at = self._fetched_at
@@ -148,7 +148,7 @@ class ProviderKeys:
         return age if age >= 0 else KEPT  # the clock was set back
 
     def _found(self, kid: str | None, alg: str) -> PublicKey | None:
-        """The key that may have signed. Without a `kid` only where there is no other key."""
+        """The key that may have signed. Without a `kid`, only if it is the only possible key."""
         fits = [each for each in self._keys if each.is_for(alg)]
         if kid is not None:
             fits = [each for each in fits if each.kid == kid]
@@ -164,8 +164,8 @@ class ProviderKeys:
                 return None
             self._tried_at = self._now()
             flight = self._flight = concurrent.futures.Future()
-        # A thread of its own: requests of several loops wait for one fetch. A request that
-        # gives up does not end it for the others.
+        # It runs in a separate thread: requests of several loops wait for one fetch. A request that
+        # gives up does not end the fetch for others.
         fetch = threading.Thread(
             target=self._fetch, args=(flight,), name="understudy-oidc-keys", daemon=True
         )
@@ -220,7 +220,7 @@ def _fetched_json(client: httpx2.Client, url: str) -> Any:
 
 
 def _keys_of(given: object) -> tuple[PublicKey, ...]:
-    """The keys of a JWKS that signatures may be verified by. All others are left out."""
+    """The keys of a JWKS by which signatures may be verified. Other keys are left out."""
     keys = given.get("keys") if isinstance(given, Mapping) else None
     if not isinstance(keys, list):
         raise UsageError(f'a JWKS is {{"keys": [...]}}, got {shown(given)}')
@@ -231,7 +231,7 @@ def _keys_of(given: object) -> tuple[PublicKey, ...]:
 
 def _usable(keys: Iterable[object]) -> Iterable[PublicKey]:
     for data in keys:
-        # A shared secret is among no provider's keys: a reader of the list could sign by it.
+        # A shared secret is never accepted: a reader of the list could sign with it.
         if not isinstance(data, dict) or data.get("kty") not in tuple(KINDS):
             continue
         operations = data.get("key_ops")
@@ -247,7 +247,7 @@ def _usable(keys: Iterable[object]) -> Iterable[PublicKey]:
         try:
             if kind == "RSA" and len(_decoded(data["n"])) * 8 < LEAST_BITS:
                 raise ValueError(f"it has less than {LEAST_BITS} bits")
-            # By its public part alone, also where somebody has published all of it.
+            # Only the public part is used, even if somebody has published the whole key.
             public = {name: data[name] for name in names}
             key = made_by.import_key(public)
         except (JoseError, KeyError, TypeError, ValueError) as error:
@@ -257,12 +257,12 @@ def _usable(keys: Iterable[object]) -> Iterable[PublicKey]:
 
 
 def _decoded(text: str) -> bytes:
-    """The number that this is, without zeros before it."""
+    """The decoded number, without leading zeros."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).lstrip(b"\0")
 
 
 def checked_url(given: object, *, what: str) -> str:
-    """The URL, if it is encrypted or of this machine.
+    """The URL, if it is encrypted or points to this machine.
 
     Raises:
         UsageError: for anything else.

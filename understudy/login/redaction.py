@@ -1,4 +1,4 @@
-"""What a host does not want to be seen: asked for each value that leaves it over HTTP."""
+"""Hides values that a host does not want to show: asked for each value that leaves over HTTP."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from understudy.login.users import User
 
 Path = tuple[str | int, ...]
 Redact = Callable[[Path, Any], Any] | Callable[[Path, Any, User], Any]
-"""Gets where a value stands in an answer, by names and numbers of items, the value, and who asks if
-it takes that; returns what is shown in its place: the same object, where it may be seen."""
+"""A function of the path of a value in an answer, the value and, if it takes three arguments, the
+user. It returns what is shown instead: the same object if the value may be seen."""
 
 
 CUT = "…"
-"""What stands behind the beginning of a text."""
+"""The mark after the beginning of a cut text."""
 HIDDEN = "Some of its arguments are hidden from you: it cannot be edited."
-"""Why: what was shown would be put in the place of what is hidden."""
+"""The refusal of an edit with hidden arguments: the shown values would replace the hidden ones."""
 
 
 class Redaction:
@@ -30,10 +30,10 @@ class Redaction:
 
     Args:
         redact: the function; None hides nothing.
-        what: names it in errors.
+        what: the name of the option in errors.
 
     Raises:
-        UsageError: for what is no function of two or three arguments.
+        UsageError: unless `redact` is a function of two or three arguments.
 
     """
 
@@ -59,7 +59,7 @@ class Redaction:
 
     @property
     def takes_user(self) -> bool:
-        """Whether it depends on the user."""
+        """Whether the function depends on the user."""
         return self._takes_user
 
     def seen(self, user: User, data: Any, *path: str | int) -> Any:
@@ -81,20 +81,21 @@ class Redaction:
         The answer to an equal decision differs from the answer to another decision: guesses would
         reveal a hidden value. People know their own decision.
         """
-        # Two persons of a provider may have one name: a decision by that name may be of either.
+        # Two persons of a provider may have the same name: a decision by that name may be of
+        # either.
         is_own = user.verified is None and by == user.by
         return not is_own and self.hides(user, decision, "story", "decision")
 
 
 NO_REDACTION: Redaction = Redaction(None, what="redact=...")
-"""Hides nothing."""
+"""The redaction that hides nothing."""
 
 
 def _positional(function: Callable[..., Any]) -> int:
     """The arguments that the function needs, and a third argument with the name `user`."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a function of C without a signature
+    except (TypeError, ValueError):  # a C function without a signature
         return 2
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return 2
@@ -108,8 +109,8 @@ def _positional(function: Callable[..., Any]) -> int:
 def _redacted(redact: Callable[[Path, Any], Any], value: Any, path: Path) -> Any:
     """The data, with each hidden value replaced.
 
-    A text that is the JSON of an object, as a model writes the arguments of a call, is looked
-    through too; also the beginning of one, as a list shows of a long result.
+    A text that is the JSON of an object, as a model writes arguments, is searched too; also the
+    beginning of such a text, as a list shows it.
     """
     shown = redact(path, value)
     if shown is not value:
@@ -128,7 +129,7 @@ def _redacted(redact: Callable[[Path, Any], Any], value: Any, path: Path) -> Any
 
 
 def _json_in(text: str) -> tuple[Any, bool]:
-    """What the JSON of a text says, and whether that is all of it; None where it is no JSON."""
+    """The data in a text's JSON, and whether it is complete; None if the text is no JSON."""
     try:
         return json.loads(text), True
     except (ValueError, RecursionError):

@@ -27,18 +27,18 @@ from understudy.login.problems import Problem, problem_response, wants_json
 from understudy.login.users import User, checked_rights
 
 MAX_FAILURES = 10
-"""Different wrong tokens of an address within `PERIOD`. Later requests are answered by 429."""
+"""The maximum number of wrong tokens of an address within `PERIOD`. Later requests get 429."""
 PERIOD = 60.0
-"""Seconds."""
+"""The seconds within which wrong tokens are counted."""
 MAX_ADDRESSES = 1000
-"""Addresses that are counted each by itself. All other addresses are counted together."""
+"""The maximum number of addresses that are counted separately. Others are counted together."""
 LEAST_BITS = 128
 SESSION = 12 * 3600.0
-"""Seconds of a session."""
+"""The default seconds of a session."""
 LINK = 24 * 3600.0
-"""Seconds in which a link may be used."""
+"""The seconds in which a link may be used."""
 MAX_KEPT = 10_000
-"""Sessions that were ended, and links that were used, which are remembered."""
+"""The maximum number of ended sessions and used links that are remembered."""
 _OTHERS = "others"
 
 
@@ -97,7 +97,7 @@ class TokenAuth:
         self._revoked_at = float("-inf")
 
     def __call__(self, request: Request) -> User | Response | Awaitable[Response] | None:
-        """Who makes this request."""
+        """The user of this request; or a response."""
         if request.method == "POST" and path_in(request.scope) == "/login":
             return self._by_form(request)
         cookie = request.cookies.get(cookie_name(request))
@@ -152,7 +152,7 @@ class TokenAuth:
     # ------------------------------------------------------------------- sessions, links
 
     def _signed(self, what: str) -> str:
-        """A text of a time that nobody else can make. Any process with the token knows it."""
+        """A signed text with the time. Only processes with the token can make and verify it."""
         said = f"{self._now():.3f}.{secrets.token_urlsafe(16).replace('.', '-')}"
         return f"{said}~{self._mac(what, said)}"
 
@@ -161,7 +161,7 @@ class TokenAuth:
         return hmac.new(self.token.encode(), text, hashlib.sha256).hexdigest()
 
     def _made_at(self, what: str, given: str) -> float | None:
-        """When this text was signed; None if it was not."""
+        """The time at which this text was signed; None if it was not."""
         said, _, mac = given.rpartition("~")
         if not said or not _same(mac, self._mac(what, said)):
             return None
@@ -177,7 +177,7 @@ class TokenAuth:
         )
 
     def _is_link(self, code: str) -> bool:
-        """Whether the link begins a session: which it does no second time."""
+        """Whether the link begins a session. It does so only once."""
         made = self._made_at("link", code)
         if made is None or code in self._over or not self._revoked_at < made:
             return False
@@ -187,7 +187,9 @@ class TokenAuth:
         return True
 
     def _wrong_cookie(self, cookie: str | None) -> list[str]:
-        """A cookie that was never a session here. The cookie of an ended session is no guess."""
+        """The cookie, if it was never a session here. The cookie of an ended session is no
+        guess.
+        """
         return [] if cookie is None or self._made_at("session", cookie) is not None else [cookie]
 
     # ----------------------------------------------------------------------- answers
@@ -208,7 +210,7 @@ class TokenAuth:
         return self._with_session(request, root + _path(fields.get("next", "")))
 
     def _to_page(self, request: Request, *, new: bool = False) -> Response:
-        """A redirect to the same page, without what its URL has of a link."""
+        """A redirect to the same page, without the link's code in its URL."""
         target = "/" + request.url.path.lstrip("/") + _query_without_token(request)
         return self._with_session(request, target) if new else RedirectResponse(target, 303)
 
@@ -220,8 +222,8 @@ class TokenAuth:
             self._signed("session"),
             max_age=int(self._session),
             httponly=True,
-            # Not "strict": a link from a chat or a mail would end at "log in first". A GET
-            # changes nothing, and what does is refused from other sites by its headers.
+            # It is not "strict": a link from a chat or a mail would end at "log in first". A GET
+            # changes nothing, and other requests from other sites are refused by their headers.
             samesite="lax",
             secure=request.url.scheme == "https",
             path=request.scope.get("root_path") or "/",
@@ -259,13 +261,13 @@ class _Failures:
         self._cleaned_at = now()
 
     def is_blocked(self, address: str) -> bool:
-        """Whether what comes from there is not even looked at."""
+        """Whether requests from the address are refused unread."""
         found = self._found.get(self._key(address), {})
         start = self._now() - PERIOD
         return sum(at > start for at in found.values()) >= MAX_FAILURES
 
     def note(self, address: str, wrong: Iterable[str]) -> None:
-        """Count what was wrong. The same again is no other guess: pages of before come back."""
+        """Count wrong tokens. A repeated one is no new guess, because old pages come back."""
         for each in wrong:
             if self._now() >= self._cleaned_at + 1.0:
                 self._forget()
@@ -280,7 +282,7 @@ class _Failures:
         return _OTHERS if is_full and address not in self._found else address
 
     def _forget(self) -> None:
-        """Forget what is older than the period."""
+        """Forget entries that are older than the period."""
         self._cleaned_at = self._now()
         start = self._cleaned_at - PERIOD
         for address, found in list(self._found.items()):
@@ -292,7 +294,9 @@ class _Failures:
 
 
 class _Kept:
-    """Texts that are remembered until a time; of too many, the first to end are forgotten."""
+    """Texts that are remembered until a time. If there are too many, the first to end are
+    forgotten.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
@@ -307,10 +311,10 @@ class _Kept:
 
 
 def bits_of(token: str) -> float:
-    """The most bits that a text can have by its characters, if each was chosen by chance."""
+    """The maximum bits of entropy of a text by its characters, if each was chosen by chance."""
     if len(set(token)) < 8:
         return 0.0
-    for length in range(1, len(token) // 2 + 1):  # a text that is repeated has those of itself
+    for length in range(1, len(token) // 2 + 1):  # a repeated text counts once
         if token == (token[:length] * len(token))[: len(token)]:
             return bits_of(token[:length])
     if set(token) <= set(string.hexdigits.lower()) or set(token) <= set(string.hexdigits.upper()):
@@ -330,7 +334,9 @@ def cookie_name(request: Request) -> str:
 
 
 def _address(request: Request) -> str:
-    """What is counted: an address; of IPv6 its network, for a person has millions of addresses."""
+    """The address that is counted; for IPv6 its network, because a person has millions of
+    addresses.
+    """
     host = request.client.host if request.client is not None else ""
     try:
         found = ipaddress.ip_address(host)
@@ -352,7 +358,7 @@ def _query_without_token(request: Request) -> str:
 
 
 def _path(given: str) -> str:
-    """A path of these pages: nothing that a browser takes for another site."""
+    """A path of these pages, which a browser cannot take for another site."""
     return "/" + re.sub(r"[\\\x00-\x20]", "", given).lstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Who uses the pages, and what they may do."""
+"""The users of the pages, and their rights."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class User:
 
 
 def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
-    """What a user may do.
+    """The checked rights of a user.
 
     Raises:
         UsageError: for anything but rights, or an unknown right.
@@ -96,7 +96,7 @@ def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
 
 
 NOBODY = User("anybody")
-"""The reader where the application names none, and hides nothing by it."""
+"""The reader if the application names none."""
 
 Found = User | Response | None
 Auth = Callable[[Request], Found | Awaitable[Found]]
@@ -124,10 +124,10 @@ def checked_auth(what: str, auth: object) -> Auth:
 
 
 async def asked_user(auth: Auth, request: Request) -> Found:
-    """What `auth` says.
+    """The answer of `auth`.
 
     Raises:
-        TypeError: if that is neither a user, nor a response, nor None.
+        TypeError: if the answer is neither a user, nor a response, nor None.
 
     """
     found = auth(request)

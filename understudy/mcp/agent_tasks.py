@@ -1,7 +1,7 @@
 """`AgentTasks`: the runs of agents as tasks of MCP, for clients that take them.
 
-A message to an agent is answered by a task, which ends as the run of the message does. The records
-of the agent are all that is kept of it, so any host of the store answers for it.
+A message to an agent is answered by a task, which ends with the run of the message. Only the
+records of the agent are kept, so any host of the store can answer for the task.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from understudy.state.agent_state import AgentState
 from understudy.state.why import why
 
 POLL_MS = 2_000
-"""How long a client waits before it asks again."""
+"""The milliseconds that a client waits before it asks again."""
 
 
 class Asker(NamedTuple):
-    """Who asks about a task, and may."""
+    """A caller that asks about a task and has the right to."""
 
     ref: AgentRef[Any]
     """The agent, for this caller."""
     by: str | None
     now: datetime
     seen: Callable[[str], str]
-    """Hides what they must not see."""
+    """The function that hides what the caller must not see."""
 
 
 Need = Callable[[Any, str, str], Awaitable[Asker]]
-"""Of the request, the name of a tool, and the id of an agent: who asks, if they may use it."""
+"""A function of the request, the name of a tool, and the id of an agent. It gives the caller, if
+the caller may use the tool."""
 
 
 class AgentTasks(Extension):
-    """Answers `send_message` by a task, and says what has come of it.
+    """Answers `send_message` by a task, and reports its state.
 
     Args:
         need: see `Need`.
@@ -102,7 +103,7 @@ class AgentTasks(Extension):
     async def _update(
         self, ctx: ServerRequestContext[Any, Any], params: UpdateTaskParams
     ) -> types.EmptyResult:
-        # No task asks its client: people decide, and a client is a program.
+        # No task asks its client, because people decide, and a client is a program.
         await self._need(ctx, "send_message", _ids(params)[0])
         return types.EmptyResult()
 
@@ -140,9 +141,9 @@ def _unknown(params: TaskParams, why: str) -> MCPError:
 
 
 def _goes_on(state: AgentState, message_id: str) -> bool:
-    """Whether the message waits for its run, or that is not over."""
+    """Whether the message waits for its run, or its run is not over."""
     if message_id not in state.message_ids:
-        return False  # one of long ago, or none
+        return False  # the message is old, or unknown
     taken, run = state.message_ids[message_id], state.run
     return taken is None or (run is not None and run.run_id == taken.run_id and not run.over)
 

@@ -37,7 +37,7 @@ __all__ = ["agents_app", "agents_server"]
 MOST = 200
 """The maximum number of rows of a list in one answer."""
 _NOT_GIVEN: Any = object()
-"""Stands for a value that is not given: a given value may be null."""
+"""A placeholder for a value that is not given, because a given value may be null."""
 _VALUE: Any = Field(default_factory=lambda: _NOT_GIVEN)
 INSTRUCTIONS = (
     "Agents that run for long, and what they ask people. What they have written, and what their "
@@ -101,14 +101,14 @@ def agents_app(
     lifespan.
 
     Args:
-        runtime: as of `agents_server`.
-        auth: says who makes a request, as of `understudy.web.ui`. Each tool checks the rights
+        runtime: as in `agents_server`.
+        auth: says who makes a request, as in `understudy.web.ui`. Each tool checks the rights
             of the user: `read` to look, `act` to write, `decide` to answer requests.
-        read_only: as of `agents_server`.
-        decisions: as of `agents_server`.
+        read_only: as in `agents_server`.
+        decisions: as in `agents_server`.
         allowed_hosts: the host names under which it is served, besides IP addresses and
             `localhost`.
-        redact: as of `agents_server`.
+        redact: as in `agents_server`.
 
     Raises:
         UsageError: if `auth` is not a function, or as `agents_server` does.
@@ -116,7 +116,7 @@ def agents_app(
     """
     auth = checked_auth("agents_app", auth)
     server = agents_server(runtime, read_only=read_only, decisions=decisions, redact=redact)
-    # The guard checks the host and the origin, for all that it guards in the same way.
+    # The guard checks the host and the origin.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     endpoint = server.streamable_http_app(
         stateless_http=True, json_response=True, transport_security=unchecked
@@ -145,7 +145,7 @@ def _hints(right: Right) -> ToolAnnotations:
     """The hints for a client about the effects of a tool."""
     if right == "read":
         return ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    is_final = right == "decide"  # but the same decision again is the same
+    is_final = right == "decide"  # repeating the same decision changes nothing
     return ToolAnnotations(
         read_only_hint=False, destructive_hint=is_final, idempotent_hint=is_final
     )
@@ -166,19 +166,19 @@ class _Tools:
         return found
 
     def _need(self, context: Context, tool: str, agent: str | None = None) -> User:
-        """Who uses this tool, if they may.
+        """The user of this tool, if the user may use it.
 
         Raises:
-            ToolError: if they may not.
+            ToolError: if the user may not.
 
         """
         return self._allowed(context.request_context.request, tool, agent)
 
     async def asker(self, context: Any, tool: str, agent: str) -> Asker:
-        """Who asks about a task, if they may use this tool.
+        """The caller that asks about a task, if the caller may use this tool.
 
         Raises:
-            MCPError: if they may not, or there can be no such agent.
+            MCPError: if the caller may not, or there can be no such agent.
 
         """
         try:
@@ -254,7 +254,7 @@ class _Tools:
         return self._seen(user, {"requests": rows, "after": page.after})
 
     async def _standing(self, user: User, pending: PendingRequest) -> dict[str, Any]:
-        """What the user may do about a request on which persons vote; empty for another one."""
+        """What the user may do about a request on which persons vote; empty for other requests."""
         request, runtime = pending.request, self._runtime()
         if request.approval is None and request.call_approval is None:
             return {}
@@ -313,7 +313,7 @@ class _Tools:
         """Answer a request of an agent, as `list_pending` has it.
 
         `digest` is that of the request as it was shown: where it is another one by then, nothing
-        is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
+        is decided. `arguments` are for `edit`, `value` is for `respond`, also if it is null,
         and `message` is for `reject`. Where several persons must agree, it is the vote of one of
         them: `open` says what it waits for, and the request stays. `break_glass` approves it alone,
         where that is offered, for the reason of `note`. `grant` lets it hold for later calls,
@@ -342,23 +342,23 @@ class _Tools:
                 await self._refuse_guess(user, ref, request_id)
             own = user.calling(ref)
             await own.decide({request_id: given}, expect={request_id: digest})
-            if self._redaction.is_on:  # again: another person may have decided in between
+            if self._redaction.is_on:  # checked again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)
             missing = await self._missing(ref, request_id)
         more = {} if missing is None else {"open": missing}
         return {"recorded": request_id, "by": user.by, **more}
 
     async def _missing(self, ref: AgentRef[Any], request_id: str) -> str | None:
-        """What the request waits for, in words; None where it does not wait for votes."""
+        """What the request waits for, in words; None if it does not wait for votes."""
         if self._runtime().people is None:
-            return None  # then nobody votes
+            return None  # nobody votes here
         try:
             return open_votes(await ref.state(), [request_id]).get(request_id)
         except UnknownAgent:
-            return None  # what was recorded has ended with it
+            return None  # the agent, with its recorded requests, is gone
 
     async def _refuse_guess(self, user: User, ref: AgentRef[Any], request_id: str) -> None:
-        """Refuse who has said again what another person decided, where that is hidden from them."""
+        """Refuse to repeat another person's decision if that decision is hidden from the user."""
         for record in await ref.decisions():
             decision = record.decision
             if record.request.id == request_id and self._redaction.hides_decision(

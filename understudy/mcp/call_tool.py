@@ -1,4 +1,4 @@
-"""A call of a tool of an MCP server: what it asks, what it answers, and what is unknown of it."""
+"""A call of a tool of an MCP server: its questions, its answer, and its doubts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from understudy.tools import ToolContext, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
 
 LONGEST_PAUSE = 300.0
-"""Seconds between two looks at a task that takes long, unless its server wants more."""
+"""The maximum seconds between two looks at a long task, unless its server wants more."""
 MAX_ROUNDS = 10
-"""How often one call may ask."""
+"""The maximum number of rounds of questions in one call."""
 
 
 async def call_tool(
@@ -43,25 +43,25 @@ async def call_tool(
     repeatable: bool,
     progress_extends: bool,
 ) -> Any:
-    """Call the tool, and return what it answers.
+    """Call the tool, and return its answer.
 
-    What the server asks becomes a question of the tool, which a person may answer in days. Each
-    round is a point of the call: a round that was answered is not made again.
+    A question of the server becomes a question of the tool, which a person may answer in days. Each
+    round is a point of the call: an answered round is not repeated.
 
     Args:
-        server: of the tool.
+        server: the server of the tool.
         listed: the tool.
         ctx: of the call.
         arguments: of the call.
-        repeatable: whether it may be made again to give an answer for which the server waits.
+        repeatable: whether the call may be repeated to give an answer for which the server waits.
         progress_extends: whether the time limit begins anew with each progress.
 
     Raises:
-        Interrupt: for what the server asks, in a group.
-        ToolFailed: if it was not called, or asks what it does not get.
+        Interrupt: for the questions of the server, in a group.
+        ToolFailed: if the tool was not called, or a question gets no answer.
         RemoteToolError: if the server says that it has failed.
-        ResultLost: if what it answers is too large.
-        OutcomeUnknown: if nobody knows what it has done.
+        ResultLost: if the answer is too large.
+        OutcomeUnknown: if nobody knows what the call has done.
 
     """
     call = _Call(server, listed, ctx, arguments, repeatable, progress_extends)
@@ -90,7 +90,7 @@ async def call_tool(
 
 
 class _Call:
-    """A call in one attempt at it."""
+    """One attempt at a call."""
 
     def __init__(
         self,
@@ -108,16 +108,16 @@ class _Call:
         self._repeatable = repeatable
         self._progress_extends = progress_extends
         self.used: set[str] = set()
-        """The requests whose answers are those of points."""
+        """The ids of the requests whose answers are recorded as points."""
 
     async def make(
         self, known: Mapping[str, Any], step: Mapping[str, Any]
     ) -> types.CallToolResult | dict[str, Any]:
-        """Make it: the answer, or what the server asks.
+        """Make the call, and return the answer or the questions of the server.
 
         Args:
             known: answers of people, by the digests of the questions.
-            step: what the server asked last.
+            step: the last questions of the server.
 
         """
         server, ctx = self._server, self._ctx
@@ -145,7 +145,7 @@ class _Call:
         connection = await _connection(server, self._listed, ctx)
         try:
             answer = await send(connection)
-        except NotSent:  # at once, as it was not sent: the server was started anew, say
+        except NotSent:  # retry at once, as it was not sent: the server may have been restarted
             connection = await _connection(server, self._listed, ctx, instead_of=connection)
             answer = await send(connection)
         if isinstance(answer, types.InputRequiredResult):
@@ -157,25 +157,25 @@ class _Call:
         return _note(answer, live)
 
     async def as_json(self, known: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, Any]:
-        """As `make`, to be recorded."""
+        """Make the call as `make` does, with the result as JSON for a record."""
         made = await self.make(known, step)
         if isinstance(made, dict):
             return made
         return {"result": made.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
     async def end_of_task(self, step: dict[str, Any], number: int) -> dict[str, Any]:
-        """What has come of a call that has become a task; or what the server asks.
+        """The result of a call that has become a task, or the questions of the server.
 
         The call sleeps between two looks: nothing of it is in memory, and it survives its process.
 
         Args:
             step: names the task, and the seconds between two looks.
-            number: of the round.
+            number: the number of the round.
 
         Raises:
             ToolFailed: if the server has cancelled it.
             RemoteToolError: if the server says that it has failed.
-            OutcomeUnknown: if the server knows it no more.
+            OutcomeUnknown: if the server does not know the task any more.
 
         """
         ctx, server, asked = self._ctx, self._server, f"asked/{number}"
@@ -200,7 +200,7 @@ class _Call:
         return await ctx.once(asked, lambda: step)
 
     async def _look(self, task_id: str) -> Task | None:
-        """The task as it is now; None where the server is away, and is asked later."""
+        """The task as it is now; None if the server cannot be reached, and is asked later."""
         try:
             connection = await self._ctx.shared(self._server)
             if connection.is_lost:
@@ -213,8 +213,8 @@ class _Call:
         return task
 
     def answers(self, questions: list[types.ElicitRequestParams]) -> dict[str, list[Any]]:
-        """What a person has answered, with the requests; asks where nobody has."""
-        # Each answer is to one set of questions, also where a crash comes before the next ones are
+        """The answers of persons, with the requests; raises the questions without an answer."""
+        # Each answer is to one set of questions, also if a crash comes before the next ones are
         # recorded (test_an_answer_is_to_no_other_question_of_the_server_after_a_crash).
         given = {id: value for id, value in self._ctx.answers.items() if id not in self.used}
         if not given:
@@ -229,9 +229,10 @@ async def _connection(
     *,
     instead_of: Connection | None = None,
 ) -> Connection:
-    """The shared connection, opened anew if it is known to be lost, with the tool as it was.
+    """The shared connection, opened anew if it is known to be lost, with the tool unchanged.
 
-    It has a limit of its own: what is not sent yet is not in doubt, however slow the server is.
+    It has a separate time limit: a call that is not sent yet is not in doubt, however slow the
+    server is.
     """
     ctx.pause_timeout()
     with ctx.before_effect():
@@ -243,7 +244,7 @@ async def _connection(
 
 
 def _seconds(task: Task) -> float:
-    """How long the server wants to be left alone."""
+    """The seconds for which the server does not want to be asked."""
     return 1.0 if task.poll_interval_ms is None else max(task.poll_interval_ms / 1000, 0.1)
 
 
@@ -298,11 +299,11 @@ def _note(answer: types.CallToolResult, live: LiveCall) -> types.CallToolResult:
 
 
 def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
-    """What the model gets of an answer: structured content, texts, and files as they are.
+    """The content of an answer for the model: structured content, texts, and files unchanged.
 
     Raises:
-        RemoteToolError: if it is an error.
-        ResultLost: if it is too large.
+        RemoteToolError: if the answer is an error.
+        ResultLost: if the answer is too large.
 
     """
     size = len(answer.model_dump_json())
@@ -317,27 +318,27 @@ def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
 
 
 def _parts(answer: types.CallToolResult) -> list[Any]:
-    """All that the server says; what it says as text and as data, as data alone."""
+    """The parts of the answer. Content that comes both as text and as data is kept as data."""
     parts = [_part(block) for block in answer.content]
     data = answer.structured_content
     if data is None:
         return parts
     said: list[Any] = [data]
-    if isinstance(data, dict) and data.keys() == {"result"}:  # how SDKs return what is no object
+    if isinstance(data, dict) and data.keys() == {"result"}:  # SDKs wrap values that are no object
         result = data["result"]
         said += [result, *(result if isinstance(result, list) else ())]
     return [*(part for part in parts if not _is_said(part, said)), data]
 
 
 def _is_said(part: Any, said: list[Any]) -> bool:
-    """Whether it is a text that says what is said as data."""
+    """Whether the part is a text with the same content as the data."""
     if not isinstance(part, str):
         return False
     if part in said:
         return True
     try:
         return from_json(part) in said
-    except (ValueError, TypeError):  # TypeError: of half a surrogate pair
+    except (ValueError, TypeError):  # half a surrogate pair raises TypeError
         return False
 
 

@@ -1,4 +1,4 @@
-"""`connect`: opens a connection to an MCP server, of whatever kind it is."""
+"""`connect`: opens a connection to an MCP server of any kind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def connect(given: Any, server: str, headers: dict[str, str]) -> AsyncIterator[Connection]:
-    """Open a connection, as of `McpServer.open`.
+    """Open a connection, for `McpServer.open`.
 
     Args:
-        given: the server, as of `mcp_tools`.
-        server: names it in errors.
-        headers: for a URL.
+        given: the server, as in `mcp_tools`.
+        server: the name of the server in errors.
+        headers: the headers, for a URL.
 
     """
     connection = Connection(server)
@@ -46,7 +46,7 @@ async def connect(given: Any, server: str, headers: dict[str, str]) -> AsyncIter
                     connection.session = await _session(given, headers, connection, stack)
                     await connection.read_list()
             except (Exception, BaseExceptionGroup) as error:
-                failed = error  # raised outside: a task group here would put it into a group
+                failed = error  # it is raised outside, because a task group would wrap it
             else:
                 yield connection
     except (Exception, BaseExceptionGroup) as error:
@@ -108,7 +108,7 @@ async def _transport(
 
 
 def _why(error: BaseException) -> str:
-    """What went wrong, of the errors in a group."""
+    """The text of the errors in a group."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(_why(each) for each in error.exceptions))
     return message_of(error) or type(error).__name__

@@ -32,7 +32,7 @@ from understudy.tools import OutcomeUnknown, ToolContext, ToolFailed
 CALL_KEY = "understudy/call_key"
 """The name in `_meta` of the key of a call, by which a server can know the call again."""
 REFUSED = frozenset((types.INVALID_PARAMS, types.METHOD_NOT_FOUND))
-"""Errors of a server that has not begun with the call."""
+"""The codes of errors before the server has begun the call."""
 UNCLEAR = frozenset(
     (
         types.CONNECTION_CLOSED,
@@ -42,10 +42,10 @@ UNCLEAR = frozenset(
         types.INVALID_REQUEST,  # the SDK's own, for an answer that is none
     )
 )
-"""Errors after which nobody knows what the call has done."""
+"""The codes of errors after which nobody knows what the call has done."""
 Answer = types.CallToolResult | types.InputRequiredResult | CreatedTask
 CONNECT_SECONDS = 30.0
-"""How long it may take to connect, and to list the tools."""
+"""The maximum seconds to connect and list the tools."""
 MAX_MESSAGE = 2_000
 """The maximum characters of a message that a server sends in the middle of a call."""
 logger: logging.Logger = logging.getLogger(__name__)
@@ -54,15 +54,15 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
 class NotSent(NotReached):
-    """The connection was lost before the call was sent."""
+    """The error of a connection that was lost before the call was sent."""
 
 
 class LiveCall:
-    """A call that is under way, and what the server asks and tells in its middle.
+    """A call that is under way, with the questions and messages of the server during it.
 
     Args:
-        ctx: of the call, whose subscribers get what the server tells.
-        answers: to questions that it asked before, by the digests of these.
+        ctx: the context of the call, whose subscribers get the server's messages.
+        answers: the answers to earlier questions, by the digests of the questions.
         progress_extends: whether the time limit begins anew with each progress.
 
     """
@@ -76,11 +76,11 @@ class LiveCall:
         self._progress_extends = progress_extends
 
     def begin(self) -> None:
-        """It is sent now: its time limit counts from here."""
+        """Note that the call is sent now: its time limit counts from here."""
         self._ctx.restart_timeout()
 
     async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """The server says how far the call is."""
+        """Take a progress report of the server."""
         if self._progress_extends:
             self._ctx.restart_timeout()
         of = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
@@ -95,7 +95,7 @@ class LiveCall:
         )
 
     def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
-        """The server logs something in the middle of the call."""
+        """Take a log message of the server during the call."""
         data = _shortened(params.data)
         message = data if isinstance(data, str) else to_json(data).decode()
         self._ctx.emit(
@@ -119,7 +119,7 @@ class Connection:
     """A session with an MCP server.
 
     Args:
-        server: names it in errors.
+        server: the name of the server in errors.
 
     """
 
@@ -128,11 +128,11 @@ class Connection:
         self.session: ClientSession
         self.listed: dict[str, ListedTool] = {}
         self.is_lost: bool = False
-        """Whether it is known to be lost: a call over it now is not sent."""
+        """Whether the connection is known to be lost: then a call is not sent."""
         self._list_is_stale = False
         self._live: list[LiveCall] = []
         self._refusals: dict[str, int] = {}
-        """The status of HTTP of a refused call, by call key; 0 where the server was not reached."""
+        """The HTTP status of refused calls, by call key; 0 if the server was not reached."""
 
     # ------------------------------------------------------------------------ tools
 
@@ -143,7 +143,7 @@ class Connection:
             UsageError: if it is too long, or has two different tools of one name.
 
         """
-        for _ in range(3):  # it may change while it is read
+        for _ in range(3):  # the list may change while it is read
             self._list_is_stale = False
             self.listed = listed_tools(await self._pages(), server=self.server)
             if not self._list_is_stale:
@@ -167,7 +167,7 @@ class Connection:
         """Check that the server still lists the tool as it was.
 
         Raises:
-            ToolFailed: if it does not.
+            ToolFailed: if it lists another tool, or none.
 
         """
         if self._list_is_stale:
@@ -207,15 +207,15 @@ class Connection:
         Args:
             name: of the tool.
             arguments: its arguments.
-            call_key: goes along in `_meta`.
-            live: what the server asks in its middle is left there.
-            responses: to what it asked before.
-            state: what it said then, to be sent back.
+            call_key: the key of the call, sent in `_meta`.
+            live: the live call, which gets the questions of the server.
+            responses: the responses to its earlier questions.
+            state: the state that came with the questions, to be sent back.
 
         Raises:
             NotSent: if the server was not reached, so that the call has done nothing.
             ToolFailed: if the server refuses the call.
-            OutcomeUnknown: if the connection was lost, or what came is no answer.
+            OutcomeUnknown: if the connection was lost, or the answer is invalid.
 
         """
         if self.is_lost:
@@ -236,17 +236,17 @@ class Connection:
             )
 
     async def task(self, task_id: str) -> Task:
-        """What has come of a call that has become a task.
+        """The state of a call that has become a task.
 
         Raises:
             NotSent: if the server was not reached.
-            OutcomeUnknown: if it knows no such task any more, or what came is no answer.
+            OutcomeUnknown: if the server does not know the task any more, or the answer is invalid.
 
         """
         return await self._about_task(GetTask(params=TaskParams(task_id=task_id)), Task)
 
     async def answer_task(self, task_id: str, responses: types.InputResponses) -> None:
-        """Answer what the server has asked of a task. It ignores what it has got before.
+        """Answer the questions of the server about a task. The server ignores repeated answers.
 
         Raises:
             NotSent, OutcomeUnknown: as `task` does.
@@ -296,17 +296,17 @@ class Connection:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
             self.is_lost = True
             raise OutcomeUnknown(f"the connection to {self.server} was lost") from error
-        finally:  # also of one that was cancelled: the next attempt has the same key
+        finally:  # also after a cancellation: the next attempt has the same key
             self._refusals.pop(call_key, None)
 
     # ------------------------------------------------------------- what the server says
 
     async def on_message(self, message: object) -> None:
-        """What the server tells, unasked."""
+        """Take an unasked message of the server."""
         if isinstance(message, types.ToolListChangedNotification):
             self._list_is_stale = True
         elif isinstance(message, types.LoggingMessageNotification):
-            # With several calls under way nobody knows which of them it is about.
+            # With several calls under way, nobody knows which call it is about.
             if len(self._live) == 1:
                 self._live[0].on_log(message.params)
             else:
@@ -315,9 +315,10 @@ class Connection:
     async def on_elicitation(
         self, context: object, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """A question in the middle of a call: answered if a person has, else cancelled for now.
+        """Take a question during a call: it is answered if a person has answered, else cancelled
+        for now.
 
-        With several calls under way nobody knows which of them asks.
+        With several calls under way, nobody knows which of them asks.
         """
         if len(self._live) != 1:
             return types.ElicitResult(action="cancel")
@@ -329,11 +330,11 @@ class Connection:
         return types.ElicitResult(action="cancel")
 
     def on_end(self) -> None:
-        """The server has closed the connection."""
+        """Note that the server has closed the connection."""
         self.is_lost = True
 
     def on_refusal(self, body: bytes, status: int) -> None:
-        """A POST was answered by an error of HTTP, or did not reach the server (0)."""
+        """Note that a POST got an HTTP error, or did not reach the server (0)."""
         try:
             call_key = json.loads(body)["params"]["_meta"][CALL_KEY]
         except (ValueError, KeyError, TypeError):
@@ -342,7 +343,7 @@ class Connection:
 
 
 def question_key(params: types.ElicitRequestParams) -> str:
-    """What makes a question the same when it is asked again."""
+    """The key of a question. It is the same when the question is asked again."""
     if isinstance(params, types.ElicitRequestURLParams):
         return digest(["url", params.message, params.url])
     return digest(["form", params.message, params.requested_schema])

@@ -1,4 +1,4 @@
-"""A client of FastMCP whose server is heard: what it asks, what has changed, and that it ends."""
+"""A FastMCP client that reports its server's questions, changes and end to a connection."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def watched(client: Any, connection: Connection) -> Any:
-    """The client, whose next session tells the connection what it hears of the server.
+    """The client, whose next session reports the server's messages to the connection.
 
     Args:
-        client: of FastMCP, not connected, and of nobody else.
-        connection: that of this session.
+        client: a FastMCP client that is not connected or shared.
+        connection: the connection of this session.
 
     """
     client.transport = _Watched(_own(client.transport), client.mode, connection)
@@ -30,9 +30,9 @@ def watched(client: Any, connection: Connection) -> Any:
 
 
 def _own(transport: ClientTransport) -> ClientTransport:
-    """The transport with processes of its own, which end with it.
+    """The transport with separate processes, which end with it.
 
-    Else a process is shared with the client of the application, and lives on when the connection
+    Otherwise a process is shared with the application's client, and lives on when the connection
     has ended (test_its_process_ends_with_the_runtime_and_not_before).
     """
     if isinstance(transport, StdioTransport):
@@ -50,7 +50,7 @@ def _own(transport: ClientTransport) -> ClientTransport:
 
 
 class _Watched(ClientTransport):
-    """A transport that adds the callbacks of a connection to those of its client."""
+    """A transport that adds the callbacks of a connection to its client's callbacks."""
 
     def __init__(self, transport: ClientTransport, mode: Any, connection: Connection) -> None:
         self._transport = transport
@@ -73,12 +73,12 @@ class _Watched(ClientTransport):
                 await own(message)
 
         options["message_handler"] = on_message
-        if options.get("elicitation_callback") is None:  # else the application answers by itself
+        if options.get("elicitation_callback") is None:  # otherwise the application answers
             options["elicitation_callback"] = self._connection.on_elicitation
         given = transport_options or TransportOptions()
         for_session = replace(given, session_class=_telling(given.session_class, self._connection))
         is_config = isinstance(self._transport, MCPConfigTransport)
-        if is_config:  # what a client does for this class of transport alone, which this one is not
+        if is_config:  # a client does this only for that class of transport, which this one is not
             for_session = replace(for_session, backend_mode=self._mode)
         try:
             async with self._transport.connect_session(
@@ -97,7 +97,7 @@ class _Watched(ClientTransport):
 
 
 def _telling(session_class: type[ClientSession], connection: Connection) -> type[ClientSession]:
-    """The class of a session that tells when the server has closed the connection."""
+    """The session class that reports when the server has closed the connection."""
     from understudy.mcp.reading import Reading
 
     class Telling(session_class):  # type: ignore[valid-type,misc]  # known at run time

@@ -1,4 +1,4 @@
-"""`HttpClient`: how MCP servers are reached over HTTP: what is refused, and how much is read."""
+"""`HttpClient`: the HTTP client for MCP servers, with limits and refusals."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import httpx2
 
 MAX_ANSWER = 10_000_000
-"""Bytes of one answer."""
+"""The maximum bytes of one answer."""
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer, which ends in an error after so many bytes."""
+    """The body of an answer, which ends in an error after a maximum number of bytes."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, most: int, why: str) -> None:
         self._stream = stream
@@ -32,14 +32,15 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class HttpClient(httpx2.AsyncClient):
-    """A client that reads no endless answer, and tells which calls a server has not taken.
+    """A client that reads no endless answer, and reports calls that a server has not taken.
 
-    One that is compressed is not read, for nobody knows its size.
+    A compressed answer is not read, because its size is unknown.
 
     Args:
-        on_refusal: gets the body of a request, and the status; 0: the server was not reached.
-        seconds: for all but reading, which lasts as long as a call does.
-        options: of the client.
+        on_refusal: a function that gets the body of a request and the status; 0 = the server was
+            not reached.
+        seconds: the time limit of everything but reading, which lasts as long as a call.
+        options: the options of the client.
 
     """
 

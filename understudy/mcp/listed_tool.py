@@ -1,4 +1,4 @@
-"""`ListedTool`: what an MCP server says of one of its tools, and how much it may say."""
+"""`ListedTool`: an MCP server's description of a tool, with limits on its size."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from understudy._base.json_values import as_json, digest, shown
 from understudy.errors import UsageError
 
 MAX_LISTED = 10_000
-"""Tools that a server may list."""
+"""The maximum number of tools that a server may list."""
 MAX_PAGES = 1_000
-"""Of its list."""
+"""The maximum number of pages of a server's list."""
 MAX_DESCRIPTION = 20_000
-"""Characters of one description."""
+"""The maximum characters of one description."""
 
 Hint = Literal["readOnly", "destructive", "idempotent", "openWorld"]
 HINTS: tuple[Hint, ...] = ("readOnly", "destructive", "idempotent", "openWorld")
 
 
 class NotReached(ConnectionError):
-    """The server cannot be reached, or does not speak MCP: it was asked for nothing."""
+    """The error of a server that cannot be reached, or does not speak MCP. No call was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class ListedTool:
     name: str
     description: str
     parameters: dict[str, Any]
-    """Its JSON schema."""
+    """The JSON schema of the arguments."""
     hints: Mapping[str, bool] = field(default_factory=dict)
-    """By their names; one that the server does not give is missing."""
+    """The hints by name. A hint that the server does not give is missing."""
 
     @property
     def digest(self) -> str:
-        """Of all that the server says of it: another one is another tool."""
+        """The digest of the whole description. A tool with another digest is another tool."""
         return digest([self.name, self.description, self.parameters, dict(self.hints)])
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON-able data."""
         return {
             "name": self.name,
             "description": self.description,
@@ -54,7 +54,7 @@ class ListedTool:
         """From its `to_dict`.
 
         Raises:
-            UsageError: if it is none.
+            UsageError: if the data is no listed tool.
 
         """
         if not isinstance(data, dict) or set(data) != {
@@ -80,8 +80,8 @@ def listed_tools(tools: Iterable[Any], *, server: str) -> dict[str, ListedTool]:
     """The tools of a server's list, by name.
 
     Args:
-        tools: as the SDK has them.
-        server: names the server in errors.
+        tools: the tools, as the SDK has them.
+        server: the name of the server in errors.
 
     Raises:
         UsageError: for two different tools of one name, or more than may be listed.

@@ -1,4 +1,4 @@
-"""`McpServer`: how an MCP server is reached. What is opened is a `Connection`."""
+"""`McpServer`: an MCP server as a source of tools, which opens a `Connection`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class McpServer:
-    """An MCP server, as a source of tools: who uses it shares the connection.
+    """An MCP server as a source of tools. All its users share the connection.
 
     Args:
-        server: as of `mcp_tools`.
-        id: names it.
-        headers: for a URL.
+        server: as in `mcp_tools`.
+        id: the name of the server.
+        headers: the headers, for a URL.
 
     Raises:
-        UsageError: if it is none of these.
+        UsageError: if `server` is of no known kind.
 
     """
 

@@ -1,7 +1,7 @@
-"""`process_transport`: an MCP server that is a process, read in time linear in what it sends.
+"""`process_transport`: an MCP server that is a process, read in time linear in its output.
 
-The SDK's own joins a line anew with each 64 KB of it. An answer of 50 MB holds up the loop of all
-agents for a minute, and a line without an end takes all memory
+The SDK's own transport joins a line anew with each 64 KB. An answer of 50 MB holds up the loop of
+all agents for a minute, and a line without an end takes all memory
 (test_a_line_without_an_end_ends_the_connection).
 """
 
@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 MAX_LINE = 100_000_000
-"""Characters of one message. A server that sends more is taken as lost."""
+"""The maximum characters of one message. A server that sends more is taken as lost."""
 GRACE_SECONDS = 2.0
 """The maximum seconds for which a process that is asked to end may continue."""
 POLL_SECONDS = 0.01
@@ -36,13 +36,13 @@ _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 @asynccontextmanager
 async def process_transport(server: StdioServerParameters) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the process, and end it with all that it has started.
+    """Start the process, and end it with all processes that it has started.
 
     Raises:
         OSError: if it cannot be started.
 
     """
-    if sys.platform == "win32":  # which has no process groups: the SDK knows its job objects
+    if sys.platform == "win32":  # without process groups: the SDK knows job objects
         async with stdio_client(server) as streams:
             yield streams
         return
@@ -67,7 +67,7 @@ async def process_transport(server: StdioServerParameters) -> AsyncIterator[tupl
                     await _end(process)
                 tasks.cancel_scope.cancel()
     finally:
-        # Nothing may be left, however the above was cut off.
+        # No process may be left, however the above was cut off.
         _signal(process, kill=True)
         with anyio.CancelScope(shield=True):
             await process.aclose()
@@ -79,7 +79,7 @@ async def _receive(process: Process, server: StdioServerParameters, received: An
     parts: list[str] = []
     size = 0
     with suppress(anyio.EndOfStream, UnicodeDecodeError, *_GONE):
-        async with received:  # its end is how the session learns that the server is lost
+        async with received:  # its end notifies the session that the server is lost
             while size <= MAX_LINE:
                 first, *lines = decode(await process.stdout.receive()).split("\n")
                 parts.append(first)
@@ -106,9 +106,9 @@ async def _send(process: Process, server: StdioServerParameters, to_send: Any) -
 
 
 async def _end_with(process: Process) -> None:
-    """End what the process has started when it has ended by itself.
+    """End the processes that the process has started when it has ended by itself.
 
-    Else that holds its output open, and nobody notices that the server is gone
+    Otherwise they hold its output open, and nobody notices that the server is gone
     (test_what_a_server_has_started_ends_with_it).
     """
     await _exit(process, every=WATCH_SECONDS)
@@ -125,7 +125,7 @@ async def _exit(process: Process, *, every: float) -> None:
 
 
 async def _end_group(process: Process) -> None:
-    """End what is left of what the process has started: asked first, then killed."""
+    """End the remaining processes that the process has started: asked first, then killed."""
     _signal(process, kill=False)
     with anyio.move_on_after(GRACE_SECONDS):
         while _is_left(process):  # noqa: ASYNC110  # nothing tells
@@ -134,7 +134,7 @@ async def _end_group(process: Process) -> None:
 
 
 async def _end(process: Process) -> None:
-    """As the protocol has it: its input ends, then a signal, then one that it cannot catch."""
+    """End the process by the protocol: close its input, then signal, then kill."""
     assert process.stdin is not None, "it is a pipe"
     with suppress(*_GONE):
         await process.stdin.aclose()
@@ -147,7 +147,7 @@ async def _end(process: Process) -> None:
 
 
 def _is_left(process: Process) -> bool:
-    """Whether it, or a process that it has started, is there."""
+    """Whether the process, or a process that it has started, is alive."""
     if sys.platform == "win32":  # no process of ours: see above
         return False
     if process.returncode is not None:
@@ -161,7 +161,7 @@ def _is_left(process: Process) -> bool:
 
 
 def _signal(process: Process, *, kill: bool) -> None:
-    """To the process and what it has started, whether it itself has ended or not."""
+    """Signal the process and what it has started, whether it has ended itself or not."""
     if sys.platform != "win32" and _is_left(process):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a server sends, read so that the end of the connection is noticed."""
+"""Reads a server's messages so that the end of the connection is noticed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 
 
 class WatchedTransport:
-    """A transport that tells when the server has closed it."""
+    """A transport that reports when the server has closed it."""
 
     def __init__(self, transport: Any, on_end: Callable[[], None]) -> None:
         self._transport = transport
@@ -30,7 +30,7 @@ class WatchedTransport:
 
 
 class Reading:
-    """The stream of what a server sends."""
+    """The stream of a server's messages."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def last_context(self) -> Any:
-        """Of who has sent what came last."""
+        """The context of the sender of the last message."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:

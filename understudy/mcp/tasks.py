@@ -1,7 +1,7 @@
-"""Tasks of MCP (the extension `io.modelcontextprotocol/tasks`): a call whose result is asked for.
+"""Tasks of MCP (the extension `io.modelcontextprotocol/tasks`): calls whose results are polled.
 
-What both sides send. The server of the protocol decides which call becomes a task, where the client
-says that it takes tasks.
+The module has the messages of both sides. The server decides which call becomes a task, if the
+client declares that it takes tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Status = Literal["working", "input_required", "completed", "failed", "cancelled"
 
 
 class Task(types.Result):
-    """A task, and what has come of it."""
+    """A task and its state."""
 
     task_id: str
     status: Status
@@ -26,7 +26,7 @@ class Task(types.Result):
     ttl_ms: int | None = None
     poll_interval_ms: int | None = None
     result: dict[str, Any] | None = None
-    """Of a task that is completed: the result of the call."""
+    """The result of the call of a completed task."""
     error: dict[str, Any] | None = None
     """The JSON-RPC error of a failed task."""
     input_requests: dict[str, types.InputRequest] | None = None
@@ -40,13 +40,13 @@ class CreatedTask(Task):
 
 
 class TaskParams(types.RequestParams):
-    """Which task."""
+    """The parameters with the id of a task."""
 
     task_id: str
 
 
 class GetTask(types.Request[TaskParams, Literal["tasks/get"]]):
-    """What has come of a task?"""
+    """The request for the state of a task."""
 
     method: Literal["tasks/get"] = "tasks/get"
     name_param: ClassVar[str | None] = "taskId"
@@ -54,13 +54,13 @@ class GetTask(types.Request[TaskParams, Literal["tasks/get"]]):
 
 
 class UpdateTaskParams(TaskParams):
-    """Answers to what the server has asked, by its keys."""
+    """The parameters with answers to the questions of the server, by its keys."""
 
     input_responses: types.InputResponses
 
 
 class UpdateTask(types.Request[UpdateTaskParams, Literal["tasks/update"]]):
-    """Answers for a task."""
+    """The request with answers for a task."""
 
     method: Literal["tasks/update"] = "tasks/update"
     name_param: ClassVar[str | None] = "taskId"

@@ -25,7 +25,7 @@ from understudy.tools.tool_defaults import Undeclared
 
 FORMAT = 1
 MAX_TOOLS = 1_000
-"""Tools of one server that an agent may be given."""
+"""The maximum number of tools of one server that an agent may get."""
 OPTIONS = frozenset(
     (
         *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
@@ -43,14 +43,14 @@ OPTIONS = frozenset(
         ),
     )
 )
-"""Of a tool: what `policy` may set."""
+"""The options of a tool that `policy` may set."""
 Policy = Mapping[str, Mapping[str, Any]]
 Include = Collection[str] | Callable[[str], bool]
 _NO_LETTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class McpOptions(TypedDict, total=False):
-    """Options of `mcp_tools`: which tools are made, and how."""
+    """The options of `mcp_tools`: the tools to make, and how."""
 
     trust: bool
     policy: Policy | None
@@ -62,7 +62,7 @@ class McpOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """Those of `McpOptions`, checked by `_check_options`."""
+    """The `McpOptions`, checked by `_check_options`."""
 
     trust: bool = False
     policy: Policy | None = None
@@ -93,7 +93,7 @@ class McpTools(Sequence[Tool]):
         return self._tools[index]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of tools."""
         return len(self._tools)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -184,10 +184,10 @@ def load_mcp_tools(
 
     Args:
         path: the path of the file.
-        server: as of `mcp_tools`.
+        server: as in `mcp_tools`.
         id: the id that was saved.
-        headers: as of `mcp_tools`.
-        options: as of `mcp_tools`.
+        headers: as in `mcp_tools`.
+        options: as in `mcp_tools`.
 
     Raises:
         UsageError: if the file cannot be read, or belongs to another server; and as
@@ -295,7 +295,7 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
         "undeclared": given.undeclared,
         **_by_hints(server, listed, given.trust),
     }
-    if "read_only" in own or "idempotent" in own:  # it beats what the server says
+    if "read_only" in own or "idempotent" in own:  # it overrides the server's hints
         options |= {"read_only": False, "idempotent": False}
     options |= own
     progress_extends = checked_flag(
@@ -308,7 +308,7 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
         *((RemoteToolError,) if is_failure else ()),
         *checked_errors(own.get("nothing_happened", ()), what=f"{server}: `nothing_happened`"),
     )
-    # What the server says of its tool is part of what a person approves.
+    # The server's description of its tool is a part of what a person approves.
     options["version"] = digest([server.id, listed.digest, options.get("version", "")])
     may_repeat = bool(options["read_only"] or options["idempotent"])
     if may_repeat:
@@ -324,7 +324,7 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
 
 
 def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, Any]:
-    """Who is asked, and what may run again, by what the server says of the tool."""
+    """The options on who is asked, and what may run again, by the server's hints."""
     hints = listed.hints
     claims = ", ".join(f"{name}Hint: {str(on).lower()}" for name, on in hints.items())
     said = f"{server} says: {claims}." if claims else f"{server} says nothing of what it does."
@@ -337,7 +337,7 @@ def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, A
         return asks
     if hints.get("readOnly"):
         return {"ask": False, "read_only": True, "idempotent": False}
-    # What is not said to be harmless is destructive, by the protocol.
+    # By the protocol, a tool that is not declared harmless is destructive.
     is_harmless = hints.get("destructive") is False
     return {
         "ask": False if is_harmless else asks["ask"],
@@ -347,7 +347,7 @@ def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, A
 
 
 def _again() -> AsyncRetrying:
-    """A call that may run again does so where the connection was lost."""
+    """The policy that repeats a repeatable call if the connection was lost."""
     return AsyncRetrying(
         retry=retry_if_exception_type((OutcomeUnknown, ConnectionError)),
         stop=stop_after_attempt(3),

@@ -241,7 +241,7 @@ class _Log(Plain):
             return False
         # Race: two threads, or a thread and an append. Once the messages are there, and not before,
         # nothing is packed (test_messages_are_decoded_once_while_others_are_appended). The lock is
-        # held for one segment: whoever appends waits for no more than that.
+        # held for one segment: an append waits for no more than that.
         with _DECODING:
             packed = self._packed
             if not isinstance(packed, _Packed):

@@ -1,4 +1,4 @@
-"""`Channel`: how a notice gets to people; and what went wrong where it did not."""
+"""`Channel`: a way by which a notice gets to people, and the error if it does not."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from understudy.notify.notice import Notice
 SECONDS = 10.0
 """Seconds that a server may take for each answer."""
 MAX_ANSWER = 64 * 1024
-"""Bytes of an answer that are read."""
+"""The maximum bytes of an answer that are read."""
 threads: WorkerThreads = WorkerThreads(16, name="understudy-notify")
-"""What waits for a server does so in one of these."""
+"""The threads in which deliveries wait for servers."""
 
 
 class DeliveryFailed(Exception):
@@ -100,7 +100,7 @@ class Hook(Channel):
 
 
 class Answer(NamedTuple):
-    """What a server has answered."""
+    """The answer of a server."""
 
     status: int
     headers: Mapping[str, str]
@@ -108,7 +108,7 @@ class Answer(NamedTuple):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is signed for one server is not sent to another one."""
+    """A handler that follows no redirect: a body signed for one server is not sent to another."""
 
     def redirect_request(self, *given: Any, **named: Any) -> None:
         return None
@@ -136,7 +136,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
 
     try:
         return await threads.run(send)
-    except (OSError, ValueError) as error:  # also of TLS, of names and of what is no HTTP
+    except (OSError, ValueError) as error:  # also for TLS, name and protocol errors
         reason = getattr(error, "reason", None) or error
         raise DeliveryFailed(f"no answer: {reason}") from error
 
@@ -147,7 +147,7 @@ def _answer(status: int, headers: Any, body: IO[bytes]) -> Answer:
 
 
 def retry_after(answer: Answer) -> float:
-    """The seconds that a server asks for until the next attempt; 0 where it says nothing."""
+    """The seconds until the next attempt that a server asks for; 0 if it asks for none."""
     said = answer.headers.get("retry-after", "")
     return min(float(said), 86_400.0) if said.isdecimal() else 0.0
 

@@ -36,19 +36,19 @@ from understudy.state.agent_state import AgentState
 logger: logging.Logger = logging.getLogger(__name__)
 
 LEASE = 120.0
-"""Seconds in which a host must have delivered what it has claimed. Then another one does."""
+"""Seconds in which a host must have delivered what it has claimed. Then another host does."""
 LONGEST = 60.0
-"""Seconds that one delivery may take."""
+"""The maximum seconds of one delivery."""
 AT_ONCE = 16
-"""Deliveries that are under way at once."""
+"""The maximum number of concurrent deliveries."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
 """Seconds until the next attempt, which double."""
 LOOK_AGAIN = 5.0
-"""Seconds until it is looked again whether a request that is not listed now waits all the same."""
+"""Seconds until the next look at a request that is not listed but may still wait."""
 CLEAN = 3600.0
-"""Seconds between two removals of what is over."""
+"""Seconds between two removals of old notices."""
 STOP = 5.0
-"""Seconds that deliveries under way may take when the runtime closes."""
+"""The maximum seconds of open deliveries when the runtime closes."""
 _HookOf = Callable[[Notice], Awaitable[None] | None]
 _Change = Callable[[Outbox], None]
 
@@ -140,8 +140,8 @@ class Notify(Notifying):
             lookout.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP)
-        # What is cut off is claimed until its lease ends. Then another host delivers it, or this
-        # one after its next start.
+        # A delivery that is cut off is claimed until its lease ends. Then another host delivers it,
+        # or this host after its next start.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -171,7 +171,7 @@ class Notify(Notifying):
                     results[name] = ""
                 except DeliveryFailed as error:
                     results[name] = error.why
-                except Exception as error:  # of a function of the application
+                except Exception as error:  # the application's function may raise anything
                     results[name] = f"{type(error).__name__}: {text_of(error)}"
         return results
 
@@ -184,7 +184,7 @@ class Notify(Notifying):
         rows = await host.store.change_outbox(lambda outbox: outbox.claim(now, until, name, free))
         for row in rows:
             if row.no in self._in_hand:
-                # Its lease has ended here first: the machine was suspended, say
+                # The lease has ended here first, for instance because the machine was suspended
                 # (test_a_host_delivers_once_what_takes_longer_than_its_lease).
                 continue
             self._in_hand.add(row.no)
@@ -200,13 +200,13 @@ class Notify(Notifying):
     def _settled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Its lease ends, and it is tried again.
+            # Its lease will end, and then it is tried again.
             logger.warning("what became of a notice is not stored: %s", text_of(error))
         if self._lookout is not None:
             self._lookout.hint()
 
     async def _settle(self, host: NotifyHost, row: StoredNotice) -> None:
-        """Deliver a row, and store what came of that."""
+        """Deliver a row, and store the result."""
         try:
             await host.store.change_outbox(await self._outcome_of(host, row))
         finally:
@@ -222,7 +222,7 @@ class Notify(Notifying):
             return self._failed(host, row, DeliveryFailed(f"no end within {LONGEST:g} s"))
         except DeliveryFailed as error:
             return self._failed(host, row, error)
-        except Exception as error:  # of a function of the application
+        except Exception as error:  # the application's function may raise anything
             logger.exception(
                 "a notice of agent %r is not delivered",
                 row.agent_id,
@@ -274,7 +274,7 @@ class Notify(Notifying):
         def done(outbox: Outbox) -> None:
             outbox.settle(row.no, "done", at=now, receipt=receipt)
             if receipt:
-                # Race: this against the end of the request, which did not find this message yet
+                # Race: the end of the request did not find this message yet
                 # (test_a_message_that_is_posted_while_its_request_is_decided_is_changed_too).
                 outbox.look_again(row.no)
 
@@ -291,7 +291,7 @@ class Notify(Notifying):
         return [rule for rule in self._rules if rule.fits(request, row.agent, what, audience)]
 
     def _names(self, request: Request, row: StoredNotice, what: What) -> list[str]:
-        """The names of the channels that tell of it, each once."""
+        """The names of the channels that notify of it, each once."""
         rules = self._fitting(request, row, what)
         return list(dict.fromkeys(each.name for rule in rules for each in rule.channels))
 
@@ -327,8 +327,7 @@ class Notify(Notifying):
         receipts = await host.store.change_outbox(lambda outbox: outbox.receipts(row.no))
 
         def unless_new(change: _Change) -> _Change:
-            # Race: this against a message that is posted meanwhile: it has looked for the end, and
-            # found it under way
+            # Race: a message is posted meanwhile: it has looked for the end, and found it under way
             # (test_a_message_that_is_posted_while_its_request_is_decided_is_changed_too).
             def changed(outbox: Outbox) -> None:
                 if outbox.receipts(row.no) == receipts:
@@ -400,7 +399,7 @@ def _later(host: NotifyHost, row: StoredNotice) -> _Change:
 
 
 def _add(outbox: Outbox, row: StoredNotice, what: What, names: list[str], now: Any) -> None:
-    """Add a row for each of these channels, and be done with the row of what happened."""
+    """Add a row for each of these channels, and end the row of the event."""
     for name in names:
         outbox.add(row.no, what, name, at=now, receipt="")
     outbox.settle(row.no, "done", at=now)
@@ -420,5 +419,5 @@ def _audience(request: Request, row: StoredNotice) -> str:
 
 
 def _segment(id: str) -> str:
-    """The id as a segment of the path of a page, as the pages take it."""
+    """The id as a segment of a page's path."""
     return quote(f"~{id}" if id[0] in "~." else id, safe="")

@@ -1,4 +1,4 @@
-"""What became of a request, as the state of its agent says."""
+"""Finds out what became of a request, by the state of its agent."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What became of a request."""
+    """The end of a request."""
 
     said: str
-    """In a sentence; empty while it waits."""
+    """What became of it, in a sentence; empty while it waits."""
     is_expired: bool = False
     """Whether its time was over before somebody answered."""
 
@@ -36,11 +36,11 @@ EXPIRED = Ending("Its time was over before somebody answered.", is_expired=True)
 
 
 def ending_of(state: AgentState | None, request_id: str) -> Ending:
-    """What became of a request.
+    """The end of a request.
 
     Args:
-        state: of its agent; None if that is deleted.
-        request_id: of the request.
+        state: the state of its agent; None if the agent is deleted.
+        request_id: the id of the request.
 
     """
     if state is None:
@@ -62,7 +62,7 @@ async def request_of(
 ) -> Request | None:
     """A request that does not wait any more, as its decision has it, or the records.
 
-    None where both are gone: by a deletion, or by a compaction.
+    None if both are gone: by a deletion, or by a compaction.
     """
     decided = None if state is None else _decided(state, request_id)
     if state is None or decided is not None:
@@ -72,7 +72,7 @@ async def request_of(
 
 
 class _Asked:
-    """The request of an id, among the records that make requests."""
+    """A search for the request of an id in the records that make requests."""
 
     def __init__(self, request_id: str) -> None:
         self.request: Request | None = None

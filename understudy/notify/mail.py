@@ -90,7 +90,7 @@ class Email(Channel):
             raise _refused(error.recipients) from error
         except (OSError, smtplib.SMTPException) as error:
             raise DeliveryFailed(f"the mail was not taken: {error}"[:300]) from error
-        if refused:  # the others have it: another attempt would mail them again
+        if refused:  # other recipients have it: another attempt would mail them again
             raise _refused(refused, is_final=True)
         return ""
 
@@ -116,7 +116,7 @@ class Email(Channel):
         return message
 
     def _send(self, message: EmailMessage, to: Sequence[str]) -> dict[str, tuple[int, bytes]]:
-        """Send it; the recipients that were refused."""
+        """Send the mail. Returns the refused recipients."""
         if self._tls == "implicit":
             context = self._context or ssl.create_default_context()
             server: smtplib.SMTP = smtplib.SMTP_SSL(
@@ -133,7 +133,7 @@ class Email(Channel):
 
 
 def _refused(recipients: dict[str, tuple[int, bytes]], *, is_final: bool = False) -> DeliveryFailed:
-    """The failure where recipients were refused."""
+    """The failure of a mail with refused recipients."""
     who, (code, _) = next(iter(recipients.items()))
     is_final = is_final or all(each >= 500 for each, _ in recipients.values())
     why = f"{len(recipients)} refused, first {plain(who)}: {code}"

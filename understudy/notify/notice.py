@@ -21,7 +21,8 @@ What = Literal["asked", "reminder", "escalation", "expired"]
 escalation is notified; or its time was over."""
 WHAT: tuple[What, ...] = ("asked", "reminder", "escalation", "expired")
 Show: TypeAlias = bool | Collection[str] | Callable[[Request], Mapping[str, Any]]
-"""Which arguments leave the house: none, all, those with these names, or what a function says."""
+"""The arguments that are sent outside: none, all, those with these names, or a function's
+choice."""
 TITLES: Mapping[What, str] = {
     "asked": "",
     "reminder": "Still waits: ",
@@ -142,28 +143,28 @@ def shown_by(show: Show, request: Request) -> Mapping[str, Any]:
 
 
 def title_of(request: Request, shown: Mapping[str, Any]) -> str:
-    """What a request is about, in one line.
+    """The subject of a request, in one line.
 
-    What the application has written of it (`title`) is shown, with its values. Else, of the
-    arguments, only `shown` is.
+    The application's own `title` is shown, with its values. Otherwise only the arguments in `shown`
+    are.
     """
     data = request.to_dict()
     about = plain(request.about or request.kind)
     if not request.title:
-        # Neither what a gate displays nor what a tool asks is known to have no secret in it.
+        # What a gate displays, or a tool asks, may have a secret in it.
         data |= {"display": None, "payload": None, "arguments": jsonable(dict(shown))}
         if request.kind not in ("approval", "doubt"):
-            data["kind"] = "approval"  # its line is made of the arguments
+            data["kind"] = "approval"  # its line is made from the arguments
     line = plain(summary(data))
     words = {"approval": "Approve", "doubt": "In doubt:", "halt": "Halted:"}
-    if request.title:  # it says what is to be done; of a call that was made it says what was
+    if request.title:  # the title says what is to be done, or what was done
         return f"{words[request.kind]} {line}" if request.kind in ("doubt", "halt") else line
     first = f"{words.get(request.kind, 'Answer')} {about}"
     return f"{first}: {line}" if line else first
 
 
 def needs_page(request: Request) -> str:
-    """Why a request is decided on its page alone, in a sentence; empty where it need not be."""
+    """Why a request must be decided on its page, in a sentence; empty if it need not be."""
     data = request.to_dict()
     if request.kind != "approval" or request.payload is not None:
         return "It is more than an approval: answer it on its page."
@@ -173,17 +174,17 @@ def needs_page(request: Request) -> str:
 
 
 def plain(text: str) -> str:
-    """The text in one line, with a visible mark for each character that is not seen as it is."""
+    """The text in one line, with a visible mark for each misleading character."""
     return plainly(" ".join(text.split()))
 
 
 def lines_of(value: Any) -> str:
-    """A value as JSON in lines, without a character that is not seen as it is."""
+    """A value as JSON in lines, without misleading characters."""
     text = json.dumps(jsonable(value), ensure_ascii=False, indent=2)
     lines = []
     for line in text.split("\n"):
         indent = len(line) - len(line.lstrip(" "))
-        # A text of JSON has no line break, and its spaces count: they are not joined.
+        # A JSON text has no line break, and its spaces count, so they are not joined.
         marked = _marked(line[indent:])
         lines.append(" " * indent + marked)
     return "\n".join(lines)
@@ -195,11 +196,11 @@ def _marked(line: str) -> str:
 
 
 def _escape(character: str) -> str:
-    """The character as JSON writes it in ASCII: above 0xFFFF by two escapes."""
+    """The character as JSON writes it in ASCII; above 0xFFFF with two escapes."""
     number = ord(character)
     return f"\\u{number:04x}" if number < 0x10000 else json.dumps(character)[1:-1]
 
 
 def when_text(time: datetime) -> str:
-    """A time, as people read it."""
+    """A time, as text for people."""
     return time.strftime("%Y-%m-%d %H:%M UTC")

@@ -75,7 +75,7 @@ class Rule:
         self.show: Show = (show,) if isinstance(show, str) else show
 
     def fits(self, request: Request, agent: str, what: What, audience: str) -> bool:
-        """Return whether the rule tells of this.
+        """Return whether the rule notifies of this.
 
         Args:
             request: the request.

@@ -18,7 +18,7 @@ API = "https://slack.com/api"
 APPROVE, REJECT, OPEN = "understudy.approve", "understudy.reject", "understudy.open"
 """The ids of the buttons."""
 LONGEST = 2900
-"""Characters of a text of a message. Slack cuts none off: it refuses a longer one."""
+"""The maximum characters of a text of a message. Slack cuts none off: it refuses a longer one."""
 _LONGEST_VALUE = 2000
 _LONGEST_URL = 3000
 _FINAL = frozenset(
@@ -34,7 +34,7 @@ _FINAL = frozenset(
         "token_revoked",
     }
 )
-"""Errors of Slack that stay until a person changes something there, or here."""
+"""Errors of Slack that stay until a person changes a setting there, or here."""
 To: TypeAlias = str | Callable[[Notice], str]
 
 
@@ -117,7 +117,7 @@ class Slack(Channel):
             )
         except DeliveryFailed as error:
             if error.why not in ("Slack: message_not_found", "Slack: cant_update_message"):
-                raise  # else somebody has deleted it
+                raise  # otherwise somebody has deleted the message
 
     async def tell(self, channel: str, user: str, text: str) -> None:
         """Send a message that only one person in the channel sees.
@@ -191,7 +191,7 @@ class Slack(Channel):
 
 
 def button_value(agent_id: str, request: Request) -> str:
-    """What a button stands for: the request, and the digest of what the message shows."""
+    """The value of a button: the request, and the digest of what the message shows."""
     of = {"agent": agent_id, "request": request.id, "digest": request.digest}
     return json.dumps(of, separators=(",", ":"))
 
@@ -204,7 +204,7 @@ def _display(request: Request) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text where Slack reads marks: nothing in it is a link, a mention or a command."""
+    """The text, escaped for places where Slack reads marks: it has no link, mention or command."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -212,7 +212,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-# In these blocks Slack reads no marks: what an agent wrote stays as it is written.
+# In these blocks Slack reads no marks, so an agent's text stays unchanged.
 
 
 def _plain_section(text: str) -> dict[str, Any]:

@@ -45,11 +45,11 @@ Who: TypeAlias = Mapping[str, User] | Callable[[str, str], User | Awaitable[User
 of the user's team."""
 
 MAX_BODY = 1024 * 1024
-"""Bytes of a click: Slack sends the whole message along."""
+"""The maximum bytes of a click: Slack sends the whole message along."""
 TOLERANCE = 300
-"""Seconds by which the time of a click may differ from that of this machine."""
+"""The maximum seconds by which the time of a click may differ from this machine's."""
 SECONDS = 2.5
-"""Seconds in which a click is answered: Slack waits for three."""
+"""The maximum seconds until a click is answered: Slack waits for three."""
 GONE = "It is not asked any more: nothing was decided by this click."
 CHANGED = "The request is not what this message shows. Look at it, and decide, on its page."
 SLOW = "The agent has not answered yet. The message says so once the decision is recorded."
@@ -68,7 +68,7 @@ class _Click(NamedTuple):
 
 
 class _Refused(Exception):
-    """The request is answered with this status."""
+    """The error of a request that is answered with this status."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -98,10 +98,10 @@ def slack_actions(
     Args:
         runtime: a `Runtime`, or a function that gives it.
         slack: the channel that posts the messages.
-        signing_secret: of the app in Slack; several while it changes.
-        users: who a user of Slack is: a mapping of their ids to `User`s, or a function, plain or
-            async, of the ids of a user and of the user's team. None: nobody, who may do nothing. A
-            plain function is called on the event loop.
+        signing_secret: the signing secret of the app in Slack; several while it changes.
+        users: the users by Slack ids: a mapping of ids to `User`s, or a function, plain or async,
+            of the ids of a user and of the user's team. An unknown user may do nothing. A plain
+            function is called on the event loop.
 
     Raises:
         UsageError: for a bad argument.
@@ -135,7 +135,7 @@ class _SlackActions:
         self._users = users
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as of ASGI 3."""
+        """Answer one request, by ASGI 3."""
         if scope["type"] != "http":
             raise UsageError(f"slack_actions serves http alone, not {shown(scope['type'])}")
         click, reason = None, ""
@@ -158,7 +158,7 @@ class _SlackActions:
     # ------------------------------------------------------------------- is it Slack?
 
     async def _click(self, scope: Scope, receive: Receive) -> _Click | None:
-        """The click that a request is about; None where it is about something else."""
+        """The click in a request; None if the request is about something else."""
         if scope["method"] != "POST":
             raise _Refused(405, "use POST")
         headers = {name.lower(): value for name, value in scope["headers"]}
@@ -167,13 +167,14 @@ class _SlackActions:
         try:
             (payload,) = parse_qs(body.decode(), strict_parsing=True, max_num_fields=20)["payload"]
             return _click_of(from_json(payload.encode()))
-        except (KeyError, ValueError):  # of Slack itself, so it is no attack
+        except (KeyError, ValueError):  # Slack itself sent it, so it is no attack
             raise _Refused(400, "not a click of Slack") from None
 
     def _check_signature(self, headers: Mapping[bytes, bytes], body: bytes) -> None:
         at = headers.get(b"x-slack-request-timestamp", b"")
         given = headers.get(b"x-slack-signature", b"")
-        # In constant time, and before the time is looked at: an answer tells nothing of the key.
+        # The check takes constant time and comes before the time check, so an answer reveals
+        # nothing about the key.
         signed = b"v0:" + at + b":" + body
         wanted = [
             b"v0=" + hmac.new(secret, signed, hashlib.sha256).hexdigest().encode()
@@ -213,7 +214,7 @@ class _SlackActions:
         if request is not None:
             if request.digest != click.digest:
                 raise _NotDecided(CHANGED)
-            # What the message did not know: since then a call of the tool may be in doubt.
+            # Since the message was sent, a call of the tool may have come into doubt.
             in_doubt = any(
                 doubt.tool_name == request.tool_name for doubt in state.doubts_in_tree.values()
             )
@@ -228,7 +229,7 @@ class _SlackActions:
         await ref.decide({click.request_id: decision}, expect={click.request_id: click.digest})
 
     async def _user(self, click: _Click) -> User:
-        """Who clicked, with the right to decide."""
+        """The user who clicked, with the right to decide."""
         if isinstance(self._users, Mapping):
             user = self._users.get(click.user_id)
         else:
@@ -246,8 +247,8 @@ class _SlackActions:
             )
         if user.verified is None:
             return user
-        # Slack says who it is, and not the identity provider: what needs the provider is decided on
-        # the page.
+        # Slack names the person, not the identity provider: decisions that need the provider are
+        # made on the page.
         return replace(
             user, verified=replace(user.verified, assurance="login", auth_at=None, claims={})
         )
@@ -257,7 +258,7 @@ def _click_of(payload: Any) -> _Click | None:
     """The click that a payload is about.
 
     Raises:
-        KeyError, ValueError: if it lacks something.
+        KeyError, ValueError: if the payload lacks a value.
 
     """
     if not isinstance(payload, dict) or payload.get("type") != "block_actions":
@@ -265,7 +266,7 @@ def _click_of(payload: Any) -> _Click | None:
     try:
         actions = [each for each in payload["actions"] if each["action_id"] in (APPROVE, REJECT)]
         if not actions:
-            return None  # a link
+            return None  # the button is a link
         value = from_json(actions[0]["value"].encode())
         user = payload["user"]
         found = _Click(

@@ -17,7 +17,7 @@ from understudy.notify.channels import Channel, DeliveryFailed, checked_url, pos
 from understudy.notify.notice import Notice
 
 TOLERANCE = 300.0
-"""Seconds by which the timestamp of a message may differ from the time of who verifies it."""
+"""The maximum seconds by which the timestamp of a message may differ from the verifier's time."""
 _PREFIX = "whsec_"
 _SHORTEST = 16
 
@@ -99,7 +99,7 @@ def verify_webhook(
     Args:
         headers: the headers of the request; case does not matter.
         body: the body of the request, byte for byte.
-        secrets: the keys, as of `Webhook`.
+        secrets: the keys, as in `Webhook`.
         now: the time, in seconds since 1970; by default the time of this machine.
 
     Raises:
@@ -134,7 +134,7 @@ def _keys(secrets: str | Sequence[str], *, what: str) -> list[bytes]:
 
 
 def _key(secret: object, *, what: str) -> bytes:
-    """The key of a secret, which no error shows."""
+    """The key in a secret. No error shows it."""
     if not isinstance(secret, str) or len(secret) < _SHORTEST:
         raise UsageError(f"{what}: a secret must be a text of at least {_SHORTEST} characters")
     if not secret.startswith(_PREFIX):

@@ -658,16 +658,16 @@ def _copied(states: Mapping[str, AgentState]) -> dict[str, AgentState]:
 
 def _inherited_view(run: RunState | None, above: Messages) -> Messages:
     """The workflow's conversation as its agent saw it when the agent began."""
-    told = run.shared.told if run is not None and run.shared is not None else None
-    if run is None or run.shared is None or told is None:
+    view = run.shared.told if run is not None and run.shared is not None else None
+    if run is None or run.shared is None or view is None:
         raise ValueError("it does not say what the agent was shown")
 
     def make(above: Messages) -> Messages:
         return view_for(
             run.agent,
-            above.until(told.end),
-            start=told.start,
-            at=told.at,
+            above.until(view.end),
+            start=view.start,
+            at=view.at,
             latest=run.contents == "none",
             raw=run.workflow is not None,
         )

@@ -1,6 +1,6 @@
-"""Spans and metrics of agents for OpenTelemetry: `Telemetry`, and what carries the caller's trace.
+"""Spans and metrics of agents for OpenTelemetry: `Telemetry`, and a codec for the caller's trace.
 
-`docs/telemetry.md` says which spans and metrics there are.
+`docs/telemetry.md` lists the spans and metrics.
 """
 
 from understudy.telemetry.telemetry import Telemetry

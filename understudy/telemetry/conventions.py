@@ -21,7 +21,7 @@ CHAT = "chat"
 WAIT_FOR_PERSON = "wait_for_person"
 QUARANTINE = "quarantine"
 RESTART_ACTOR = "restart_actor"
-"""These three are of this library: the conventions have nothing for them."""
+"""Like the two before, an operation of this library: the conventions have no name for it."""
 FENCED = "understudy.fenced"
 """The event of an attempt that ended because another host took over."""
 
@@ -80,7 +80,7 @@ class Metric(NamedTuple):
 
     @property
     def prometheus(self) -> str:
-        """Its name in Prometheus, without the `_bucket`, `_sum` or `_count` of a histogram."""
+        """The name in Prometheus, without the `_bucket`, `_sum` or `_count` of a histogram."""
         name = self.name.replace(".", "_")
         suffix = {"s": "_seconds"}.get(self.unit, "")
         return name + suffix + ("_total" if self.kind == "counter" else "")
@@ -165,9 +165,9 @@ BUDGET_REFUSALS = Metric(
 METRICS: tuple[Metric, ...] = tuple(
     value for value in list(globals().values()) if isinstance(value, Metric)
 )
-"""All of them."""
+"""All metrics."""
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300)
-"""The advised bounds of the buckets of what a program does."""
+"""The bounds of the buckets for durations of programs, as advised."""
 LONG_SECONDS = (1, 10, 60, 600, 3600, 4 * 3600, 86400, 3 * 86400, 7 * 86400, 30 * 86400)
-"""Those of what people take part in."""
+"""The bounds of the buckets for durations in which people take part."""

@@ -29,11 +29,11 @@ from understudy.telemetry.guarded import failed
 from understudy.telemetry.meters import Meters
 
 MOST = 1000
-"""Of requests, doubts, agents in quarantine and overdue agents so many are counted."""
+"""The maximum count of requests, doubts, agents in quarantine and overdue agents."""
 LATE = timedelta(seconds=60)
-"""After this time what is due counts as overdue: a runtime looks more often."""
+"""The time after which due work counts as overdue: a runtime looks more often."""
 PATIENCE = 5.0
-"""Seconds that a collection waits for the store. Then it gets what was read before."""
+"""The seconds that a collection waits for the store. Then it gets the values read before."""
 
 Values = dict[str, list[Observation]]
 _READ = (
@@ -95,9 +95,9 @@ class Gauges:
 def _joined(
     found: Iterable[Observation], join: Callable[[list[float]], float]
 ) -> list[Observation]:
-    """One value for all that have the same attributes: an SDK keeps the last one only.
+    """One value for all with the same attributes, because an SDK keeps only the last.
 
-    Those are of runtimes with stores of their own: hosts of one store have names.
+    Such values come from runtimes with separate stores: hosts of one store have names.
     """
     values: dict[tuple[tuple[str, Any], ...], list[float]] = {}
     for each in found:
@@ -116,10 +116,10 @@ class _HostGauges:
         self._read_at = float("-inf")
         self._reading: Future[None] | None = None
         self._given_up: Future[None] | None = None
-        """What a collection has waited for too long."""
+        """The read for which a collection has waited too long; None if there is none."""
 
     def values(self) -> Values:
-        """What was read last, at most `every` seconds ago if the store answers."""
+        """The values read last, at most `every` seconds ago if the store answers."""
         with self._lock:
             is_old = time.monotonic() - self._read_at > self._every
             if is_old and self._reading is None:
@@ -127,8 +127,8 @@ class _HostGauges:
                 call_on(self.services.loop, self._begin, self._reading)
             reading = self._reading
         waits = reading is not None and reading is not self._given_up and not self._is_here()
-        # Not longer: a collection has a time limit, and a store may be away for hours. And only
-        # once, though each of the metrics reads
+        # The wait is limited: a collection has a time limit, and a store may be away for hours. It
+        # happens only once, although each of the metrics reads
         # (test_a_collection_waits_once_for_a_loop_that_is_blocked).
         if waits and reading is not None and not wait([reading], timeout=PATIENCE).done:
             self._given_up = reading
@@ -158,7 +158,7 @@ class _HostGauges:
             self._values = await self._measured()
         except Exception:
             failed("reading the gauges from the store")
-            self._values = {}  # not what was: an alert must not stay quiet for a store that is away
+            self._values = {}  # no old values: an alert must not stay quiet when a store is away
 
     async def _measured(self) -> Values:
         store, now = self.services.store, self.services.clock.now()
@@ -211,7 +211,7 @@ class _HostGauges:
 def _kind(ask: Any) -> str:
     try:
         kind: str = ask.requested().request.kind
-    except Exception:  # of a newer version, or damaged: it waits all the same
+    except Exception:  # a newer version, or damaged: the request waits nevertheless
         return "unknown"
     return kind
 

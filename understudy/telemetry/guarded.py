@@ -1,7 +1,7 @@
-"""OpenTelemetry as the library calls it: what it raises is logged once, and goes no further.
+"""OpenTelemetry as the library calls it: its errors are logged once, and not raised.
 
 The API promises that its implementations do not raise. Span processors, samplers and providers of
-an application may all the same, and an agent must not notice.
+an application may raise nevertheless, which must not affect an agent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ extra_attributes: ContextVar[Mapping[str, str]] = ContextVar("extra_attributes")
 """Attributes of the spans that Pydantic AI begins: it knows no agent here."""
 
 _logged: set[str] = set()
-"""What has failed before: each of these may be called a thousand times a second."""
+"""The names of what has failed before: each may be called a thousand times a second."""
 
 
 def failed(what: str) -> None:
@@ -42,7 +42,7 @@ def failed(what: str) -> None:
 def guarded(
     what: str, default: T, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """What the function returns, or the default where it raises."""
+    """The result of the function, or the default if it raises."""
     try:
         return function(*args, **kwargs)
     except Exception:
@@ -51,7 +51,7 @@ def guarded(
 
 
 class GuardedSpan(Span):
-    """A span that raises nothing. What a span has beyond the API it has as well."""
+    """A span that raises nothing. It passes on attributes beyond the API."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
@@ -158,10 +158,10 @@ _NO_TRACER = _NoTracer()
 
 
 class Guarded:
-    """Any other object of the API, a meter say: calls of its methods raise nothing.
+    """Any other object of the API, such as a meter, whose methods raise nothing.
 
-    Where one raises it returns None. What `create_...` and `get_...` return is guarded, too, and
-    never None.
+    A method that would raise returns None. The results of `create_...` and `get_...` are guarded
+    too, and never None.
     """
 
     def __init__(self, inner: object, what: str) -> None:

@@ -27,7 +27,7 @@ class Meters:
         self._made: dict[str, Any] = {}
 
     def add(self, metric: Metric, value: float, attributes: Mapping[str, Any]) -> None:
-        """Count."""
+        """Add a value to a counter."""
         found = self._made.get(metric.name)
         if found is None:
             found = self._made[metric.name] = self._meter.create_counter(
@@ -49,7 +49,7 @@ class Meters:
         found.record(value, attributes)
 
     def observe(self, metric: Metric, read: Observe) -> None:
-        """Have a gauge read by this function, in the thread that collects."""
+        """Read a gauge by this function, in the thread that collects."""
 
         def callback(_: CallbackOptions) -> Iterable[Observation]:
             try:

@@ -28,12 +28,12 @@ def moment(
     """Report something that happened to a run, below its last attempt.
 
     Args:
-        tracer: makes the span.
+        tracer: the tracer that makes the span.
         operation: what happened, in one word.
-        run: to which it happened.
+        run: the run.
         trace: the traceparent of its last attempt.
-        at: when; None: now.
-        error: the type of the error that it is, if it is one.
+        at: the time; None = now.
+        error: the type of the error, if it is an error.
         detail: the text of the error, if it may be reported.
 
     """
@@ -61,5 +61,5 @@ def moment(
 
 
 def nanoseconds(at: datetime) -> int:
-    """A time as OpenTelemetry has it."""
+    """A time in OpenTelemetry's unit."""
     return int(at.timestamp() * 1_000_000) * 1000

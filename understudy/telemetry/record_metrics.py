@@ -1,7 +1,7 @@
 """`RecordMetrics`: metrics, and the spans of waits for people, from the records of an agent.
 
-A record becomes durable once, in one process, whatever happens before and after. So what is counted
-here is counted once over crashes, restarts and hosts.
+A record becomes durable once, in one process, whatever happens before and after. So everything is
+counted once over crashes, restarts and hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from understudy.telemetry.trace_context import TRACEPARENT, link_to, parent_of
 
 
 class RecordMetrics:
-    """Hears of the durable records of one ledger."""
+    """A listener of the durable records of one ledger."""
 
     def __init__(
         self, ledger: Ledger, tracer: GuardedTracer, meters: Meters, *, content: bool
@@ -55,7 +55,7 @@ class RecordMetrics:
                 self._note_traces((*path, child), inner)
 
     def record(self, _seq: int, record: r.Record) -> None:
-        """A record is durable."""
+        """Take a durable record."""
         guarded("a record", None, self._measure, record)
 
     def _measure(self, record: r.Record) -> None:
@@ -68,7 +68,7 @@ class RecordMetrics:
                 self._held.add(path)
                 self._paid(agent, response)
             case r.Reply() if path in self._held:
-                self._held.discard(path)  # it was paid for when it came
+                self._held.discard(path)  # the reply was paid for when it came
             case (
                 r.Reply(response=response)
                 | r.ModelAsked(response=response)
@@ -114,14 +114,14 @@ class RecordMetrics:
         self._meters.add(metric, 1, {c.AGENT_NAME: agent, **attributes})
 
     def _paid(self, agent: str, response: ModelResponse) -> None:
-        """What a reply cost, and what those cost that were rejected before it."""
+        """Count the cost of a reply, and of the replies that were rejected before it."""
         self._cost(agent, response.model_name, response.usage.cost)
         for attempt in response.failed_attempts or ():
             if attempt.usage is not None:
                 self._cost(agent, attempt.model_name, attempt.usage.cost)
 
     def _cost(self, agent: str, model: str | None, cost: Decimal | None) -> None:
-        if cost is not None:  # else nobody has priced it, or its price is not known
+        if cost is not None:  # otherwise it is not priced, or its price is unknown
             attributes = {c.AGENT_NAME: agent, c.REQUEST_MODEL: model or ""}
             self._meters.add(c.COST, float(cost), attributes)
 
@@ -180,7 +180,7 @@ class RecordMetrics:
     def _decided(self, record: r.Decided, path: tuple[str, ...]) -> None:
         request, decision = self._request(record.request_id), record.decision
         if request is None or decision.by_grant is not None:
-            return  # for a decision by a grant nobody has waited
+            return  # nobody has waited for a decision by a grant
         seconds = max((record.at - request.created_at).total_seconds(), 0.0)
         attributes_of_wait = {
             c.TOOL_NAME: request.tool_name,
@@ -201,7 +201,7 @@ class RecordMetrics:
             attributes[c.DECIDED_BY] = decision.by
         span = self._tracer.start_span(
             f"{c.WAIT_FOR_PERSON} {request.tool_name}",
-            # Below the attempt that has asked: that is where it began.
+            # The span is below the attempt that has asked, where the wait began.
             context=parent_of(self._traces.get(path)) or Context(),
             kind=SpanKind.INTERNAL,
             attributes=attributes,

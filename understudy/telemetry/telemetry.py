@@ -1,4 +1,6 @@
-"""`Telemetry`: what `Runtime(telemetry=...)` takes to tell OpenTelemetry what agents do."""
+"""`Telemetry`: the option `Runtime(telemetry=...)`, which reports to OpenTelemetry what agents
+do.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +181,7 @@ class _WithoutMessages(InstrumentationSettings):
 
 
 class _Parts:
-    """What all that one `Telemetry` watches has in common."""
+    """The parts that everything watched by one `Telemetry` shares."""
 
     def __init__(
         self,
@@ -197,12 +199,12 @@ class _Parts:
         self.gauges: Gauges = Gauges(self.meters, every=gauge_seconds)
 
     def committed(self, seconds: float, error: Exception | None) -> None:
-        """A store has committed. In the thread of its committer."""
+        """Note that a store has committed. Called in the thread of its committer."""
         attributes = {} if error is None else {ERROR_TYPE: type(error).__name__}
         self.meters.record(COMMIT_DURATION, seconds, attributes)
 
     def refused(self, short: Shortage) -> None:
-        """A budget has no room for a call, or for a request to a model."""
+        """Note that a budget has no room for a call, or for a request to a model."""
         self.meters.add(BUDGET_REFUSALS, 1, {BUDGET: short.budget.name})
 
 
@@ -211,6 +213,6 @@ def _makes_spans(provider: TracerProvider) -> bool:
 
 
 def _makes_metrics(provider: MeterProvider) -> bool:
-    # The proxy that stands for a provider that is set later is no public class of the API.
+    # The proxy for a provider that is set later is no public class of the API.
     is_proxy = type(provider).__module__.startswith("opentelemetry.metrics")
     return not (is_proxy or isinstance(provider, NoOpMeterProvider))

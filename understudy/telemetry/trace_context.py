@@ -1,4 +1,4 @@
-"""The parent of a trace as W3C's text: as a message carries it, and an attempt keeps it."""
+"""The parent of a trace as W3C's text, which a message carries and an attempt keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from understudy.telemetry.guarded import failed, guarded
 
 TRACEPARENT = "traceparent"
 _MAX_STATE = 1024
-"""Characters of a tracestate that are carried; a longer one is left out, as W3C allows."""
+"""The maximum characters of a tracestate; a longer one is left out, as W3C allows."""
 _W3C = TraceContextTextMapPropagator()
 
 
@@ -69,7 +69,7 @@ def _text(context: Context) -> str | None:
 
 
 def parent_of(text: object) -> Context | None:
-    """A context in which the span of this text is the current one; None if it is none."""
+    """A context in which the span of this text is current; None if the text is no traceparent."""
     try:
         if not isinstance(text, str):
             return None
@@ -82,7 +82,7 @@ def parent_of(text: object) -> Context | None:
 
 
 def link_to(text: object, kind: str) -> list[Link]:
-    """A link to the span of this text; none if it is no traceparent."""
+    """A link to the span of this text; empty if the text is no traceparent."""
     found = parent_of(text)
     if found is None:
         return []
@@ -90,7 +90,7 @@ def link_to(text: object, kind: str) -> list[Link]:
 
 
 def traceparent_of(span: SpanContext) -> str | None:
-    """The span as it is recorded; None if it is none."""
+    """The traceparent of the span; None if the span is invalid."""
     if not span.is_valid:
         return None
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"

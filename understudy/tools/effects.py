@@ -201,7 +201,7 @@ def what_is_known(
     4. An error that is FAILED by its class is what its `__cause__` is: `RuntimeError("payment
        failed") from ReadTimeout()` is UNKNOWN, as the timeout is.
     5. An error that was raised while another one was handled, which is its `__context__` unless
-       that is suppressed, does not undo that one: it is UNKNOWN if that one is, also where it is
+       that is suppressed, does not undo that one: it is UNKNOWN if that one is, also if it is
        itself proof that nothing happened. `except ReadTimeout:` and then a refused connection to a
        second server is UNKNOWN, for the first server may have done it. Nothing else follows from a
        context: it proves nothing of what the handler did.

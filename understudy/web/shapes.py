@@ -230,8 +230,8 @@ class NotesPage(NotesShape):
 class InboxRow(RequestShape, StandingShape):
     """A request of the list, with what the store knows of it.
 
-    `rule` is the name of the rule that asks; empty where none does. `must_agree` says who must
-    agree, and `missing` whose votes are missing, in words; both are empty where a decision of
+    `rule` is the name of the rule that asks; empty if none does. `must_agree` says who must
+    agree, and `missing` whose votes are missing, in words; both are empty if a decision of
     anybody with the right is enough. `terms` says what else holds. At `approved_at` it is approved,
     as enough have agreed.
     """

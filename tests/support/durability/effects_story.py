@@ -358,7 +358,7 @@ class Story:
         """Note what is wrong in the end: with effects, and with who was asked.
 
         Args:
-            times: how often each intended payment is made; None where that may be once or never.
+            times: how often each intended payment is made; None if that may be once or never.
             no_person: nobody is asked but by the gate, once for each call.
 
         """

@@ -31,7 +31,7 @@ _patience = 60.0
 def patience() -> float:
     """Seconds after which a life of a story counts as hanging.
 
-    Nothing takes as long, also where a machine that others use too leaves it little.
+    Nothing takes as long, also if a machine that others use too leaves it little.
     """
     return _patience
 

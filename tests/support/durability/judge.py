@@ -20,7 +20,7 @@ def violations(log: SideLog, expected: dict[str, Any] | None) -> list[str]:
     """Everything that is wrong with a story; nothing, if all is well.
 
     Args:
-        expected: the end of each agent; None where the story itself is what others compare with.
+        expected: the end of each agent; None if the story itself is what others compare with.
 
     """
     found = [entry.of[0] for entry in log.read("violation")]

@@ -218,7 +218,7 @@ def _look_before_the_claim(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
 
 
 def _write_without_a_fence(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
-    """Whoever has owned an agent may write on, also where somebody else has written."""
+    """Whoever has owned an agent may write on, also if somebody else has written."""
     begin, end = "AND a.owner = %(owner)b", "    RETURNING"
     before, found, rest = sql.ADD.partition(begin)
     assert found, "the statement that adds does not compare the owner any more"

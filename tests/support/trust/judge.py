@@ -95,7 +95,7 @@ class Entered:
     number: int
     """How many bodies of this call were entered before."""
     newest: int | None = None
-    """The version of the rules that each host must have, in this moment; None where none."""
+    """The version of the rules that each host must have, in this moment; None if none."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class _Asked:
 
     request: Mapping[str, Any]
     excluded: frozenset[str] | None
-    """The ids of who must not vote on the call as it is shown; None where one is not known."""
+    """The ids of who must not vote on the call as it is shown; None if one is not known."""
     votes: list[Mapping[str, Any]] = field(default_factory=list)
     decision: Mapping[str, Any] | None = None
     decided: datetime | None = None
@@ -422,7 +422,7 @@ class Judge:
         return [f"{rejected} have rejected, {asked.approval.deny} must"] if few else []
 
     def _lacks_votes(self, asked: _Asked, start: datetime | None) -> list[str]:
-        """Why nobody could say that the votes are enough; empty where they are.
+        """Why nobody could say that the votes are enough; empty if they are.
 
         Who has voted had the role then, and still has it at the start of the call.
         """

@@ -349,7 +349,7 @@ class _Story:
         self.version = 0
         """The highest version that rules have had."""
         self.newest: RulesSpec | None = None
-        """The rules of a version that each host must have; None where none."""
+        """The rules of a version that each host must have; None if none."""
         self.granter = ""
         self.counts: dict[str, int] = {}
         self.violations: list[str] = []

@@ -78,7 +78,7 @@ PROVIDERS = (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, GOOGLE)
 
 @dataclass(frozen=True)
 class Told:
-    """A run, and the events that it emitted; none where it was not streamed."""
+    """A run, and the events that it emitted; none if it was not streamed."""
 
     outcome: Outcome
     events: list[Event]

@@ -79,9 +79,9 @@ class Reply:
     refusal: str | None = None
     """Said instead of an answer, in the way that the provider has for it."""
     finish_reason: FinishReason | Natural | None = "natural"
-    """By default the one that fits; None where the reply ends without one."""
+    """By default the one that fits; None if the reply ends without one."""
     tokens: Tokens | None = Tokens()
-    """None where the provider does not say."""
+    """None if the provider does not say."""
     cut: Cut | None = None
 
     @property

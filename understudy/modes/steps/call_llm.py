@@ -148,7 +148,7 @@ async def _before_model(run: Run, prompt: ModelInput) -> ModelInput:
 
 
 def _tool_choice(run: Run, prompt: ModelInput) -> ToolChoice:
-    """The choice of tools that the settings must have; None where they stay as they are.
+    """The choice of tools that the settings must have; None if they stay as they are.
 
     All tools are sent in either case: providers want those that the conversation called, and cache
     them with it.

@@ -51,7 +51,7 @@ async def afford(run: Run, group: Sequence[ReadyCall]) -> list[ReadyCall]:
 
 
 async def _reserved(run: Run, account: Account, ready: ReadyCall) -> bool | None:
-    """Whether the call may start; None where its run is to stop."""
+    """Whether the call may start; None if its run is to stop."""
     call = ready.call
     if call.check is not None:
         return True

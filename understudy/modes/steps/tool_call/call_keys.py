@@ -119,7 +119,7 @@ class _Calls:
         )
 
     def call_of(self, shown: DoubtfulCall) -> tuple[str, str]:
-        """The call that has a key, as of `KeyUse.call`."""
+        """The call that has a key, as in `KeyUse.call`."""
         return shown.agent_id or self.of[0], shown.call_key
 
     async def hash_of(self, ready: ReadyCall) -> str:

@@ -243,7 +243,7 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
 
 
 def _approval_by_gates(run: Run, tool: Tool[Any]) -> Approval | None:
-    """Who must agree to calls of the tool by the gates of today; None where nobody must."""
+    """Who must agree to calls of the tool by the gates of today; None if nobody must."""
     asked = [] if tool.gate is None or tool.gate.approval is None else [tool.gate.approval]
     for gate in (*run.definition.gates, *run.gates):
         asked += [each for name, each in gate.approvals().items() if name in tool.names]

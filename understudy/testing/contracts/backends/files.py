@@ -33,7 +33,7 @@ class KeepingTests(BackendTests):
 
 
 class Files(KeepingTests):
-    """Bytes of files, and ids of messages."""
+    """The maximum bytes of files, and ids of messages."""
 
     def test_what_it_keeps_has_its_methods(self) -> None:
         check_kept(self.new_backend("here"))
