@@ -214,7 +214,7 @@ MESSAGES: tuple[Any, ...] = (
     m.Resume({"r": approve(by="ann").to_dict()}, {"r": "digest"}, {"tenant": "a"}),
     m.Decide({"r": approve(by="ann").to_dict()}),
     m.Cancel(StopSignal.user_requested("no", by="ann"), "run", message_id="m1"),
-    m.Pause("lunch", "run", by="ann"),
+    m.Pause("run", "ann", "lunch"),
     m.Unpause("run", by="ann"),
     m.Retry("run", by="ann"),
     m.Notify("Notes", {"a": [1, None]}),

@@ -452,7 +452,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(reason, what="`reason`")
-        return self._ask(Pause(reason, _checked_run_id(run_id), by=self._signed("pause", by)))
+        return self._ask(Pause(_checked_run_id(run_id), self._signed("pause", by), reason))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it stopped.

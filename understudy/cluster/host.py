@@ -8,6 +8,7 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from typing import Any
 
 from understudy._base.security_log import asked_from
@@ -34,6 +35,7 @@ from understudy.state.loaded_later import Place
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_SETTINGS = [each for each in fields(Definitions) if each.name != "agents"]
 MAX_EVENTS = 200
 """Events that wait for the cluster, of one subscription. Then the subscription itself keeps them,
 and drops deltas."""
@@ -63,20 +65,10 @@ class Host:
         """Run until a `Drain` comes, or `stop` is called. All agents are released then."""
         try:
             async with made(self._spec.factory) as definitions:
-                options: dict[str, Any] = dict(self._spec.options)
-                runtime = Runtime(
-                    definitions.agents,
-                    store=self._spec.store,
-                    factory=definitions.factory,
-                    deps_for=definitions.deps_for,
-                    context=definitions.context,
-                    telemetry=definitions.telemetry,
-                    pricing=definitions.pricing,
-                    undeclared=definitions.undeclared,
-                    unknown_after=definitions.unknown_after,
-                    tool_errors=definitions.tool_errors,
-                    **options,
-                )
+                # They are options of a runtime by the same names.
+                made_here = {each.name: getattr(definitions, each.name) for each in _SETTINGS}
+                options: dict[str, Any] = {**made_here, **self._spec.options}
+                runtime = Runtime(definitions.agents, store=self._spec.store, **options)
                 runtime._agent_host.has_peers = False
                 async with runtime:
                     self._runtime = runtime
@@ -149,9 +141,9 @@ class Host:
         self._send(frame)
 
     def _called(self, call: Call, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        own = _OWN.get(call.method)
+        own = getattr(self, f"_asked_{call.method}", None)
         if own is not None:
-            return own(self, call, *arguments, **named)
+            return own(call, *arguments, **named)
         target: Any = self._runtime if not call.target.id else self._agent(call.target)
         if call.method.startswith("schedules."):
             schedules = self._runtime.schedules(target)
@@ -165,29 +157,29 @@ class Host:
             ref = self._runtime.spawn(target.agent, target.id, values=target.values)
         return ref if target.caller is None else of_login(ref, target.caller)
 
-    # ------------------------------------------------------ calls that only a cluster makes
+    # ------------------------------------- calls that only a cluster makes, by `_asked_{method}`
 
-    def _ping(self, _call: Call) -> int:
+    def _asked_ping(self, _call: Call) -> int:
         return os.getpid()
 
-    def _subscribe(self, call: Call, what: str, after: int | str) -> int:
+    def _asked_subscribe(self, call: Call, what: str, after: int | str) -> int:
         """Subscribe to an agent; the answer names the subscription."""
         ref = self._agent(call.target)
         self._readers[call.number] = _Reader(getattr(ref, what)(after))
         return call.number
 
-    def _next_events(self, _call: Call, number: int) -> Coroutine[Any, Any, list[Any]]:
+    def _asked_next_events(self, _call: Call, number: int) -> Coroutine[Any, Any, list[Any]]:
         reader = self._readers.get(number)
         if reader is None:
             raise UsageError("the subscription is closed")
         return reader.next()
 
-    def _unsubscribe(self, _call: Call, number: int) -> None:
+    def _asked_unsubscribe(self, _call: Call, number: int) -> None:
         reader = self._readers.pop(number, None)
         if reader is not None:
             reader.close()
 
-    async def _recovery(
+    async def _asked_recovery(
         self, call: Call, at_once: int, by: str | None = None
     ) -> tuple[int, list[str], _Left]:
         """The number of a recovery, the agents that it continues, and those that it does not."""
@@ -195,36 +187,23 @@ class Host:
         self._recoveries[call.number] = recovery
         return call.number, [ref.id for ref in recovery], _left(recovery)
 
-    async def _settled(self, _call: Call, number: int) -> _Left:
+    async def _asked_settled(self, _call: Call, number: int) -> _Left:
         """The agents that a recovery does not continue, once that is known of all."""
         return _left(await self._recoveries.pop(number).settled)
 
-    def _page(self, _call: Call, name: str, options: dict[str, Any]) -> Listing[Any]:
+    def _asked_page(self, _call: Call, name: str, options: dict[str, Any]) -> Listing[Any]:
         listing: Listing[Any] = getattr(self._runtime, name)(**options)
         return listing
 
-    async def _read_feed(self, _call: Call, after: Any, limit: int) -> Any:
+    async def _asked_read_feed(self, _call: Call, after: Any, limit: int) -> Any:
         store = self._runtime._agent_host.services.store
         if not hasattr(store, "read_feed"):
             raise UsageError(f"{store!r} keeps no feed")
         return await store.read_feed(after, limit)
 
-    def _state_at(self, call: Call, place: Place) -> Coroutine[Any, Any, AgentState]:
+    def _asked_state_at(self, call: Call, place: Place) -> Coroutine[Any, Any, AgentState]:
         """The state of an outcome."""
         return self._runtime._agent_host.services.looks.state_at(call.target.id, *place)
-
-
-_OWN: dict[str, Callable[..., Any]] = {
-    "ping": Host._ping,
-    "subscribe": Host._subscribe,
-    "next_events": Host._next_events,
-    "unsubscribe": Host._unsubscribe,
-    "recovery": Host._recovery,
-    "settled": Host._settled,
-    "page": Host._page,
-    "read_feed": Host._read_feed,
-    "state_at": Host._state_at,
-}
 
 
 class _Reader:

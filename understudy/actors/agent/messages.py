@@ -167,35 +167,34 @@ class Cancel(AgentMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause(AgentMessage):
+class OfRun(AgentMessage):
+    """What a person asks of a run."""
+
+    run_id: str | None = None
+    """As of `Cancel`."""
+    by: By | None = None
+    """The person who asks for it; None where nobody is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(OfRun):
     """Pause the run after its next model reply."""
 
-    reason: str
-    run_id: str | None = None
-    """As of `Cancel`."""
-    by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Unpause(AgentMessage):
+class Unpause(OfRun):
     """Continue a paused run."""
 
-    run_id: str | None = None
-    """As of `Cancel`."""
-    by: By | None = None
-    """The person who asks for it; None where nobody is named."""
-
 
 @dataclass(frozen=True, slots=True)
-class Retry(AgentMessage):
-    """Release a quarantined run, and continue it; or begin a run that continues a failed one."""
+class Retry(OfRun):
+    """Release a quarantined run, and continue it; or begin a run that continues a failed one.
 
-    run_id: str | None = None
-    """The id of the run to retry, which is quarantined or has failed. None: the open run, or the
-    last one where none is open."""
-    by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    Of the run with `run_id`, which is quarantined or has failed; None: of the open run, or of the
+    last one where none is open.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,15 +199,14 @@ class Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         frames, self._to_send = self._to_send, []
+        self._write(*frames)
+        if self._transport is not None and (self._transport.get_write_buffer_size() > MOST_WAITING):
+            self.close()
+
+    def _write(self, *frames: bytes) -> None:
         parts = [part for frame in frames for part in (_LENGTH.pack(len(frame)), frame)]
         if self._transport is not None:
             self._transport.write(b"".join(parts))
-            if self._transport.get_write_buffer_size() > MOST_WAITING:
-                self.close()
-
-    def _write(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(_LENGTH.pack(len(frame)) + frame)
 
     def close(self) -> None:
         """End it, at once: what was not sent by now never is."""
