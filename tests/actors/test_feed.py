@@ -499,6 +499,7 @@ async def restored(server: Server, hosts: Hosts) -> None:
 # ----------------------------------------------------------------------- crash, hosts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_after_a_crash_at_any_commit_the_feed_tells_what_is_recorded(

@@ -696,6 +696,7 @@ def test_whatever_happens_the_index_says_what_the_records_say(
     asyncio.run(play())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, 20))
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_crash_at_any_commit_leaves_the_index_right(

@@ -362,6 +362,7 @@ def test_an_old_store_is_indexed_in_slices(place: Place) -> None:
         assert ("a0", "user") in places(found(runtime, last))
 
 
+@pytest.mark.slow
 async def test_no_slice_adds_more_than_so_many_texts(sqlite: SqlitePlace) -> None:
     """No transaction holds up a commit for long: J39."""
     async with Runtime(agents(), store=sqlite.store()) as runtime:

@@ -22,6 +22,7 @@ def test_wherever_a_run_is_cut_off_the_stricter_of_the_gates_of_then_and_today_c
     assert deployed(place, then, today) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_build_that_does_not_ask_the_gates_of_today_rightly_is_found_out(
     broken: str, monkeypatch: pytest.MonkeyPatch

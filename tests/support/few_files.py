@@ -14,11 +14,12 @@ __all__ = ["few_files"]
 @contextmanager
 def few_files(free: int) -> Iterator[None]:
     """Only so many file descriptors are left."""
-    gc.collect()  # what an earlier test has left open would be closed in between
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as undo:
         held = os.open(os.devnull, os.O_RDONLY)
         undo.callback(os.close, held)
+        gc.disable()  # else what an earlier test has left open may be closed in between
+        undo.callback(gc.enable)
         resource.setrlimit(resource.RLIMIT_NOFILE, (held + 40, hard))
         undo.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         more = []

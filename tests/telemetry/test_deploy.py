@@ -270,6 +270,7 @@ async def test_the_metrics_of_a_story_have_the_labels_that_are_listed() -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_each_link_leads_to_a_page_and_its_filter_works_there() -> None:
     found = list(links())
     assert len(found) > 15

@@ -286,6 +286,7 @@ def test_an_effect_that_no_record_follows_is_refused() -> None:
     assert played(test).startswith("No point lies between an effect and a record")
 
 
+@pytest.mark.slow
 def test_a_story_that_is_another_one_each_time_is_named_with_the_first_difference() -> None:
     """K1."""
     chance = random.Random(1)
@@ -442,6 +443,7 @@ def test_a_story_that_fails_undisturbed_shows_what_has_happened_and_why_a_call_f
     assert "no such account" in note
 
 
+@pytest.mark.slow
 def test_what_pytest_fails_with_is_shown_with_its_point_and_convinces_a_control() -> None:
     def test(story: Story, *, dedupe: bool) -> None:
         story.spawn(clerk(story.remote(dedupe=dedupe), idempotent=True))
@@ -474,6 +476,7 @@ def test_a_failure_that_has_nothing_to_do_with_a_repetition_convinces_no_control
     assert "it fails for another reason (undisturbed): a key of a control" in said
 
 
+@pytest.mark.slow
 def test_a_control_leaves_the_tools_as_they_are_and_reaches_each_agent_that_a_tool_runs() -> None:
     seen: list[tuple[Any, ...]] = []
 
@@ -510,6 +513,7 @@ def test_what_is_asserted_holds_for_a_host_that_comes_behind_the_last_assertion(
     assert played(test).startswith("'17' has happened 2 times")
 
 
+@pytest.mark.slow
 @crash_points(store="memory")
 def test_a_story_may_begin_anew_behind_its_finish_and_add_effects_of_its_own(story: Story) -> None:
     story.effects.add("a letter")
@@ -555,6 +559,7 @@ def test_a_thread_that_a_tool_starts_ends_in_silence_with_its_host(story: Story)
     story.effects.once("17")
 
 
+@pytest.mark.slow
 def test_a_call_that_is_repeated_by_itself_costs_a_play_no_time() -> None:
     begun = time.monotonic()
 

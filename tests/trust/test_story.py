@@ -41,6 +41,7 @@ async def test_each_call_that_starts_was_agreed_to_and_each_that_waits_lacks_som
         assert counts[what] >= 5, what
 
 
+@pytest.mark.slow
 async def test_a_seed_tells_the_same_story_each_time(tmp_path: Path) -> None:
     stories = []
     for name in ("one", "two"):
@@ -124,6 +125,7 @@ async def test_a_build_that_gets_one_of_these_wrong_is_found_out(
     assert story.violations
 
 
+@pytest.mark.slow
 async def test_a_story_in_which_something_is_wrong_is_told_with_few_acts(tmp_path: Path) -> None:
     with built("who has asked may vote"):
         acts = acts_of(3, SHORT)

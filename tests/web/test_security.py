@@ -928,6 +928,7 @@ async def test_an_export_that_is_damaged_is_a_mistake_of_who_sends_it(
             assert (await client.get("/api/agents/a2")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
     """220,000 decisions held the loop for two seconds."""
     async with Runtime([desk(Done(), refund())]) as runtime:
