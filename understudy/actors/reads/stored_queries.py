@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from understudy._base.pieces import in_pieces
@@ -53,7 +54,7 @@ from understudy.journal import (
     StoredAgent,
     index_status_of,
 )
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import run_named_by
@@ -140,17 +141,13 @@ class StoredQueries(Looks[AgentSlot]):
                 continue  # the run has not begun
             for waiter in waiters:
                 look = WaitOutcome(message_id, run_id, owned.incarnation)
-                what = f"waiting for the run of {slot.id}"
-                self._services.start_task(self._follow_waiter(slot, waiter, look), what)
+                self._follow_waiter(slot, waiter, look)
 
-    async def _follow_waiter(self, slot: AgentSlot, waiter: AgentCall, look: WaitOutcome) -> None:
-        try:
-            outcome = await self.outcome_of(slot, look, activates=False)
-        except Exception as error:  # raised to the waiter
-            refuse(waiter.future, error)
-        else:
-            waiter.future._answer(outcome)  # unless it was there in memory first
-        slot.drop_wait(waiter)
+    def _follow_waiter(self, slot: AgentSlot, waiter: AgentCall, look: WaitOutcome) -> None:
+        """Answer from the store, unless the outcome is there in memory first."""
+        outcome = partial(self.outcome_of, slot, look, activates=False)
+        following = answer_with(slot, waiter.future, outcome)
+        following.add_done_callback(lambda _: slot.drop_wait(waiter))
 
     def follow_events(self, slot: AgentSlot) -> None:
         """Emit to its subscribers what other hosts record, as long as it has some."""

@@ -17,7 +17,7 @@ from understudy.actors.agent.messages import (
     handles,
 )
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_earlier, answer_when_durable
+from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.runner import unpause as record_unpause
@@ -56,10 +56,10 @@ def cancel(slot: AgentSlot, call: AgentCall[Cancel]) -> None:
 
     """
     activation, cancel = slot.current, call.message
-    begun, last = run_of(slot, cancel.message_id), activation.state.run
+    begun = run_of(slot, cancel.message_id)
     if begun is not None:
-        if begun != starts.current_run(slot) and (last is None or last.run_id != begun):
-            answer_earlier(slot, call.future, begun)
+        if begun != starts.current_run(slot):  # it is over
+            waiters.wait_outcome(slot, call, WaitOutcome(run_id=begun))
             return
         cancel = replace(cancel, run_id=begun)
     elif cancel.message_id is not None and cancel.run_id is None:

@@ -26,7 +26,7 @@ from understudy.actors.agent.replies import (
     as_stored,
     refuse_when_durable,
 )
-from understudy.actors.agent.run_outcomes import refusal, run_of_message
+from understudy.actors.agent.run_outcomes import refusal
 from understudy.actors.agent.runs import control, starts, waiters
 from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.agent.runner import withdraw_requests
@@ -153,18 +153,14 @@ def send(slot: AgentSlot, call: AgentCall[Send]) -> None:
 
 def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """The message was accepted before: its run answers this request, too."""
-    state, message_id = slot.current.state, call.message.message_id
-    queued = state.queue.get(message_id)
-    if queued is None:
-        run_id = run_of(slot, message_id) or run_of_message(slot.id, state, message_id)
-        assert run_id is not None, "a message that a run has taken, or one that waits for its time"
-        waiters.wait_outcome(slot, call, WaitOutcome(run_id=run_id))
+    message_id = call.message.message_id
+    queued = slot.state.queue.get(message_id)
+    if queued is not None and waiters.answer_if_quarantined(slot, call):
         return
-    if waiters.answer_if_quarantined(slot, call):
-        return
-    if queued.choices is not None:
-        call.notes.on_queued()
-        _wait_in_queue(slot, call)
+    if queued is None or queued.choices is not None:
+        if queued is not None:
+            call.notes.on_queued()
+        waiters.wait_outcome(slot, call, WaitOutcome(message_id))
         return
     _check_may_withdraw(slot, call)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
