@@ -158,28 +158,24 @@ class AgentSlot:
     def _read_events(
         self, after: int, on_read: OnEventsRead, *, log: EventLog, view: RecordView
     ) -> None:
-        async def read() -> None:
-            try:
-                found = await stored_events(self.services.store, self.id, after, view)
-                log.note(found.incarnation)
-                if log.is_closed and found.incarnation != log.incarnation:
-                    # Deleted between two parts, and perhaps made anew: those are another's
-                    # (test_who_reads_the_past_of_an_agent_that_is_made_anew_gets_none_of_the_new).
-                    found = StoredEvents([], after)
-                on_read(found)
-            except Exception as error:  # raised to the subscriber
-                on_read(error)
+        async def read() -> StoredEvents:
+            found = await stored_events(self.services.store, self.id, after, view)
+            log.note(found.incarnation)
+            if log.is_closed and found.incarnation != log.incarnation:
+                # Deleted between two parts, and perhaps made anew: those are another's
+                # (test_who_reads_the_past_of_an_agent_that_is_made_anew_gets_none_of_the_new).
+                return StoredEvents([], after)
+            return found
 
-        def ended(task: asyncio.Task[None]) -> None:
-            if task.cancelled():  # the runtime stops, perhaps before the task has begun
-                on_read(None)
+        def ended(task: asyncio.Task[StoredEvents]) -> None:
+            # Cancelled: the runtime stops, perhaps before the task has begun.
+            on_read(None if task.cancelled() else task.exception() or task.result())
 
         def begin() -> None:
             if self.log.is_closed:  # the runtime has stopped, and its loop is the application's
                 on_read(None)
                 return
-            task = self.services.start_task(read(), f"events of {self.id}")
-            task.add_done_callback(ended)
+            self.services.start_task(read(), f"events of {self.id}").add_done_callback(ended)
 
         if not call_on(
             self.services.loop, begin

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from understudy._base.pieces import in_pieces
+from understudy._base.pieces import each, in_pieces
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import (
     AgentEvent,
@@ -29,7 +29,8 @@ from understudy.journal import (
 )
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import AGENT_STATUS, StoredAgent
-from understudy.journal.parts import PART, adding
+from understudy.journal.loaded import size_of
+from understudy.journal.parts import PART
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import due_of
 from understudy.state.records import Record, Requested, Snapshot
@@ -226,21 +227,21 @@ class PendingCounts:
         """
         counts = Counter[str]()
         given = {"kind": None, "tool": None, "agent": None, "within": None, **others, name: None}
-        for each in self._found(**given):
-            counts[getattr(each, name)] += each.count
+        for group in self._found(**given):
+            counts[getattr(group, name)] += group.count
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def _found(
         self, kind: str | None, tool: str | None, agent: str | None, within: float | None
     ) -> Iterator[PendingGroup]:
-        for each in self.groups:
+        for group in self.groups:
             if (
-                kind in (None, each.kind)
-                and tool in (None, each.tool)
-                and agent in (None, each.agent)
-                and (within is None or (each.within is not None and each.within <= within))
+                kind in (None, group.kind)
+                and tool in (None, group.tool)
+                and agent in (None, group.agent)
+                and (within is None or (group.within is not None and group.within <= within))
             ):
-                yield each
+                yield group
 
     def to_dict(self) -> dict[str, Any]:
         """Return the total and the groups as JSON."""
@@ -328,26 +329,18 @@ async def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_
     is_known = after > 0 and loaded.agent.floor <= after
     # The subscriber has read all that a snapshot stands for: no gap.
     skips = is_known and loaded.records and isinstance(loaded.records[0], Snapshot)
-    read = _ReadEvents(loaded.agent, view, loaded.first_seq if skips else 0)
-    await in_pieces(adding(loaded, read))
+    agent, events = loaded.agent, list[AgentEvent]()
+
+    def add(numbered: tuple[int, Record]) -> None:
+        seq, record = numbered
+        if not skips or seq != loaded.first_seq:
+            events.extend(view(seq, record, agent.agent_id, (agent.agent,)))
+
+    records = enumerate(loaded.records, loaded.first_seq)
+    await in_pieces(each(records, add, size=lambda numbered: size_of(numbered[1])))
     last = max(after, loaded.first_seq + len(loaded.records) - 1)
-    newest = loaded.agent.last_seq
-    more = bool(loaded.records) and last < newest
-    return StoredEvents(read.events, last if more else newest, loaded.agent.incarnation, more)
-
-
-class _ReadEvents:
-    """The events of records that are read."""
-
-    def __init__(self, agent: StoredAgent, view: RecordView, skipped: int) -> None:
-        self.events: list[AgentEvent] = []
-        self._id, self._path = agent.agent_id, (agent.agent,)
-        self._view = view
-        self._skipped = skipped
-
-    def add(self, seq: int, record: Record) -> None:
-        if seq != self._skipped:
-            self.events += self._view(seq, record, self._id, self._path)
+    more = bool(loaded.records) and last < agent.last_seq
+    return StoredEvents(events, last if more else agent.last_seq, agent.incarnation, more)
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:
