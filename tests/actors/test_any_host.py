@@ -21,6 +21,7 @@ from tests.support.hosts import (
     opened,
     pay,
     posts,
+    recorded,
     running,
 )
 from tests.support.loops import soon, until
@@ -445,6 +446,30 @@ async def test_a_posted_run_that_was_taken_back_is_not_done_again_by_its_owner(
         ]
         said = [part.content for part in parts if isinstance(part, UserPromptPart)]
         assert said == ["go", "more", "third"]
+
+
+async def test_a_run_that_goes_on_here_is_answered_here_though_no_hint_came(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: it was queued at a host that has given up its agent, and nobody told of that."""
+    monkeypatch.setattr(watch, "POLL", 3600.0)
+    held = Held("first")
+    async with (
+        opened(host(hosts, "first"), Agent("desk", ScriptedModel([held]))) as first,
+        opened(host(hosts, "second"), desk("never", "second")) as second,
+    ):
+        await soon(first.spawn("desk", "t").send("go"))
+        await soon(held.entered.wait())
+        with monkeypatch.context() as lost:
+            lost.setattr(watch.Watch, "look_now", lambda _: None)
+            behind = second.get("t").run("more")
+            await until(lambda: recorded(hosts, "message_queued") == 2)
+            await until(lambda: posts(hosts) == [])  # it is answered: its outcome is waited for
+            stopped = first.get("t").stop(block=False)
+            held.release.set()
+            await soon(stopped)
+        await soon(second.recover())
+        assert completed(await soon(behind)).text == "second"
 
 
 async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Hosts) -> None:

@@ -147,6 +147,9 @@ class AgentActor(LoopActor):
             slot.services.settle_definition(slot, activation.agent)
             activation.place = slot
             slot.activation, slot.is_spawned = activation, False
+            # Who waited for a host that had the agent before waits for this one from now on
+            # (test_a_run_that_goes_on_here_is_answered_here_though_no_hint_came).
+            slot.services.looks.look_again(slot.id)
             if activation.journal.owned.has_posts and slot.services.calls is not None:
                 # What other hosts have asked for before goes before what is asked for here
                 # (test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_over).

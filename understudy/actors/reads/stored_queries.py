@@ -233,9 +233,9 @@ class StoredQueries(Looks[AgentSlot]):
             if not reads.callers:
                 del self._reads[agent_id]
 
-    def look_again(self) -> None:
-        """Something may have changed that a caller waits for."""
-        if self._watch is not None:
+    def look_again(self, agent_id: str | None = None) -> None:
+        """Something may have changed that a caller waits for: of this agent, or of any."""
+        if self._watch is not None and (agent_id is None or agent_id in self._reads):
             self._watch.look_now()
 
     async def state_at(self, agent_id: str, run_id: str, at: int, status: str) -> AgentState:
