@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
 
 from tests.support.agents import FakeClock
-from tests.support.loops import SECONDS, soon, until
+from tests.support.loops import soon, until
 from understudy import SimulatedClock
 from understudy._base.clock import Clock, SystemClock
-from understudy._base.clock_waits import DueWork, block_by, sleep_by, wait_by
+from understudy._base.clock_waits import DueWork, sleep_by, wait_by
 
 
 async def test_a_simulated_clock_ends_a_wait_when_it_is_advanced() -> None:
@@ -49,30 +48,10 @@ async def test_a_cancelled_wait_leaves_no_timer() -> None:
 async def test_a_clock_without_timers_is_looked_at_again() -> None:
     clock = FakeClock()
     waits = asyncio.ensure_future(sleep_by(clock, 60))
-    blocked = asyncio.get_running_loop().run_in_executor(None, block_by, clock, 60)
     await asyncio.sleep(0)
     assert not waits.done()
     clock.advance(60)
     await soon(waits)
-    await soon(blocked)
-
-
-def test_a_thread_is_blocked_until_the_clock_is_advanced() -> None:
-    clock, over = SimulatedClock(), threading.Event()
-
-    def wait() -> None:
-        block_by(clock, 60)
-        over.set()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    while not clock._callbacks:
-        pass
-    clock.advance(59).get(timeout=SECONDS)
-    assert not over.is_set()
-    clock.advance(1).get(timeout=SECONDS)
-    assert over.wait(SECONDS)
-    thread.join()
 
 
 class Early:
@@ -104,23 +83,18 @@ async def test_a_timer_that_comes_early_ends_no_wait() -> None:
     clock = Early()
     await soon(sleep_by(clock, 60))
     assert clock.calls == 3
-    clock = Early()
-    block_by(clock, 60)
-    assert clock.calls == 3
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
 async def test_no_time_at_all_is_not_waited_for(clock: Clock) -> None:
     await soon(sleep_by(clock, 0))
-    block_by(clock, 0)
 
 
 async def test_the_clock_of_the_machine_is_waited_for_by_the_loop() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     await soon(sleep_by(clock, 0.002))
-    block_by(clock, 0.002)
-    assert clock.monotonic() - before >= 0.004 - 1e-5
+    assert clock.monotonic() - before >= 0.002 - 1e-5
 
 
 class Done:

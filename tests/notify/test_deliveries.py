@@ -523,6 +523,20 @@ def test_what_cannot_be_is_refused_with_its_name(make: Any, said: str) -> None:
     assert "0123456789abcdef" not in str(error.value)
 
 
+async def test_a_notify_that_cannot_end_leaves_no_store_open(tmp_path: Path) -> None:
+    class Stuck(Notify):
+        async def end(self) -> None:
+            await super().end()
+            raise RuntimeError("the server of mails is gone")
+
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with pytest.raises(RuntimeError, match="gone"):
+        async with Runtime(store=store, notify=Stuck(on_request=lambda notice: None)):
+            pass
+    async with Runtime(store=store) as runtime:  # the file is not locked
+        assert runtime.status().agents == 0
+
+
 async def test_one_notify_is_of_one_runtime() -> None:
     given = notify(Rule(Kept()))
     async with Runtime([desk()], notify=given):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any
@@ -72,33 +71,6 @@ async def sleep_by(clock: Clock, seconds: float, waits: Callable[[], None] = _no
     while (left := until - clock.monotonic()) > _NOW:
         await wait_by(clock, left, asyncio.Event(), waits)
         waits = _nobody
-
-
-def block_by(clock: Clock, seconds: float, waits: Callable[[], None] = _nobody) -> None:
-    """Block this thread for so long by this clock; the arguments are those of `wait_by`.
-
-    On an event loop it would stop the loop.
-    """
-    until = clock.monotonic() + seconds
-    while (left := until - clock.monotonic()) > _NOW:
-        passed = threading.Event()
-        if not isinstance(clock, TimerClock):
-            waits()
-            waits = _nobody
-            passed.wait(_until_next_look(clock, left))
-            continue
-
-        def on_time(done: Callable[[], None], passed: threading.Event = passed) -> None:
-            passed.set()
-            done()
-
-        cancel = clock.call_at(clock.now() + timedelta(seconds=left), on_time)
-        waits()
-        waits = _nobody
-        try:
-            passed.wait()
-        finally:
-            cancel()
 
 
 class DueWork:

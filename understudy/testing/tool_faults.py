@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.clock import Clock
-from understudy._base.clock_waits import block_by, sleep_by
+from understudy._base.clock_waits import sleep_by
 from understudy._base.json_values import checked_flag, checked_seconds, checked_text, shown
 from understudy.errors import UsageError
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
@@ -170,7 +170,8 @@ class FaultyBody:
                     f"ToolFault.slow: the tool {self._tool.name!r} is inline, so it would stop the "
                     "event loop, and nothing could advance the clock: take `inline` away"
                 )
-            block_by(self._clock, fault._seconds, self._block.waits)
+            waiting = sleep_by(self._clock, fault._seconds, self._block.waits)
+            asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
         value = function(*positional, **keywords) if fault._happens else None
         if inspect.isawaitable(value):  # a plain function may return the coroutine of an async one
             return self._awaited(fault, limit, value)
