@@ -131,24 +131,20 @@ class Background(BackgroundCalls):
 
     async def end_left(self, calls: Mapping[str, str]) -> None:
         signal = StopSignal(StopReason.USER_REQUESTED, "its owner is deleted", {}, OWNER_DELETED)
-        stops = {
-            asyncio.ensure_future(self._stop(agent_id, code, signal, asyncio.Event())): agent_id
-            for agent_id, code in calls.items()
-        }
-        try:
-            await asyncio.wait(stops, timeout=LONGEST_END)
-            for stop, agent_id in stops.items():
-                error = stop.exception() if stop.done() else "it goes on"
-                if error is not None:
-                    logger.warning(
-                        "the background call of a deleted agent is not cancelled, cancel %r: %s",
-                        agent_id,
-                        error if isinstance(error, str) else text_of(error),
-                        extra=log_extra(agent_id),
-                    )
-        finally:
-            for stop in stops:
-                stop.cancel()
+
+        async def end(agent_id: str, code: str) -> None:
+            try:
+                async with asyncio.timeout(LONGEST_END):
+                    await self._stop(agent_id, code, signal, asyncio.Event())
+            except Exception as error:
+                logger.warning(
+                    "the background call of a deleted agent is not cancelled, cancel %r: %s",
+                    agent_id,
+                    "it goes on" if isinstance(error, TimeoutError) else text_of(error),
+                    extra=log_extra(agent_id),
+                )
+
+        await asyncio.gather(*(end(*call) for call in calls.items()))
 
     async def statuses(self, calls: Sequence[BackgroundCall]) -> Mapping[str, str]:
         found = await self._services.store.find_agents([call.agent_id for call in calls])

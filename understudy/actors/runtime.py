@@ -88,6 +88,7 @@ from understudy.trust.delegations import checked_party, checked_terms
 from understudy.trust.fold import AdminRequest, Delegation, RegisteredRules
 from understudy.trust.freezes import Freeze, checked_target
 from understudy.trust.people import GivenPeople, People
+from understudy.trust.registration import to_retire
 from understudy.trust.required import Requirable, Requirement, checked_requirable
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -529,16 +530,21 @@ class Runtime(Opened):
         if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
             raise UsageError(f"retire_rules(version=...) must be a number, got {shown(version)}")
 
+        trust = self._trust
+
         async def retired(name: str | None) -> bool:
-            trust = self._agent_host.trust
+            await trust.look()
             # Votes are for these rules: they do not retire others, which came meanwhile
             # (test_votes_to_retire_rules_do_not_retire_newer_ones).
-            wanted = await trust.rules_to_retire(version)
-            if self._trust.guard is not None:
+            rules = to_retire(trust.state, version)
+            wanted = None if rules is None else rules.version
+            if trust.guard is not None:
                 about = "retire the rules" + ("" if wanted is None else f" of version {wanted}")
                 what = {"version": wanted}
-                await self._trust.guard("retire_rules", about, what, self._caller_of(name))
-            return await trust.retire_rules(name, wanted)
+                await trust.guard("retire_rules", about, what, self._caller_of(name))
+            if trust.log is None:
+                return False  # the store has none
+            return await trust.retire_rules(at=self._clock.now(), by=name, version=wanted)
 
         return self._act("retire_rules", by, retired)
 

@@ -18,12 +18,10 @@ from typing import Any
 from understudy._base.lookout import Lookout, look_once
 from understudy.actors.agent.services import RuntimeServices
 from understudy.approvals import Caller
-from understudy.errors import UsageError
 from understudy.state.trust_facts import FactContent
 from understudy.state.trust_log import TrustFact
 from understudy.trust.delegations import delegation_of, to_delegate, to_end
 from understudy.trust.fold import Delegation, RegisteredRules, TrustState
-from understudy.trust.registration import to_retire
 from understudy.trust.rules import Rules
 from understudy.trust.trust import Trust
 
@@ -113,24 +111,6 @@ class TrustWatch:
         found = self.trust.state.versions.values()
         return sorted(found, key=lambda each: each.version, reverse=True)
 
-    async def rules_to_retire(self, version: int | None) -> int | None:
-        """The version of the rules that hold; None where none do.
-
-        Raises:
-            UsageError: if they are not of the version that is meant.
-
-        """
-        await self.trust.look()
-        found = to_retire(self.trust.state, version)
-        return None if found is None else found.version
-
-    async def retire_rules(self, by: str | None, version: int | None) -> bool:
-        """As of `Runtime`."""
-        if self.trust.log is None:
-            return False  # it has none
-        at = self.services.clock.now()
-        return await self.trust.retire_rules(at=at, by=by, version=version)
-
     async def delegate(
         self,
         giver: Caller,
@@ -143,13 +123,12 @@ class TrustWatch:
         """Add a delegation to the log of the store.
 
         Raises:
-            UsageError: as `delegation_of`; or if no people are known.
+            UsageError: as `delegation_of`.
             PeopleUnavailable: as `delegation_of`.
 
         """
         now, people = self.services.clock.now(), self.trust.people
-        if people is None:
-            raise UsageError("delegate(...): no people are known: give Runtime(people=...)")
+        assert people is not None, "the caller has looked"
         said = await delegation_of(people, giver, getter, roles, until, reason)
         fact = await self.add(lambda state: to_delegate(said, state, now), by)
         assert fact is not None, "it is added, or refused"
