@@ -3,7 +3,8 @@
 `python -m tests.support.installs` builds the wheel and the sdist, looks at what is in them, and
 runs code with them that needs nothing of the checkout. Without an extra, what it is for must say
 how to install it. The Pythons are those of `PYTHONS`, else 3.11 to 3.13 where they are found. With
-the first one each extra has an environment of its own, with the others all extras share one.
+the first one each extra has an environment of its own, with the others all extras share one. What
+has no extra is installed with pip, the rest with uv, which copies no package twice.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
+Tool = Literal["pip", "uv"]
 
 PLAIN = """
 from understudy import Agent, Runtime, ScriptedModel, call, tool
@@ -154,10 +157,11 @@ class Environment:
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
-    def install(self, *wanted: str) -> None:
-        """Install these with this process's pip; the environment needs none of its own."""
-        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install"]
-        _output(*pip, "--quiet", "--disable-pip-version-check", *wanted)
+    def install(self, *wanted: str, tool: Tool = "uv") -> None:
+        """Install these with a tool of this process; the environment needs none of its own."""
+        pip = ["pip", "--python", str(self.python), "install", "--disable-pip-version-check"]
+        uv = ["uv", "pip", "install", "--python", str(self.python)]
+        _output(sys.executable, "-m", *(pip if tool == "pip" else uv), "--quiet", *wanted)
 
     def run(self, code: str) -> subprocess.CompletedProcess[str]:
         """Run code in an empty folder."""
@@ -247,7 +251,8 @@ def _check(folder: Path, python: Python, package: Path, extras: tuple[str, ...])
     environment = Environment(folder / what.replace(" ", "-")[:40])
     _output(python.path, "-m", "venv", "--without-pip", str(environment.folder))
     try:
-        environment.install(f"{package}[{','.join(extras)}]" if extras else str(package))
+        wanted = f"{package}[{','.join(extras)}]" if extras else str(package)
+        environment.install(wanted, tool="uv" if extras else "pip")
         wrong = [f"{what}: {line}" for line in _runs(environment, extras)]
     except subprocess.CalledProcessError as error:
         wrong = [f"{what} cannot be installed: {error.stderr[-2000:]}"]

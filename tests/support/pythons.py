@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from packaging.requirements import Requirement
 
-from tests.support.installs import ROOT, VERSIONS, Python, pythons
+from tests.support.installs import ROOT, VERSIONS, Environment, Python, pythons
 
 LOWEST = "lowest"
 HERE = ".".join(map(str, sys.version_info[:2]))
@@ -110,15 +110,17 @@ def _passes(
 ) -> bool:
     began, place = time.monotonic(), Path(folder) / name.replace(", ", "-")
     subprocess.run([python, "-m", "venv", "--without-pip", str(place)], check=True)
-    command = str(place / "bin" / "python")
-    # This process's pip, as `installs` does: it is set up for the indexes of this machine.
-    pip = [sys.executable, "-m", "pip", "--python", command, "install"]
-    wanted = ["--quiet", "--disable-pip-version-check", *options, "--editable", f"{ROOT}[dev]"]
-    subprocess.run([*pip, *wanted], check=True, timeout=1200)
+    environment = Environment(place)
+    try:
+        environment.install(*options, "--editable", f"{ROOT}[dev]")
+    except subprocess.CalledProcessError as error:
+        print(f"{name} cannot be installed: {error.stderr}", flush=True)
+        return False
+    command = str(environment.python)
     made = time.monotonic()
     tests = [command, "-m", "pytest", "-n", "3", "--dist", "worksteal", "-p", "no:cacheprovider"]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run([*tests, *more, "-m", MARKS], cwd=ROOT, env=environment, check=False)
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run([*tests, *more, "-m", MARKS], cwd=ROOT, env=variables, check=False)
     ended = time.monotonic()
     said = "ok" if done.returncode == 0 else "FAILED"
     print(f"{name}: {said} (made in {made - began:.0f} s, run in {ended - made:.0f} s)", flush=True)
