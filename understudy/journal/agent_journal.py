@@ -397,15 +397,11 @@ class AgentJournal(OwnedJournal, Job):
             elif not done.done():
                 done.set_result(None)
         self._agent.on_durable(self._durable)
-        if batch.settlements:
-            self._tell_settled(batch.settlements)
+        spending = self._environment.threads.spending if batch.settlements else None
+        if spending is not None:  # else the store was closed meanwhile
+            spending.settled(batch.settlements)
         if batch.feed:
             self._environment.threads.feed_hint.tell()
-
-    def _tell_settled(self, settlements: Sequence[Settlement]) -> None:
-        spending = self._environment.threads.spending
-        if spending is not None:  # else the store was closed meanwhile
-            spending.settled(settlements)
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

@@ -191,16 +191,11 @@ class MemoryIndex:
     def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
         """As `Backend.count_troubles`."""
         agents, asks = self._agents.values(), self._by_no.values()
-        in_quarantine = [each.index_status is IndexStatus.QUARANTINED for each in agents]
+        others = [each for each in agents if each.index_status is not IndexStatus.QUARANTINED]
+        ended_at = [each.status_at for each in others if each.agent_status == "failed"]
         return Troubles(
-            quarantined=sum(in_quarantine),
-            failed=sum(
-                agent.agent_status == "failed"
-                and not is_quarantined
-                and agent.status_at is not None
-                and agent.status_at >= failed_since
-                for agent, is_quarantined in zip(agents, in_quarantine, strict=True)
-            ),
+            quarantined=len(agents) - len(others),
+            failed=sum(at is not None and at >= failed_since for at in ended_at),
             overdue=sum(ask.kind == "request" and _is_late(ask, expires_by) for ask in asks),
             doubts=sum(ask.kind == "doubt" for ask in asks),
         )

@@ -12,7 +12,7 @@ from understudy.journal.contracts import StoredAgent
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.notices import (
     NoticeState,
-    SqlOutbox,
+    Outbox,
     StoredNotice,
     notices_query,
     stored_notice,
@@ -41,8 +41,8 @@ ON CONFLICT (agent, id) DO UPDATE SET reminders = excluded.reminders,
     escalations = excluded.escalations"""
 
 
-class MemoryOutbox(SqlOutbox):
-    """Keeps notices while the process lives: `SqlOutbox`, whose triggers see what agents ask.
+class MemoryOutbox(Outbox):
+    """Keeps notices while the process lives: `Outbox`, whose triggers see what agents ask.
 
     Args:
         index: of the store, which tells of what agents ask.

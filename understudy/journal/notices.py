@@ -9,7 +9,6 @@ A row without a channel says that something happened. Whoever finds it adds a ro
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -61,72 +60,6 @@ class StoredNotice:
         due = self.due if self.state == "new" else None
         times = {"due": due, "at": self.at}
         return data | {name: time and time.isoformat() for name, time in times.items()}
-
-
-class Outbox(ABC):
-    """The changes of the outbox, in a transaction. A change may be made twice."""
-
-    @abstractmethod
-    def turn(self, on: bool) -> bool:
-        """Make the triggers, or remove them and all rows. Returns whether something changed."""
-
-    @abstractmethod
-    def claim(self, now: datetime, until: datetime, host: str, limit: int) -> list[StoredNotice]:
-        """The rows to be delivered that are due, which are due again at `until`.
-
-        No other host gets them before that. Each counts one attempt more.
-        """
-
-    @abstractmethod
-    def settle(
-        self,
-        no: int,
-        state: NoticeState,
-        *,
-        at: datetime,
-        due: datetime | None = None,
-        detail: str = "",
-        receipt: str = "",
-        counts: bool = True,
-    ) -> None:
-        """Say what came of a row. A row that is done stays done.
-
-        Args:
-            no: of the row.
-            state: of it from now on.
-            at: now.
-            due: when a row that stays `new` is tried next.
-            detail: why it failed, or was dropped.
-            receipt: what the channel needs to change its message later.
-            counts: whether this was an attempt.
-
-        """
-
-    @abstractmethod
-    def add(self, no: int, what: Happened, channel: str, *, at: datetime, receipt: str) -> None:
-        """Add the row of a channel, beside the row of what happened. It is there once.
-
-        A row of `ended` is delivered again where its receipt is another one.
-        """
-
-    @abstractmethod
-    def look_again(self, no: int) -> None:
-        """Look once more at how the request of a row ended, if it has ended already."""
-
-    @abstractmethod
-    def receipts(self, no: int) -> list[tuple[str, str]]:
-        """Channel and receipt of all messages about the request of a row.
-
-        Nobody else changes the row until the end of the transaction.
-        """
-
-    @abstractmethod
-    def retry(self, no: int, at: datetime) -> bool:
-        """Deliver a row that has failed, from its first attempt on. Returns whether it had."""
-
-    @abstractmethod
-    def clean(self, before: datetime) -> None:
-        """Remove rows that are over, and older, unless their request still waits."""
 
 
 Fetch: TypeAlias = Callable[[str, Any], list[tuple[Any, ...]]]
@@ -232,8 +165,10 @@ def stored_notice(row: Sequence[Any]) -> StoredNotice:
     return from_row(StoredNotice, row, f"a notice of agent {shown(row[1])}")
 
 
-class SqlOutbox(Outbox):
-    """The outbox of an SQL database.
+class Outbox:
+    """The changes of the outbox, in a transaction of an SQL database. A change may be made twice.
+
+    A database without SQL overrides all methods.
 
     Args:
         fetch: makes a statement in the writer's transaction.
@@ -248,12 +183,17 @@ class SqlOutbox(Outbox):
         self._locks = locks
 
     def turn(self, on: bool) -> bool:
+        """Make the triggers, or remove them and all rows. Returns whether something changed."""
         changed = self._turn(on)
         if not on:
             self._fetch("DELETE FROM notices", ())
         return changed
 
     def claim(self, now: datetime, until: datetime, host: str, limit: int) -> list[StoredNotice]:
+        """The rows to be delivered that are due, which are due again at `until`.
+
+        No other host gets them before that. Each counts one attempt more.
+        """
         due = f"{_DUE}{self._locks}{' SKIP LOCKED' if self._locks else ''}"
         claim = (
             "UPDATE notices SET due = %s, at = %s, host = %s, attempts = attempts + 1"  # noqa: S608
@@ -279,6 +219,18 @@ class SqlOutbox(Outbox):
         receipt: str = "",
         counts: bool = True,
     ) -> None:
+        """Say what came of a row. A row that is done stays done.
+
+        Args:
+            no: of the row.
+            state: of it from now on.
+            at: now.
+            due: when a row that stays `new` is tried next.
+            detail: why it failed, or was dropped.
+            receipt: what the channel needs to change its message later.
+            counts: whether this was an attempt.
+
+        """
         settled = (
             "UPDATE notices SET state = %s, due = %s, at = %s, detail = %s,"
             " attempts = attempts - %s,"
@@ -292,6 +244,10 @@ class SqlOutbox(Outbox):
         self._fetch(settled, values)
 
     def add(self, no: int, what: Happened, channel: str, *, at: datetime, receipt: str) -> None:
+        """Add the row of a channel, beside the row of what happened. It is there once.
+
+        A row of `ended` is delivered again where its receipt is another one.
+        """
         added = (
             "INSERT INTO notices (agent, request, what, count, channel, at, receipt)"
             " SELECT agent, request, %s, count, %s, %s, %s FROM notices WHERE no = %s"
@@ -302,9 +258,14 @@ class SqlOutbox(Outbox):
         self._fetch(added, [what, channel, time_number(at), receipt, no])
 
     def look_again(self, no: int) -> None:
+        """Look once more at how the request of a row ended, if it has ended already."""
         self._fetch(_LOOK_AGAIN, [no])
 
     def receipts(self, no: int) -> list[tuple[str, str]]:
+        """Channel and receipt of all messages about the request of a row.
+
+        Nobody else changes the row until the end of the transaction.
+        """
         self._fetch(f"SELECT no FROM notices WHERE no = %s{self._locks}", [no])  # noqa: S608
         found = (
             "SELECT notices.channel, notices.receipt FROM notices, notices o WHERE o.no = %s"
@@ -314,6 +275,7 @@ class SqlOutbox(Outbox):
         return [(channel, receipt) for channel, receipt in self._fetch(found, [no])]
 
     def retry(self, no: int, at: datetime) -> bool:
+        """Deliver a row that has failed, from its first attempt on. Returns whether it had."""
         again = (
             "UPDATE notices SET state = 'new', due = %s, attempts = 0"
             " WHERE no = %s AND state = 'failed' RETURNING no"
@@ -321,5 +283,6 @@ class SqlOutbox(Outbox):
         return bool(self._fetch(again, [time_number(at), no]))
 
     def clean(self, before: datetime) -> None:
+        """Remove rows that are over, and older, unless their request still waits."""
         gone = f"DELETE FROM notices WHERE state <> 'new' AND at < %s AND NOT {IS_ASKED}"  # noqa: S608
         self._fetch(gone, [time_number(before)])

@@ -69,7 +69,7 @@ from understudy.journal.notes_sql import NOTED
 from understudy.journal.notices import (
     ASK_OF,
     NoticeState,
-    SqlOutbox,
+    Outbox,
     StoredNotice,
     ask_values,
     notices_query,
@@ -499,8 +499,8 @@ class SqlBackend(Backend):
     def _turn_notices(self, on: bool) -> bool:
         """Make the triggers of the outbox, or remove them. Returns whether something changed."""
 
-    def outbox(self) -> SqlOutbox:
-        return SqlOutbox(self._fetch, self._turn_notices, self.row_locks)
+    def outbox(self) -> Outbox:
+        return Outbox(self._fetch, self._turn_notices, self.row_locks)
 
     def notices(
         self, states: Sequence[NoticeState], after: int | None, limit: int
