@@ -43,7 +43,7 @@ Answers = Mapping[str, Decision | Mapping[str, Any]]
 def by_turn(*turns: Any) -> ScriptedModel:
     """A model whose n-th reply of the conversation is the n-th turn; then it says "done".
 
-    It keeps no count of its own, so a fresh one goes on where another stood.
+    It keeps no count, so a new one continues where another one stopped.
     """
 
     def reply(request: ScriptedRequest) -> Any:
@@ -117,7 +117,7 @@ class Stage:
     def resume(
         self, outcome: Outcome | AgentState, answers: Answers | None = None, **options: Any
     ) -> Outcome:
-        """Go on, here with the same agent or elsewhere with a new one."""
+        """Continue, here with the same agent or elsewhere with a new one."""
         state = outcome if isinstance(outcome, AgentState) else outcome.state
         if self.elsewhere:
             self.agent = self.build()
@@ -130,7 +130,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 
 
 class FakeClock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.time = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
@@ -176,7 +176,7 @@ def results(state: AgentState) -> list[ToolReturnPart]:
 
 
 def contents(state: AgentState) -> list[tuple[str, Any]]:
-    """How every tool call ended, and what the model was told."""
+    """The end of every tool call, and the text that the model got."""
     return [(part.outcome, part.content) for part in results(state)]
 
 
@@ -257,7 +257,9 @@ class Held:
 
 
 def told_by_users(request: ScriptedRequest) -> list[Any]:
-    """What the model was told by users, in order; in a workflow so are others' turns (W5)."""
+    """The user prompts that the model got, in order; in a workflow, turns of others are such
+    prompts (W5).
+    """
     return [
         part.content
         for message in request.messages

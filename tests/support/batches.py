@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def refused(backend: Backend, change: Callable[[], object]) -> type[Exception]:
-    """The error of a change; the rest of its transaction goes on."""
+    """The error of a change; the rest of its transaction continues."""
     backend.begin()
     with pytest.raises(StoreError) as caught:
         change()

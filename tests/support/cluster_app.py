@@ -100,7 +100,7 @@ def clerk(request: ScriptedRequest) -> Any:
 
 
 class Notes(Middleware):
-    """Keeps what it is told."""
+    """A middleware that keeps the messages that it gets."""
 
     async def on_message(self, run: Run[Any], message: Any) -> dict[str, Any]:
         return {"note": message}

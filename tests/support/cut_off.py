@@ -13,7 +13,7 @@ from understudy.testing.contracts.disk import Crash, Disk, unwrapped
 __all__ = ["Crash", "CutBefore", "Disk", "finished_calls", "ids", "model_calls", "told"]
 
 _NUMBERS = count()
-_TOLD = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome", "metadata")
+_FIELDS = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome", "metadata")
 
 
 class CutBefore(Disk):
@@ -47,7 +47,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
     assert isinstance(outcome, (Completed, Failed))
     messages = [
         [type(message).__name__]
-        + [[getattr(part, name, None) for name in _TOLD] for part in message.parts]
+        + [[getattr(part, name, None) for name in _FIELDS] for part in message.parts]
         for message in outcome.state.messages
     ]
     end: dict[str, Any] = {

@@ -89,8 +89,8 @@ async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:
 
 async def may_be_taken(hosts: Hosts, id: str = "t") -> None:
     """Until a host that is asked may take the agent: its owner tells that after its run's end."""
-    told = "SELECT takeable FROM agents WHERE agent_id = %s"
-    await until(lambda: hosts.sql(told, id) == [(True,)])
+    query = "SELECT takeable FROM agents WHERE agent_id = %s"
+    await until(lambda: hosts.sql(query, id) == [(True,)])
 
 
 # ------------------------------------------------------------------- hosts that hear less
@@ -138,6 +138,6 @@ def unheard(statement: str) -> str:
 
 
 def keep_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host is not told that another one has taken an agent, and does not look by itself."""
+    """A host is not notified that another host has taken an agent, and does not look by itself."""
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     monkeypatch.setattr(incoming, "BEAT", 1000.0)

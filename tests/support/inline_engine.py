@@ -44,8 +44,8 @@ class InlineHost:
             self._spec, node="here", send=lambda frame: self._received(host, frame, loop)
         )
         self._task = loop.create_task(host.serve())
-        # How it ended is told by its frames. Else a later test's garbage tells it again, and there
-        # it may break the parsing of code, by a defect of Python 3.11.
+        # Its frames report how it ended. Otherwise a later test's garbage reports it again, and
+        # there it may break the parsing of code, by a defect of Python 3.11.
         self._task.add_done_callback(_look_at)
 
     def _received(self, host: Host, frame: bytes, loop: asyncio.AbstractEventLoop) -> None:

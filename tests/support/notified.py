@@ -20,7 +20,7 @@ EVERY = 0.01
 
 
 class Kept(Channel):
-    """Keeps what it is told. It fails as often as it is told to, first."""
+    """A channel that keeps its notices. It first fails as often as a test says."""
 
     def __init__(self, name: str = "kept", *, fails: int = 0, is_final: bool = False) -> None:
         super().__init__(name)

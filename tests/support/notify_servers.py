@@ -48,7 +48,7 @@ Answer = tuple[int, Mapping[str, str], bytes]
 
 
 class HttpServer:
-    """Keeps what is posted, and answers as it is told."""
+    """Keeps what is posted, and answers as a test says."""
 
     def __init__(self) -> None:
         self.answer: Callable[[Posted], Answer] = lambda posted: (200, {}, b"{}")
@@ -99,7 +99,7 @@ class FakeSlack(HttpServer):
         self.messages: dict[str, Any] = {}
         """What each message shows now, by its `ts`."""
         self.told: list[tuple[str, str]] = []
-        """What single persons were told."""
+        """The messages to single persons."""
         self.answer = self._answer
 
     def _answer(self, posted: Posted) -> Answer:

@@ -1,4 +1,4 @@
-"""Providers of OpenTelemetry's SDK that keep what they are told. None of them is the global one."""
+"""Providers of OpenTelemetry's SDK that keep their data. None of them is the global one."""
 
 from __future__ import annotations
 

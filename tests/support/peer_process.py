@@ -51,7 +51,7 @@ async def entered(path: Path, count: int = 1) -> None:
 
 
 class Told(Middleware):
-    """Writes down what it is told."""
+    """Writes down the messages that it gets."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

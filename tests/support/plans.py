@@ -26,7 +26,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.told: list[list[str]] = []
-        """What each run was told, in order."""
+        """The user prompts of each run, in order."""
         self.on_run: Any = None
         """Awaited in each model call, if set."""
         self.refunded = 0

@@ -147,7 +147,7 @@ class Closed(Exception):
 
 
 class Failing(RawServer):
-    """Whose first calls do as they are told."""
+    """A server whose first calls behave as a test says."""
 
     def __init__(self, *how: Any, tool: dict[str, Any] | None = None) -> None:
         super().__init__(tool or a_tool("pay"))
@@ -188,7 +188,7 @@ def lines(log: Path) -> list[list[str]]:
 
 
 def _start() -> int:
-    """A process that goes on when this one has ended, with its streams open."""
+    """A process that continues when this one has ended, with its streams open."""
     import subprocess
 
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"

@@ -142,7 +142,7 @@ class Hints(Middleware):
 
 
 class Unanswered(Middleware):
-    """Asks a model that never answers, and goes on without."""
+    """Asks a model that never answers, and continues without."""
 
     async def after_step(self, run: Run) -> None:
         try:

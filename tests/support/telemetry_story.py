@@ -121,20 +121,20 @@ def _tree(
 
 
 def _about(span: Span, letters: dict[str, str], by_id: dict[str, Span]) -> str:
-    attributes, told = span["attributes"], [f"process {span['process']}"]
+    attributes, facts = span["attributes"], [f"process {span['process']}"]
     if "understudy.run.attempt" in attributes:
-        told.append(f"attempt {attributes['understudy.run.attempt']}")
+        facts.append(f"attempt {attributes['understudy.run.attempt']}")
     for name in ("understudy.outcome", "understudy.decision"):
-        told += [attributes[name]] if name in attributes else []
+        facts += [attributes[name]] if name in attributes else []
     if span["name"].startswith("wait_for_person"):
-        told.append(_days(span))
+        facts.append(_days(span))
     for link in span["links"]:
         other = by_id[link["context"]["span_id"]]
-        told.append(
+        facts.append(
             f"{link['attributes']['understudy.link']}: {other['name']} in trace "
             f"{letters[link['context']['trace_id']]}"
         )
-    return ", ".join(told)
+    return ", ".join(facts)
 
 
 def _days(span: Span) -> str:

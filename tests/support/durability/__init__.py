@@ -1,1 +1,1 @@
-"""Processes that are killed at every point, and what is judged of them when others went on."""
+"""Processes that are killed at every point, and the judges of what others do afterwards."""

@@ -125,7 +125,7 @@ class _Stops:
             self._log.write("stops", self._host, point, self._action, json.dumps(self._pause))
             if self._action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            # Sent to the process, it may stop another thread first, while this one goes on.
+            # A signal to the process may stop another thread first, while this one continues.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def install(self) -> None:

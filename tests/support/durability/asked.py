@@ -28,8 +28,8 @@ __all__ = ["BROKEN", "asked", "warm_up"]
 NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 HOUR = 3600
 LIVES, LIFE = 5, 6 * HOUR
-TOLD = (1, 3, 5)
-"""Hours after which a person is reminded, reminded again, and somebody else is told."""
+NOTICES = (1, 3, 5)
+"""Hours after which a person is reminded, reminded again, and somebody else is notified."""
 KINDS = ("reminded", "escalated", "decided", "cancel_requested", "run_ended")
 
 
@@ -41,8 +41,8 @@ def _not_remembered(record: type[Any]) -> Callable[[], None]:
     return make
 
 
-def _told_twice() -> None:
-    """Whoever looks records again what is recorded already."""
+def _noted_twice() -> None:
+    """Each look records again what is recorded already."""
     inner = dues._pending
 
     def pending(calls: Any) -> Any:
@@ -55,7 +55,7 @@ def _told_twice() -> None:
 BROKEN: dict[str, Callable[[], None]] = {
     "I15: a reminder is not remembered": _not_remembered(Reminded),
     "I15: an escalation is not remembered": _not_remembered(Escalated),
-    "I15: whoever looks tells it again": _told_twice,
+    "I15: whoever looks tells it again": _noted_twice,
     "I14: an expiry is recorded and decides nothing": _not_remembered(Decided),
     "I14: silence approves": builds.BROKEN["J21: silence approves"],
     "J21: the index does not know": builds.BROKEN[
@@ -110,8 +110,8 @@ def _agent(log: SideLog, on_expiry: Any) -> Agent:
 
     gate = HumanInTheLoop(
         {"refund": True},
-        remind_after=[HOUR * hours for hours in TOLD[:2]],
-        escalate_after={HOUR * TOLD[2]: "the head of sales"},
+        remind_after=[HOUR * hours for hours in NOTICES[:2]],
+        escalate_after={HOUR * NOTICES[2]: "the head of sales"},
         expires_after=8 * HOUR,
         on_expiry=on_expiry,
     )
@@ -169,8 +169,8 @@ def _violations(log: SideLog, on_expiry: str, stopped: int) -> Iterator[str]:
         yield f"the reminders are {reminders}"
     if len(escalations) > 1:
         yield f"it is escalated {len(escalations)} times"
-    if not stopped:  # it is told when its time has come, and not by whoever comes later
-        in_time = {"reminded": TOLD[:2], "escalated": TOLD[2:]}
+    if not stopped:  # it is recorded when its time has come, and not by a later look
+        in_time = {"reminded": NOTICES[:2], "escalated": NOTICES[2:]}
         for kind, hours in in_time.items():
             if when[kind] != [NOON + timedelta(hours=each) for each in hours]:
                 yield f"{kind} came at {[str(each) for each in when[kind]]}"

@@ -177,7 +177,7 @@ def _j7_postgres() -> None:
     for condition in checked:
         assert condition in text
         text = text.replace(condition, condition.replace(" = ", " IS DISTINCT FROM -1 + 0 * ", 1))
-    # Where the number is taken, whoever came last wins.
+    # If the number is taken, the last writer wins.
     wins = (
         " ON CONFLICT (agent, seq) DO UPDATE SET epoch = excluded.epoch,"
         " kind = excluded.kind, payload = excluded.payload\n)\nSELECT place"

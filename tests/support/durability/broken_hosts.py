@@ -106,36 +106,36 @@ def _no_sweep_after_listen() -> None:
     run = NotifyListener._run
 
     def runs(ear: NotifyListener, *given: Any) -> None:
-        told = ear._notified
+        notified = ear._notified
 
-        def told_something(text: str | None) -> None:
+        def notified_with_text(text: str | None) -> None:
             if text is not None:
-                told(text)
+                notified(text)
 
-        ear._notified = told_something
+        ear._notified = notified_with_text
         run(ear, *given)
 
     replaced(NotifyListener, "_run", runs)
 
 
 def _no_poll() -> None:
-    """Hosts look when they are told something, and at no other time."""
+    """Hosts look when they are notified, and at no other time."""
 
     # The seconds between two looks are set by each round.
     look = Outgoing._look_at_posted
 
-    async def look_when_told(calls: Outgoing, is_hinted: bool) -> None:
+    async def look_when_hinted(calls: Outgoing, is_hinted: bool) -> None:
         if is_hinted:
             await look(calls, is_hinted)
 
     read = Incoming._look
 
-    async def read_when_told(calls: Incoming, is_hinted: bool) -> None:
+    async def read_when_hinted(calls: Incoming, is_hinted: bool) -> None:
         if is_hinted:
             await read(calls, is_hinted)
 
-    replaced(Outgoing, "_look_at_posted", look_when_told)
-    replaced(Incoming, "_look", read_when_told)
+    replaced(Outgoing, "_look_at_posted", look_when_hinted)
+    replaced(Incoming, "_look", read_when_hinted)
 
 
 def _own_clocks() -> None:
@@ -160,13 +160,13 @@ def _drain_at_once() -> None:
     replaced(AgentHost, "_passivate", passivates)
 
 
-def _hand_over_untold() -> None:
-    """Another host gets the agent, and is not told to go on with it."""
-    told = Outgoing.notified
+def _hand_over_silently() -> None:
+    """Another host gets the agent, and is not notified to continue it."""
+    notified = Outgoing.notified
 
     def hears(office: Outgoing, hint: Any) -> None:
         if hint is None or hint.kind != "given":
-            told(office, hint)
+            notified(office, hint)
 
     replaced(Outgoing, "notified", hears)
 
@@ -190,7 +190,7 @@ HOSTS_BROKEN = {
     "J70: nobody looks but when told": _no_poll,
     "J53: a host that drains hands nothing over": _no_hand_over,
     "J53: a host that drains waits for no call": _drain_at_once,
-    "J53: who is given an agent does not go on with it": _hand_over_untold,
+    "J53: who is given an agent does not go on with it": _hand_over_silently,
     "J53: a host that drains takes agents": _drain_and_take,
     "J21: each host goes by the clock of its machine": _own_clocks,
 }

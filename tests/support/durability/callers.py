@@ -24,14 +24,14 @@ SELECT a.agent_id, a.index_status, a.takeable, a.status, h.name
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner AND h.lease_until > clock_timestamp()
 WHERE a.agent_id LIKE %s AND NOT a.deleted
     AND (a.index_status <> 'rest' OR (NOT a.takeable AND h.id IS NOT NULL))"""
-"""Agents of which something goes on. A host that dies between the end of a run and the status that
-follows leaves one that is at rest, and that everybody may claim: it has no owner."""
+"""Agents with open work. A host that dies between the end of a run and the status that follows
+leaves one that is at rest, and that everybody may claim: it has no owner."""
 TOO_LATE = ("AlreadyDecided", "NotInterrupted")
-"""What the second of two people who decide differently is told."""
+"""The answer to the second of two people who decide differently."""
 
 
 class Callers:
-    """Callers of agents; keeps what each was told, and what must be true at the end.
+    """Callers of agents; keeps the answers that each got, and what must be true at the end.
 
     Args:
         fleet: the hosts.
@@ -120,7 +120,7 @@ class Callers:
         return {}
 
     def end_of(self, id: str, number: int, message_id: str | None = None) -> Steps:
-        """The answer to a call, once what is in doubt is decided and the run goes on.
+        """The answer to a call, once its doubts are decided and the run continues.
 
         Args:
             id: of the agent.
@@ -164,7 +164,7 @@ class Callers:
         return told
 
     def check_cancelled(self, id: str, prompt: str, cancel: int, told: Answer) -> None:
-        """Check what the caller was told who cancels the run of a prompt."""
+        """Check the answer to the caller who cancels the run of a prompt."""
         # Made again, it finds no run: it was done before.
         was_done = told["is"] == "NoneType" and cancel in self.fleet.repeated
         if told["is"] != "Stopped" and not was_done:
@@ -218,7 +218,7 @@ class Callers:
         yield from self.completed(id, after, self.run(self.host(), id, after))
 
     def pauser(self, id: str) -> Script:
-        """Pauses a run and lets it go on, each at some host."""
+        """Pauses a run and continues it, each at some host."""
         prompt = self.prompt("hold")
         run = self.run(self.host(), id, prompt)
         run = yield from self.entered(id, run, prompt)
@@ -230,7 +230,7 @@ class Callers:
         yield from self.completed(id, prompt, run)
 
     def steerer(self, id: str) -> Script:
-        """Adds to a run that goes on, from another host."""
+        """Adds to an open run from another host."""
         prompt = self.prompt("hold")
         run = self.run(self.host(), id, prompt)
         run = yield from self.entered(id, run, prompt)

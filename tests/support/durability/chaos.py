@@ -1,7 +1,8 @@
 """Proof that nothing is lost: `python -m tests.support.durability.chaos`, or `make chaos`.
 
-Processes are killed, cut off and robbed of their power at every point of a scenario; others go on
-with what they left. Each figure has its control: a build with that one rule left out must fail.
+Processes are killed, cut off and robbed of their power at every point of a scenario; others
+continue with what they left. Each figure has its control: a build with that one rule left out must
+fail.
 """
 
 from __future__ import annotations

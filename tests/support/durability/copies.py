@@ -159,14 +159,14 @@ async def _gone_on(folder: Path, life: int, exported: dict[str, Any] | None = No
 
 
 async def _posted(runtime: Runtime, log: SideLog) -> None:
-    """The answer of another life decides nothing here, whoever posts it (J5)."""
+    """The answer of another life decides nothing here, from any sender (J5)."""
     (asked,) = log.read("asked")
     before = _refunds(log)
     try:
         await runtime.get(ID).resume({asked.of[0]: approve()})
     except (DecisionError, NotInterrupted):
         return
-    if _refunds(log) > before:  # the call beside it needs no answer, and goes on by itself
+    if _refunds(log) > before:  # the call beside it needs no answer, and continues by itself
         log.write("violation", "J5: an answer from another life ran a call")
 
 

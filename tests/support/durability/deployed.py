@@ -1,4 +1,4 @@
-"""The story of a run that is cut off before a record, and that another definition goes on with.
+"""The story of a run that is cut off before a record, and that another definition continues.
 
 It pays once. Whether a person is asked before that, a gate of then says, and another one of today.
 """
@@ -105,7 +105,7 @@ class _Story:
         return True
 
     def go_on(self) -> list[str]:
-        """Go on with it by the definition of today; what is wrong."""
+        """Continue it by today's definition. Returns what is wrong."""
         state, paid, wrong = self.disk.load(), self.paid, []
         if state.run is None or state.run.over:
             return []

@@ -1,4 +1,4 @@
-"""Builds with one hole through which an effect is repeated, or something false is told."""
+"""Builds with one hole through which an effect is repeated, or something false is reported."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Drawn:
     """A story."""
 
     processes: tuple[Process, ...]
-    """The last one lives, unless a tool ends it: then another one like it goes on."""
+    """The last one lives, unless a tool ends it: then another one like it continues."""
     faults: tuple[str, ...]
     keys: bool
     has_key: bool

@@ -139,11 +139,11 @@ def _hangs_once(story: Story, *, limit: float | None = None) -> Any:
     """A body whose first request is made, and whose answer never comes."""
 
     async def pay(ctx: ToolContext[Any], order: str) -> str:
-        told = story.act(ctx, order)
+        answer = story.act(ctx, order)
         if len(story.bank.requests) == 1:
             async with asyncio.timeout(limit):
                 await never()
-        return told
+        return answer
 
     return pay
 
@@ -165,11 +165,11 @@ async def _limit_in_a_thread(story: Story) -> None:
     goes_on, loop = threading.Event(), asyncio.get_running_loop()
 
     def pay(ctx: ToolContext[Any], order: str) -> str:
-        told = story.act(ctx, order)
+        answer = story.act(ctx, order)
         if len(story.bank.requests) == 1:
             skip(loop, LIMIT)
             goes_on.wait(60)
-        return told
+        return answer
 
     try:
         await story.lived(lambda: story.agent([story.tool(pay, timeout=LIMIT)]))
@@ -190,11 +190,11 @@ async def _cancelled(story: Story) -> None:
     entered = asyncio.Event()
 
     async def pay(ctx: ToolContext[Any], order: str) -> str:
-        told = story.act(ctx, order)
+        answer = story.act(ctx, order)
         if len(story.bank.requests) == 1:
             entered.set()
             await never()
-        return told
+        return answer
 
     def build() -> Agent:
         return story.agent([story.tool(pay)])
@@ -205,7 +205,7 @@ async def _cancelled(story: Story) -> None:
     run.cancel()
     await asyncio.wait([run])
     story.events.clear()
-    # The next message moves on: what was open is told to the model.
+    # The next message moves on: the model gets a report of what was open.
     story.crashes += 1
     outcome = await build().execute("go on", state=reloaded(disk.load()), clock=story.clock)
     await story.lived(build, outcome)
@@ -524,11 +524,11 @@ async def _retried_parallel(story: Story) -> None:
     entered, outage = asyncio.Event(), [True]
 
     async def pay(ctx: ToolContext[Any], order: str) -> str:
-        told = story.act(ctx, order)
+        answer = story.act(ctx, order)
         if outage and len(story.bank.requests) == 1:
             entered.set()
             await never()
-        return told
+        return answer
 
     async def reply(request: Any) -> Any:
         if outage:

@@ -46,7 +46,7 @@ async def _served(story: Story, ref: AgentRef, outcome: Outcome | None) -> None:
 
 
 def _copied(*, new_id: str | None) -> Any:
-    """An agent is exported in the middle of a call, and a copy of it goes on elsewhere."""
+    """An agent is exported in the middle of a call, and a copy continues elsewhere."""
 
     async def play(story: Story) -> None:
         entered, returns = asyncio.Event(), asyncio.Event()
@@ -138,7 +138,7 @@ row("an occurrence after one whose answer was lost", hole="a doubt holds up noth
 
 
 def _by_key(*faults: Fault) -> Any:
-    """Two agents of one store are told to pay for one order."""
+    """Two agents of one store are asked to pay for one order."""
 
     async def play(story: Story) -> None:
         story.fails_by(*faults)

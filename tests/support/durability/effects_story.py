@@ -1,4 +1,4 @@
-"""One payment, a model that asks for it until it is told that it is made, and a person who looks.
+"""One payment, a model that asks for it until it learns that it is made, and a person who looks.
 
 A story notes what really happened. What the library tells of it, to the model, to the person and in
 events, is compared with that.
@@ -118,7 +118,7 @@ class Story:
     entered: Counter[str] = field(default_factory=Counter)
     """By call key, how often the body was entered."""
     did: Counter[str] = field(default_factory=Counter)
-    """By call key, how often the bank was told to pay, and has."""
+    """By call key, how often the bank was asked to pay, and has."""
     ids: dict[str, str] = field(default_factory=dict)
     """The call keys, by the ids that the model knows."""
     asked: list[Request] = field(default_factory=list)
@@ -231,7 +231,7 @@ class Story:
         journal: Disk | None = None,
         **options: Any,
     ) -> Outcome:
-        """Begin, or go on from there, until the run is over; each time as another process."""
+        """Begin, or continue from there, until the run is over; each time as another process."""
         given: dict[str, Any] = {
             "journal": journal,
             "clock": self.clock,
@@ -338,7 +338,7 @@ class Story:
             self.violations.append(f"{teller} {what}: {content!r}")
 
     def _check_events(self) -> None:
-        """Each start has an end: that of the call, or of the run or agent that was told of it."""
+        """Each start has an end: of the call, or of the run or agent that was notified of it."""
         open_calls: set[str] = set()
         for event in self.events:
             match event:
@@ -406,7 +406,7 @@ def false_words(
     """What is false of the result of a call.
 
     Args:
-        text: what the model is told.
+        text: the text for the model.
         outcome: of the result.
         entered: how often the body of the call was entered.
         did: how often it had its effect.
@@ -450,7 +450,8 @@ def eager(
     heeds: Callable[[str], bool] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> ScriptedModel:
-    """A model that calls again until it has a result, whatever it was told of the calls before.
+    """A model that calls again until it has a result, whatever the results of the earlier calls
+    say.
 
     It reads what came after the last message of a user.
 
@@ -458,7 +459,7 @@ def eager(
         order: what it wants paid.
         tool_name: the tool.
         id: how the ids of its calls begin.
-        heeds: what it is told that keeps it from calling again; by default nothing does.
+        heeds: the texts that keep it from calling again; by default none.
         arguments: of the call, in the place of the order.
 
     """

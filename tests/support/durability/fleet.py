@@ -62,7 +62,7 @@ class _Process:
     since: float = 0.0
     """When it was stopped."""
     wake_at: float | None = None
-    """When it goes on; None: when it is told to."""
+    """When it continues; None: when it is asked to."""
     drain: int | None = None
     """The number of the call by which it gives its agents up: it leaves behind that."""
     leaves: bool = False

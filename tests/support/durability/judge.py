@@ -90,9 +90,11 @@ def _ends(log: SideLog, expected: dict[str, Any] | None) -> Iterator[str]:
 
 
 def _settled(end: Any) -> Any:
-    """The end without what a doubt may change in it: what the model is told of a mail."""
-    told = [part[:2] if part[:2] == ["result", "mail"] else part for part in end["conversation"]]
-    return {**end, "conversation": told, "doubts": []}
+    """The end without what a doubt may change in it: the text for the model about a mail."""
+    conversation = [
+        part[:2] if part[:2] == ["result", "mail"] else part for part in end["conversation"]
+    ]
+    return {**end, "conversation": conversation, "doubts": []}
 
 
 def _doubts(log: SideLog) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""One life of a process: go on with what there is, do what the client wants, see it to its end.
+"""One life of a process: continue what there is, do what the client wants, see it to its end.
 
-The first life of a story and the one after a crash are the same code: whoever talks to agents under
-a durable runtime needs no other.
+The first life of a story and the one after a crash are the same code: a client that talks to agents
+under a durable runtime needs no other.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def live(
     hold: float = 0.0,
     store: str | None = None,
 ) -> list[str]:
-    """Go on until everybody has what he wants, or until the point `stop_at`.
+    """Continue until everybody has what he wants, or until the point `stop_at`.
 
     Args:
         shutdown: at that point the host shuts down, so everything is cancelled; else the process
@@ -139,7 +139,7 @@ async def _served(runtime: Runtime, log: SideLog, wanted: list[Wanted]) -> None:
 
 
 async def _look(runtime: Runtime, log: SideLog, want: Wanted) -> None:
-    """Compare what was seen so far with what is durable, before anything goes on."""
+    """Compare what was seen so far with what is durable, before anything continues."""
     try:
         facts = facts_of(await runtime.export(want.agent_id))
     except UnknownAgent:
@@ -189,7 +189,7 @@ class _Client:
         self._ref: AgentRef = runtime.spawn(want.agent, id=want.agent_id)
 
     async def served(self) -> None:
-        """Everything that was wanted is done, and told."""
+        """Everything that was wanted is done, and reported."""
         with self._followed():
             await self._asked()
             await self._answered()
@@ -202,7 +202,7 @@ class _Client:
         self._log.write("end", self._want.agent_id, json.dumps(told_of(state), sort_keys=True))
 
     async def _asked(self) -> None:
-        """Run the first message, or attach to its run; the second follows while that goes on."""
+        """Run the first message, or attach to its run; the second follows while that is open."""
         running = self._ref.run(
             "begin", message_id=self._first, until_tool_success=self._want.until
         )

@@ -1,4 +1,4 @@
-"""Two who want to write to one store: the second is told, or the first is refused."""
+"""Two who want to write to one store: the second gets an error, or the first is refused."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _Signals:
 
 
 def second_runtime(folder: Path, *, broken: str | None = None) -> dict[str, Any]:
-    """A second runtime on one SQLite file is told at once; right after a `kill -9` it is free."""
+    """A second runtime on one SQLite file fails at once; right after a `kill -9` it is free."""
     break_(broken)
     log = SideLog(folder / "log", 0)
     opened = _Signals()

@@ -1,4 +1,4 @@
-"""The story of an agent that runs by itself: it is stopped anywhere, and its days go on.
+"""The story of an agent that runs by itself: it is stopped anywhere, and its days continue.
 
 In each life a day has passed. Each life says again what is planned, as an application does.
 """
@@ -53,7 +53,7 @@ def _never_moves_on() -> None:
 
 
 def _is_not_in_the_index() -> None:
-    """Neither the index of the store nor the clock is told when the plans of an agent are due."""
+    """Neither the index of the store nor the clock learns when the plans of an agent are due."""
     told: list[tuple[Any, str, Callable[[Any], datetime | None]]] = [
         (agent_state, "next_due", next_due.due_of_run),
         (index_status, "next_due", next_due.due_of_run),

@@ -29,7 +29,7 @@ TURN_SECONDS = 5.0
 
 
 def kill() -> None:
-    """End this process as a power switch would: nothing is flushed, nobody is told."""
+    """End this process as a power switch would: nothing is flushed, nobody is notified."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -44,7 +44,7 @@ class Points:
         stop: called there, in whichever thread it is, with the point's name.
         named: not before a point whose name begins so.
         since: `stop_at` counts only the points in whose name this expression is found.
-        hold: seconds for which that thread is held first, while all others go on: whatever they
+        hold: seconds for which that thread is held first, while all others continue: whatever they
             show too early is seen then. The loop gets so many turns at least, on a busy machine
             too.
 

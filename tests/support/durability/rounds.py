@@ -74,7 +74,7 @@ def _judged(callers: Callers) -> Script:
 
 @_round("an agent that is halted")
 def _halted(callers: Callers) -> Script:
-    """A call of it goes on, and comes to its end."""
+    """A call continues, and comes to its end."""
     owner, asker, _ = callers.hosts()
     fleet = callers.fleet
     halted, other = callers.prompt("halt"), callers.prompt("do")
@@ -111,7 +111,7 @@ def _copy(callers: Callers) -> Script:
     yield from callers.completed(
         "t", prompt, callers.ask(taker, "resume", "t", decisions=decisions)
     )
-    # It is told again, at once, at the host that had it.
+    # It is reported again, at once, at the host that had it.
     again = yield from fleet.told(callers.run(owner, "t", prompt))
     if again["is"] != "Completed":
         callers.wrong(f"{owner} tells of {prompt!r} what is over: {again}")
@@ -253,7 +253,7 @@ def _given(callers: Callers) -> Script:
 
 @_round("a run posted to a host that drains")
 def _posted_to_drained(callers: Callers) -> Script:
-    """In the middle of a run that nobody waits for: whoever has the agent next does it.
+    """In the middle of a run that nobody waits for: the next host of the agent does it.
 
     By what hosts tell each other alone: nobody looks by itself.
     """
@@ -388,7 +388,7 @@ def posted(
             callers.wrong(f"the caller of {held!r} at {id}, cancelled, was told {told}")
     else:
         yield from callers.completed(id, held, run)
-    # Whoever has not passed the point stops there no more.
+    # A host that has not passed the point stops there no more.
     yield lambda: not fleet.is_stopped(armed)
     fleet.arm(armed, "", "stop", pause=0.0)
 
@@ -399,5 +399,5 @@ def is_posted(fleet: Fleet) -> bool:
 
 
 def may_be_taken(fleet: Fleet) -> bool:
-    """Whether the index says of the agent that nothing of it goes on: its status comes last."""
+    """Whether the index says that the agent has no open work: its status comes last."""
     return bool(fleet.find("SELECT FROM agents WHERE takeable"))

@@ -91,7 +91,7 @@ class _Store(DatabaseStore):
         return taken
 
 
-def _agents(told: Counter[str]) -> list[Agent]:
+def _agents(calls: Counter[str]) -> list[Agent]:
     @tool
     async def nap(ctx: ToolContext) -> str:
         await ctx.sleep("nap", HOUR)
@@ -99,7 +99,7 @@ def _agents(told: Counter[str]) -> list[Agent]:
 
     @tool
     async def refund() -> str:
-        told["refunded"] += 1
+        calls["refunded"] += 1
         return "refunded"
 
     def asks(name: str, **timing: Any) -> Agent:
@@ -108,7 +108,7 @@ def _agents(told: Counter[str]) -> list[Agent]:
 
     def counts(name: str) -> Agent:
         def reply(_: Any) -> str:
-            told[name] += 1
+            calls[name] += 1
             return "Done."
 
         return Agent(name, ScriptedModel(reply))
@@ -129,16 +129,16 @@ async def same_due(hosts: Hosts, order: Order) -> list[str]:
         What is lost, and what happened twice.
 
     """
-    told: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
     clock, other = SimulatedClock(), SimulatedClock()
     async with Runtime(
-        _agents(told), store=DatabaseStore(hosts.new("maker")), clock=clock, sweep=None
+        _agents(calls), store=DatabaseStore(hosts.new("maker")), clock=clock, sweep=None
     ) as maker:
         await _plan(maker, clock)
     here, there = _Store(hosts, "here"), _Store(hosts, "there")
     async with AsyncExitStack() as opened:
-        first = Runtime(_agents(told), store=here, clock=clock, sweep=None)
-        second = Runtime(_agents(told), store=there, clock=other, sweep=None)
+        first = Runtime(_agents(calls), store=here, clock=clock, sweep=None)
+        second = Runtime(_agents(calls), store=there, clock=other, sweep=None)
         for runtime in (first, second):
             await opened.enter_async_context(runtime)
         at_first, at_second = clock.advance(HOUR), other.advance(HOUR)
@@ -163,7 +163,7 @@ async def same_due(hosts: Hosts, order: Order) -> list[str]:
         await soon(at_first)
         if order == "beside":
             await _end_runs(first)
-    return _violations(hosts, told)
+    return _violations(hosts, calls)
 
 
 async def _plan(runtime: Runtime, clock: SimulatedClock) -> None:
@@ -184,7 +184,7 @@ async def _end_runs(runtime: Runtime) -> None:
         await soon(runtime.get(name).outcome())
 
 
-def _violations(hosts: Hosts, told: Counter[str]) -> list[str]:
+def _violations(hosts: Hosts, calls: Counter[str]) -> list[str]:
     rows = hosts.sql(
         "SELECT a.agent_id, r.kind, count(*) FROM records r JOIN agents a ON a.key = r.agent"
         " GROUP BY a.agent_id, r.kind"
@@ -197,13 +197,13 @@ def _violations(hosts: Hosts, told: Counter[str]) -> list[str]:
         for (name, kind), count in wanted.items()
         if found.get((name, kind), 0) != count
     ]
-    if told != {"occurrence": 1, "message": 1}:
-        wrong.append(f"the models and the tool were called so often: {dict(told)}")
+    if calls != {"occurrence": 1, "message": 1}:
+        wrong.append(f"the models and the tool were called so often: {dict(calls)}")
     return wrong
 
 
 def _look_before_the_claim(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
-    """What a host read before its claim is what it records from, whoever wrote since."""
+    """A host records from what it read before its claim, although others wrote since."""
     del hosts
     read: dict[tuple[int, str], Any] = {}
     inner = DatabaseStore.load_latest
@@ -218,7 +218,7 @@ def _look_before_the_claim(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
 
 
 def _write_without_a_fence(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
-    """Whoever has owned an agent may write on, also if somebody else has written."""
+    """An earlier owner of an agent may write on, also if somebody else has written."""
     begin, end = "AND a.owner = %(owner)b", "    RETURNING"
     before, found, rest = sql.ADD.partition(begin)
     assert found, "the statement that adds does not compare the owner any more"

@@ -1,7 +1,7 @@
-"""The story of two hosts that are both told to pay for one order: it is paid once.
+"""The story of two hosts that are both asked to pay for one order: it is paid once.
 
 The first host stands still at a point of its call, and mostly loses its lease there. The second one
-is told the same meanwhile, goes on with the run of the first one, and is told once more.
+is asked the same meanwhile, continues the run of the first one, and is asked once more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Point = Literal[
 POINTS: tuple[Point, ...] = get_args(Point)
 """Where the first host stands still: for ever, or until the second one has asked for the key."""
 _LIVES: tuple[Point, ...] = ("in its transaction, for a while", "at rest")
-"""Points behind which the first host goes on."""
+"""The points after which the first host continues."""
 
 
 class _StandsStill:
@@ -94,11 +94,11 @@ class _Story:
                 await self.may_return.wait()
             return "paid"
 
-        def told(name: str) -> Agent:
+        def ordered(name: str) -> Agent:
             arguments = {"order_id": "17", "by": name}
             return Agent(name, by_turn(call("refund", arguments), "Done."), tools=[refund])
 
-        return [told(name) for name in ("first", "second", "third")]
+        return [ordered(name) for name in ("first", "second", "third")]
 
 
 async def same_key(hosts: Hosts, point: Point) -> list[str]:

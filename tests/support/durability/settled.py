@@ -100,7 +100,7 @@ async def pay(ctx: ToolContext, what: str) -> str:
 
 
 def _reply(request: ScriptedRequest) -> Any:
-    """It pays until it is told that it has."""
+    """A model that pays until it learns that it has paid."""
     outcomes = [
         part.outcome
         for message in request.messages
@@ -133,7 +133,7 @@ async def _lived(store: str, number: int, log: SideLog, points: Points) -> None:
 
 
 async def _pass_time(runtime: Runtime, clock: SimulatedClock) -> None:
-    """Time goes on while the agent waits."""
+    """Time passes while the agent waits."""
     while True:
         await asyncio.sleep(0.001)
         if await runtime.waiting():

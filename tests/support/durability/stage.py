@@ -120,7 +120,7 @@ async def report(ctx: ToolContext, what: str) -> str:
 
 @tool(on_unknown="tell")
 async def mail(ctx: ToolContext, what: str) -> str:
-    """Mail something; where nobody knows whether it went off, the model is told so."""
+    """Mail something. If nobody knows whether it went off, the model gets to know that."""
     return _act(ctx, what)
 
 

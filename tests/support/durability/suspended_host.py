@@ -109,7 +109,7 @@ class _Stops:
                 return
             self._point = ""
         self._log.write("stops", self._host, point, str(now()))
-        # Sent to the process, it may stop another thread first, while this one goes on.
+        # A signal to the process may stop another thread first, while this one continues.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def install(self) -> None:
@@ -300,7 +300,7 @@ class _Host:
             store=DatabaseStore(backend),
             deps_for=lambda _: scene,
             max_threads=THREADS,
-            sweep=None,  # nobody claims but who is told to
+            sweep=None,  # only a host that is asked to claims
             any_host=False,
         )
 

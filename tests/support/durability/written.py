@@ -1,6 +1,6 @@
 """The story of an agent that writes files: what is recorded of a file and its bytes are one fact.
 
-Each process that lives goes on with what the one before has left; the last one reads all files.
+Each process that lives continues what the one before has left; the last one reads all files.
 """
 
 from __future__ import annotations

@@ -261,8 +261,8 @@ def signal(reason: StopReason = StopReason.TOKEN_LIMIT, source: str = "limits.ma
 
 
 def all_signals() -> dict[str, Any]:
-    told = [StopSignal(reason, f"by {reason.value}", {"n": 1}, "guard") for reason in StopReason]
-    return StopSignals(tuple(told)).to_dict()
+    signals = [StopSignal(reason, f"by {reason.value}", {"n": 1}, "guard") for reason in StopReason]
+    return StopSignals(tuple(signals)).to_dict()
 
 
 def error() -> dict[str, Any]:
@@ -1006,7 +1006,7 @@ def whole_background_call() -> BackgroundCall:
 
 
 def background() -> Iterator[r.Record]:
-    """A call that goes on in the background, by the agent that makes it."""
+    """A call that continues in the background, by the agent that makes it."""
     made, asked_for = whole_background_call(), asked("crawl", 17)
     yield r.MessageQueued(message_id="background/bg-1", message=asked_for, makes=made)
     yield started("run-1", "background", message_ids=("background/bg-1",), makes=made)

@@ -109,7 +109,7 @@ def _folded() -> Iterator[tuple[str, AgentState]]:
 
 
 def _fill(backend: Backend) -> None:
-    """All agents, owned by a host that goes on to crash."""
+    """All agents, owned by a host that will crash."""
     for id, made in AGENTS.items():
         records = list(made())
         state = AgentState()

@@ -86,7 +86,7 @@ def _glass(patch: Patch) -> None:
 
 
 @build("a broken glass is told nobody", more=True)
-def _untold(patch: Patch) -> None:
+def _not_notified(patch: Patch) -> None:
     def deciding(inner: Any) -> Any:
         def decided(*given: Any) -> Any:
             found = inner(*given)

@@ -241,7 +241,7 @@ class Judge:
                     self._note(f"{record['person']} closes a review of what {breaker} has done")
                 self._count("reviews closed")
             case "imported":
-                self._names.add(None)  # whoever wrote the file says who they are
+                self._names.add(None)  # the author of the file says who they are
                 self._grants.clear()
                 for call in self._calls.values():
                     if not call.ended:
@@ -379,8 +379,8 @@ class Judge:
         terms, since = asked.approval.terms, asked.since
         if self._is_broken(asked, None):
             self._count("broken glass")
-            is_told = asked.request["id"] in self._reviews
-            return [] if is_told else ["its glass is broken, and nobody is to review that"]
+            is_reviewed = asked.request["id"] in self._reviews
+            return [] if is_reviewed else ["its glass is broken, and nobody is to review that"]
         if terms.within is not None and since is not None:
             self._count("within its time")
             if at > since + timedelta(seconds=terms.within):

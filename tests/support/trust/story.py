@@ -2,7 +2,7 @@
 
 A seed gives a list of acts, and the same list gives the same story: all chance is drawn before, the
 clock stands still unless an act advances it, and an act begins once the act before it is over.
-So a story that fails is told again with fewer acts, until none can be left out.
+So a failing story is played again with fewer acts, until none can be left out.
 """
 
 from __future__ import annotations
@@ -569,7 +569,7 @@ class _Story:
             await asyncio.sleep(0)
 
     async def _released(self) -> None:
-        """The body that is held goes on, and the run comes to rest."""
+        """The held body continues, and the run comes to rest."""
         if not self._is_held:
             self.held, self.hangs = None, False
             return
@@ -925,7 +925,7 @@ class _Story:
         await self._advance(61)
 
     async def _older(self, a: int, b: int, c: int, d: int) -> None:
-        """The rules get a higher version, and a host that has the one before tries to go on."""
+        """The rules get a higher version, and a host that has the one before tries to continue."""
         await self._released()
         base = self._host(c).rules or RulesSpec(())
         old, new = replace(base, version=self.version + 1), replace(base, version=self.version + 2)
@@ -1051,7 +1051,7 @@ class _Story:
             await self._rests(self._rest())
 
     async def _kill(self, a: int, b: int, c: int, d: int) -> None:
-        """A host ends as by `kill -9`; another one goes on, with other rules."""
+        """A host ends as by `kill -9`; another host continues, with other rules."""
         host = self.hung or self._host(c)
         host.is_gone = True
         rules = self.pool[a % len(self.pool)] if b % 2 else host.rules
@@ -1066,7 +1066,7 @@ class _Story:
         await self._goes_on(await self.opens(rules=rules))
 
     async def _restart(self, a: int, b: int, c: int, d: int) -> None:
-        """A host ends in order; another one goes on, with other rules."""
+        """A host ends in order; another host continues, with other rules."""
         await self._released()
         host = self._host(c)
         rules = self.pool[a % len(self.pool)] if b % 2 else host.rules
@@ -1083,7 +1083,7 @@ class _Story:
         await self._rests(recovered())
 
     async def _move(self, a: int, b: int, c: int, d: int) -> None:
-        """The agent is exported, and goes on in another store."""
+        """The agent is exported, and continues in another store."""
         await self._released()
         if self._sqlite is None:
             return

@@ -33,8 +33,8 @@ def error(given: HttpError) -> dict[str, Any]:
 def whole(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if reply.thinking is not None:
-        told = {"thinking": reply.thinking.text, "signature": reply.thinking.signature}
-        content.append({"type": "thinking", **told})
+        data = {"thinking": reply.thinking.text, "signature": reply.thinking.signature}
+        content.append({"type": "thinking", **data})
     content += _search(number, reply)
     if reply.whole_text:
         content.append({"type": "text", "text": reply.whole_text, "citations": None})
@@ -73,18 +73,18 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
         index += 1
     for call in reply.calls:
         used: dict[str, Any] = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
-        told = {"type": "content_block_start", "index": index, "content_block": used}
-        yield WireEvent("call", told, "content_block_start")
+        data = {"type": "content_block_start", "index": index, "content_block": used}
+        yield WireEvent("call", data, "content_block_start")
         for bit in in_threes(call.arguments):
             delta = {"type": "input_json_delta", "partial_json": bit}
-            told = {"type": "content_block_delta", "index": index, "delta": delta}
-            yield WireEvent("arguments", told, "content_block_delta")
+            data = {"type": "content_block_delta", "index": index, "delta": delta}
+            yield WireEvent("arguments", data, "content_block_delta")
         yield _stop(index)
         index += 1
     ending = _ending(reply)
     usage = {"output_tokens": reply.tokens.output if reply.tokens else 0}
-    told = {"type": "message_delta", "delta": ending, "usage": usage}
-    yield WireEvent("end", told, "message_delta")
+    data = {"type": "message_delta", "delta": ending, "usage": usage}
+    yield WireEvent("end", data, "message_delta")
     yield WireEvent("end", {"type": "message_stop"}, "message_stop")
 
 
@@ -109,13 +109,13 @@ def _search(number: int, reply: Reply) -> list[dict[str, Any]]:
 
 
 def _start(index: int, block: Mapping[str, Any]) -> WireEvent:
-    told = {"type": "content_block_start", "index": index, "content_block": block}
-    return WireEvent("content", told, "content_block_start")
+    data = {"type": "content_block_start", "index": index, "content_block": block}
+    return WireEvent("content", data, "content_block_start")
 
 
 def _delta(index: int, delta: Mapping[str, Any]) -> WireEvent:
-    told = {"type": "content_block_delta", "index": index, "delta": delta}
-    return WireEvent("content", told, "content_block_delta")
+    data = {"type": "content_block_delta", "index": index, "delta": delta}
+    return WireEvent("content", data, "content_block_delta")
 
 
 def _stop(index: int) -> WireEvent:
@@ -140,9 +140,9 @@ def _head(number: int, body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
 
 
 def _ending(reply: Reply) -> dict[str, Any]:
-    told: dict[str, Any] = {"stop_sequence": None}
-    told["stop_reason"] = None if reply.ended_by is None else FINISH[reply.ended_by]
+    data: dict[str, Any] = {"stop_sequence": None}
+    data["stop_reason"] = None if reply.ended_by is None else FINISH[reply.ended_by]
     if reply.refusal is not None:
         details = {"type": "refusal", "category": "cyber", "explanation": reply.refusal}
-        told["stop_details"] = details
-    return told
+        data["stop_details"] = details
+    return data

@@ -56,49 +56,49 @@ def _parts(reply: Reply, *, pieces: bool = False) -> Iterator[tuple[Kind, dict[s
         if piece:
             yield "content", {"text": piece}
     for index, call in enumerate(reply.calls):
-        part: dict[str, Any] = {"functionCall": _told(call)}
+        part: dict[str, Any] = {"functionCall": _call_data(call)}
         if reply.thinking is not None and index == 0:
             part["thoughtSignature"] = reply.thinking.signature
         yield "call", part
 
 
-def _told(call: WireCall) -> dict[str, Any]:
+def _call_data(call: WireCall) -> dict[str, Any]:
     arguments = json.loads(call.arguments or "{}")
     assert isinstance(arguments, dict), "Google sends arguments as an object"
     return {"id": call.id, "name": call.name, "args": arguments}
 
 
 def _candidate(parts: list[dict[str, Any]], ended_by: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    data: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if ended_by is not None:
-        told["finishReason"] = FINISH[ended_by]
-    return {"candidates": [told]}
+        data["finishReason"] = FINISH[ended_by]
+    return {"candidates": [data]}
 
 
 def _last_candidate(parts: list[dict[str, Any]], reply: Reply) -> dict[str, Any]:
-    """With what was searched for: Google says it beside the content, when all of that is told."""
-    told = _candidate(parts, reply.ended_by)
+    """With the search queries: Google sends them beside the content, after all of the content."""
+    data = _candidate(parts, reply.ended_by)
     if reply.search is not None:
         page = {"uri": reply.search.url, "title": reply.search.title}
-        told["candidates"][0]["groundingMetadata"] = {
+        data["candidates"][0]["groundingMetadata"] = {
             "webSearchQueries": [reply.search.query],
             "groundingChunks": [{"web": page}],
         }
-    return told
+    return data
 
 
 def _blocked(reply: Reply) -> dict[str, Any]:
-    told = {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": reply.refusal}
-    return {"promptFeedback": told}
+    data = {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": reply.refusal}
+    return {"promptFeedback": data}
 
 
 def _head(number: int, path: str, reply: Reply) -> dict[str, Any]:
     model = path.rpartition("/")[2].partition(":")[0]
-    told: dict[str, Any] = {"responseId": f"resp-{number}", "modelVersion": model}
+    data: dict[str, Any] = {"responseId": f"resp-{number}", "modelVersion": model}
     if reply.tokens is not None:
-        told["usageMetadata"] = {
+        data["usageMetadata"] = {
             "promptTokenCount": reply.tokens.input,
             "candidatesTokenCount": reply.tokens.output,
             "totalTokenCount": reply.tokens.input + reply.tokens.output,
         }
-    return told
+    return data

@@ -35,10 +35,10 @@ def whole(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> dict
     if reply.thinking is not None:
         message["reasoning_content"] = reply.thinking.text
     if reply.calls:
-        message["tool_calls"] = [_told(call) for call in reply.calls]
+        message["tool_calls"] = [_call_data(call) for call in reply.calls]
     choice = {"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}
-    told = {**_head(number, body), "object": "chat.completion", "choices": [choice]}
-    return {**told, "usage": _usage(reply)} if reply.tokens else told
+    data = {**_head(number, body), "object": "chat.completion", "choices": [choice]}
+    return {**data, "usage": _usage(reply)} if reply.tokens else data
 
 
 def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Iterator[WireEvent]:
@@ -57,11 +57,15 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
         if piece:
             yield WireEvent("content", chunk({"content": piece}))
     for index, call in enumerate(reply.calls):
-        start = {**_told(call), "index": index, "function": {"name": call.name, "arguments": ""}}
+        start = {
+            **_call_data(call),
+            "index": index,
+            "function": {"name": call.name, "arguments": ""},
+        }
         yield WireEvent("call", chunk({"tool_calls": [start]}))
         for bit in in_threes(call.arguments):
-            told = {"index": index, "function": {"arguments": bit}}
-            yield WireEvent("arguments", chunk({"tool_calls": [told]}))
+            data = {"index": index, "function": {"arguments": bit}}
+            yield WireEvent("arguments", chunk({"tool_calls": [data]}))
     finish = "stop" if reply.refusal is not None else _finish(reply)
     yield WireEvent("end", chunk({}, finish))
     if body.get("stream_options") and reply.tokens:
@@ -77,7 +81,7 @@ def _head(number: int, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": f"chatcmpl-{number}", "created": 1_760_000_000, "model": body["model"]}
 
 
-def _told(call: WireCall) -> dict[str, Any]:
+def _call_data(call: WireCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 

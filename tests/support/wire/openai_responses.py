@@ -33,8 +33,8 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
     def event(kind: Kind, type: str, **fields: Any) -> WireEvent:
         nonlocal count
         count += 1
-        told = {"type": f"response.{type}", "sequence_number": count - 1, **fields}
-        return WireEvent(kind, told, f"response.{type}")
+        data = {"type": f"response.{type}", "sequence_number": count - 1, **fields}
+        return WireEvent(kind, data, f"response.{type}")
 
     begun = {**_head(number, body), "status": "in_progress", "output": []}
     yield event("head", "created", response=begun)
@@ -46,8 +46,8 @@ def events(number: int, path: str, body: Mapping[str, Any], reply: Reply) -> Ite
         if item["type"] == "function_call":
             for bit in in_threes(item["arguments"]):
                 yield event("arguments", "function_call_arguments.delta", **place, delta=bit)
-            told = item["arguments"]
-            yield event("arguments", "function_call_arguments.done", **place, arguments=told)
+            arguments = item["arguments"]
+            yield event("arguments", "function_call_arguments.done", **place, arguments=arguments)
         elif item["type"] == "web_search_call":
             for state in ("in_progress", "searching", "completed"):
                 yield event("content", f"web_search_call.{state}", **place)
@@ -144,17 +144,17 @@ def _head(number: int, body: Mapping[str, Any]) -> dict[str, Any]:
 def _ending(reply: Reply) -> dict[str, Any]:
     """A reply without a finish reason is one that is still in progress."""
     by = "stop" if reply.refusal is not None else reply.ended_by
-    told: dict[str, Any] = {"status": "in_progress" if by is None else "completed"}
+    fields: dict[str, Any] = {"status": "in_progress" if by is None else "completed"}
     if by == "error":
-        told["status"] = "failed"
+        fields["status"] = "failed"
     elif by in INCOMPLETE:
-        told |= {"status": "incomplete", "incomplete_details": {"reason": INCOMPLETE[by]}}
+        fields |= {"status": "incomplete", "incomplete_details": {"reason": INCOMPLETE[by]}}
     if reply.tokens is not None:
-        told["usage"] = {
+        fields["usage"] = {
             "input_tokens": reply.tokens.input,
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens": reply.tokens.output,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": reply.tokens.input + reply.tokens.output,
         }
-    return told
+    return fields

@@ -23,8 +23,8 @@ class WireCall:
 
 def wire_call(name: str, arguments: Mapping[str, Any] | str, *, id: str) -> WireCall:
     """A tool call; arguments given as a string are sent as they are."""
-    told = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return WireCall(name, told, id)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return WireCall(name, text, id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,12 +110,12 @@ class WireServer:
         """The number of this request, from 1, and what it gets."""
         with self._lock:
             self.requests.append(body)
-            told = next(self._script, None)
+            reply = next(self._script, None)
             number = len(self.requests)
-        if told is None:
+        if reply is None:
             message = f"the script has no answer to request {number}"
-            told = HttpError(status=EXHAUSTED, message=message)
-        return number, told
+            reply = HttpError(status=EXHAUSTED, message=message)
+        return number, reply
 
 
 class _Server(ThreadingHTTPServer):
@@ -183,9 +183,9 @@ class _Handler(BaseHTTPRequestHandler):
     # -------------------------------------------------------------------- answers
 
     def _json(
-        self, status: int, told: Mapping[str, Any], headers: Mapping[str, str] | None = None
+        self, status: int, data: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> None:
-        self._body(status, json.dumps(told), "application/json", headers or {})
+        self._body(status, json.dumps(data), "application/json", headers or {})
 
     def _body(self, status: int, body: str | bytes, kind: str, headers: Mapping[str, str]) -> None:
         data = body.encode() if isinstance(body, str) else body

@@ -60,8 +60,8 @@ def _sse(*chunks: Mapping[str, Any]) -> RawBody:
     return RawBody(body="".join([*lines, "data: [DONE]\n\n"]), content_type="text/event-stream")
 
 
-def _json(told: Mapping[str, Any], **headers: str) -> RawBody:
-    return RawBody(body=json.dumps(told), headers=headers)
+def _json(data: Mapping[str, Any], **headers: str) -> RawBody:
+    return RawBody(body=json.dumps(data), headers=headers)
 
 
 def _chat(server: WireServer, name: str) -> Model:
