@@ -1,4 +1,4 @@
-"""What the caller does wrong is told at once: the culprit, the remedy, and no model call (R8).
+"""A caller's mistake is reported at once: the culprit, the remedy, and no model call (R8).
 
 Rules: A10.
 """

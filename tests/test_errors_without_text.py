@@ -1,4 +1,4 @@
-"""An exception of other people's code whose text cannot be read is told of as any other."""
+"""An exception of foreign code whose text cannot be read is reported like any other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _raises(self: object) -> str:
 
 
 def silent(base: type[BaseException]) -> type[Any]:
-    """A subclass of the exception that says nothing, whoever asks."""
+    """A subclass of the exception that says nothing to anybody."""
     return type("Silent", (base,), {"__str__": _raises, "__repr__": _raises})
 
 

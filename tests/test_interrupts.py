@@ -880,7 +880,7 @@ def test_text_of_the_model_or_a_tool_decides_nothing(stage: Stage, shop: Shop) -
 def test_a_run_that_lacks_what_it_was_given_waits_with_the_answer_kept(
     stage: Stage, shop: Shop, missing: str
 ) -> None:
-    """J12: it never goes on without."""
+    """J12: it never continues without them."""
     given: dict[str, Any] = {"deps": "shop", "pause_when": lambda: False}
     outcome = refunding(stage, shop, **given)
     lacking = {key: value for key, value in given.items() if key != missing}
@@ -902,7 +902,7 @@ def test_a_run_without_deps_needs_none(stage: Stage, shop: Shop) -> None:
 
 
 def test_a_paused_run_that_lacks_its_deps_stays_paused_as_it_was(stage: Stage, shop: Shop) -> None:
-    """J12, R7: then it goes on where it stood."""
+    """J12, R7: then it continues where it stood."""
     stage.cast(REFUND, tools=shop.tools)
     answers = iter(["look", False, False])
     pause: dict[str, Any] = {"pause_when": lambda: next(answers)}

@@ -1,4 +1,4 @@
-"""What tests start as a program is one: it cannot be told from that of a fresh interpreter."""
+"""What tests start as a program is one: nothing distinguishes it from a fresh interpreter."""
 
 from __future__ import annotations
 

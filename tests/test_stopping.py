@@ -361,7 +361,7 @@ def test_a_continuation_explains_itself_in_a_sentence() -> None:
 @pytest.mark.parametrize("signal", [False, True])
 @pytest.mark.parametrize("tools", [False, True])
 def test_what_follows_a_step(tools: bool, signal: bool, override: bool) -> None:
-    """P3: signal and no override: stop; override: go on; tool calls: go on; else finish."""
+    """P3: signal and no override: stop; override: continue; tool calls: continue; else finish."""
     acts = [act for act, wanted in ((signals, signal), (goes_on, override)) if wanted]
     stack = [At("after_step", act, time=1) for act in acts]
     outcome, model = run_with(*stack, turns=[looking() if tools else "first", "second"])
@@ -403,7 +403,7 @@ def test_a_signal_of_any_hook_stops_the_run(hook: str) -> None:
 @pytest.mark.parametrize("asks", HOOKS)
 @pytest.mark.parametrize("tells", HOOKS)
 def test_a_continuation_asked_for_in_any_hook_is_honoured(tells: str, asks: str) -> None:
-    """P3: whoever asks in the same step, or before the step that is to come."""
+    """P3: any request in the same step, or before the step that is to come."""
     early = ("on_run_start", "before_step")
     time = 1
     if tells in early and asks not in early:
@@ -517,7 +517,7 @@ def test_a_continuation_after_a_final_reply_asks_the_model_again_with_a_user_mes
 async def test_a_message_to_a_middleware_stops_nothing_where_no_run_is_open(
     ask: Callable[[Run], None], has_run: bool
 ) -> None:
-    """P3: the hook is told."""
+    """P3: the hook gets an error."""
 
     class Phone(Middleware):
         async def on_message(self, run: Run, message: Any) -> None:
@@ -936,7 +936,7 @@ def test_a_question_beside_a_stop_agent_is_not_asked() -> None:
 
 
 def test_a_stop_agent_can_be_overridden_as_any_signal() -> None:
-    """P3, P6: what was left out stays so, and the model is told."""
+    """P3, P6: what was left out stays so, and the model learns it."""
     model = ScriptedModel([call("halt"), "went on"])
     agent = Agent(
         "a", model, tools=[halting_tool()], middleware=[At("after_step", goes_on, time=1)]
@@ -972,7 +972,7 @@ def test_an_until_tool_that_stops_the_run_has_brought_no_result() -> None:
 def test_what_a_nested_agent_stopped_on_leaks_nothing_into_its_parent(
     options: dict[str, Any], told: str
 ) -> None:
-    """P8: the parent's tool gets an error result, and the parent goes on."""
+    """P8: the parent's tool gets an error result, and the parent continues."""
     turns = [call("halt") if told.startswith("stop") else looking(), "never"]
     child = Agent("child", ScriptedModel(turns), **options)
     model = ScriptedModel([call("task", {"task_name": "child", "instructions": "go"}), "went on"])

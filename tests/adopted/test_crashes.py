@@ -1,4 +1,4 @@
-"""An adopted agent is killed at every point, and goes on: what it does, it does once (M9)."""
+"""An adopted agent is killed at every point, and continues: what it does, it does once (M9)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from understudy.tools import ToolOptions
 
 
 class Answer(BaseModel):
-    """What the customer is told."""
+    """The answer to the customer."""
 
     text: str
     tries: int
 
 
 def support() -> PydanticAgent[Effects, Answer]:
-    """An agent that is told to try again, needs an approval, pays, and gives a typed answer."""
+    """An agent that is asked to try again, needs an approval, pays, and gives a typed answer."""
     agent: PydanticAgent[Effects, Answer] = PydanticAgent(
         by_turn(
             call("look_up", {"order_id": "7"}),

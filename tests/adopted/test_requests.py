@@ -1,4 +1,4 @@
-"""What a model is told by an adopted agent: instructions, prompts, settings, tools (M9)."""
+"""The requests of an adopted agent to a model: instructions, prompts, settings, tools (M9)."""
 
 from __future__ import annotations
 

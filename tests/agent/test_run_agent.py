@@ -199,7 +199,7 @@ def test_what_cannot_be_run_is_an_error_of_the_tool(agent: Any, input: Any, name
 def test_a_tool_may_run_several_agents_at_once_and_wait_with_all_of_them(
     elsewhere: bool, cast: Cast, grouped: bool
 ) -> None:
-    """S5, T3: the ones that wait are all asked about, and each goes on where it stood."""
+    """S5, T3: all waiting agents are asked about, and each continues where it stood."""
 
     def build() -> Agent:
         workers = [
@@ -231,7 +231,7 @@ def test_a_tool_may_run_several_agents_at_once_and_wait_with_all_of_them(
 
 
 async def test_one_agent_that_waits_does_not_leave_another_of_the_same_tool_running() -> None:
-    """S6: when the outcome is told, nothing goes on behind it."""
+    """S6: when the outcome is returned, nothing continues behind it."""
     slow_ended, release = list[str](), asyncio.Event()
 
     @tool

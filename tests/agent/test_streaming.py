@@ -1,4 +1,4 @@
-"""`agent.stream`: what a run tells while it goes on (R6, J15, J17)."""
+"""`agent.stream`: the events of a run while it is open (R6, J15, J17)."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_deltas_are_told_while_the_model_still_writes() -> None:
 
 
 def test_a_stream_tells_whom_it_waits_for_and_goes_on_from_there() -> None:
-    """I2, J17: a resumed run is a new attempt, and no turn is told twice."""
+    """I2, J17: a resumed run is a new attempt, and no turn is emitted twice."""
     agent = Agent("a", noting(), tools=[note], interrupt_on={"note": True})
     events, interrupted = stream(agent, "go")
     assert isinstance(interrupted, Interrupted)

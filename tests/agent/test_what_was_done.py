@@ -94,12 +94,12 @@ def above(inner: Agent, *turns: Any, name: str = "desk", **options: Any) -> Agen
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """What the model was told of its last call, without its first line."""
+    """The model's text about its last call, without its first line."""
     return str(results(outcome.state)[-1].content).split("\n")[1:]
 
 
 def last(outcome: Outcome) -> str:
-    """What the model was told of its last call."""
+    """The model's text about its last call."""
     return str(results(outcome.state)[-1].content)
 
 
@@ -107,7 +107,7 @@ def last(outcome: Outcome) -> str:
 
 
 def test_a_failed_task_tells_what_was_done_and_what_may_have_been() -> None:
-    """S4: by tool; what only looks is not told."""
+    """S4: by tool; read-only calls are not reported."""
     calls = [
         call("pay", {"n": 1}),
         call("send"),
@@ -138,7 +138,7 @@ def test_of_many_calls_the_last_twenty_are_told_and_the_others_counted(name: str
 
 
 def test_a_task_of_a_failed_task_is_told_with_its_agent() -> None:
-    """S4: what the agents inside did is told once, whether they failed or not."""
+    """S4: what the inner agents did is reported once, whether they failed or not."""
     inner = worker([call("pay"), call("vanish")], name="inner", fails=False)
     middle = above(inner, task("inner"), ConnectionError("down"), name="middle")
     told = lines(completed(above(middle).execute_sync("go")))
@@ -260,7 +260,7 @@ def test_a_continued_workflow_that_fails_again_tells_of_both_runs() -> None:
 
 
 def test_who_decides_about_a_task_sees_what_its_agent_did_that_failed() -> None:
-    """S4, I7: whatever it is told now; not what another agent did, nor one that succeeded."""
+    """S4, I7: with any new instructions; not what another agent did, nor one that succeeded."""
     failing = worker(call("pay"))
     fine = worker(call("send"), name="fine", fails=False)
     stack = [SubAgent([failing, fine], general_purpose=False)]

@@ -1060,7 +1060,7 @@ def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) ->
 
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_a_list_that_is_cut_says_so(desk: Desk, where: str) -> None:
-    """`pending` and `ls` ended after 100 rows, and nothing told a program from the whole list."""
+    """`pending` and `ls` ended after 100 rows, which looked like the whole list to a program."""
     for number in range(3):
         ask(desk, f"t-{number}")
     at = ["--store", desk.store] if where == "store" else []

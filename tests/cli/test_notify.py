@@ -1,4 +1,4 @@
-"""`understudy notify` lists what people were told, tries it again, and sends a test."""
+"""`understudy notify` lists notices, tries them again, and sends a test."""
 
 from __future__ import annotations
 

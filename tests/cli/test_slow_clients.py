@@ -88,7 +88,7 @@ async def test_a_request_that_comes_is_answered_however_long_it_takes(
 async def test_who_asks_is_who_connects_but_for_a_proxy_that_is_named(
     proxy: str | None, shown: bytes
 ) -> None:
-    """Whoever connected from this machine said by a header that they were another one each time."""
+    """A client on this machine could claim another address by a header each time."""
     async with Served(proxy) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 192.0.2.7\r\n\r\n")

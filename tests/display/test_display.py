@@ -518,7 +518,7 @@ def folded(records: Sequence[r.Record]) -> Display:
 @given(cuts=st.lists(st.integers(0, len(RECORDS)), max_size=6), limit=st.integers(1, 30))
 @settings(max_examples=60)
 def test_increments_come_to_the_rows_of_all_records_at_once(cuts: list[int], limit: int) -> None:
-    """J40: from the fold that goes on, or from new ones, in pages."""
+    """J40: from the fold that continues, or from new folds, in pages."""
     whole = folded(RECORDS)
     screen: list[Row] = []
     after = 0

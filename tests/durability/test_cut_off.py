@@ -1,4 +1,4 @@
-"""A run that is cut off after any record, and goes on elsewhere, ends the same way."""
+"""A run that is cut off after any record, and continues elsewhere, ends the same way."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from understudy import (
 
 
 def came_of(outcome: Outcome) -> dict[str, Any]:
-    """What is told of it. Calls of one reply ask at the same time, so in any order."""
+    """The events of the run. Calls of one reply ask at the same time, so in any order."""
     end = told(outcome)
     return {**end, "audit": sorted(end["audit"], key=repr)}
 
 
 def cut_and_go_on(scenario: Scenario, limit: int) -> dict[str, Any]:
-    """The same life, whose process goes away after `limit` records; another goes on."""
+    """The same life, whose process ends after `limit` records; another process continues it."""
     disk = Disk(limit)
     with pytest.raises(Crash):
         live(scenario, disk, [])

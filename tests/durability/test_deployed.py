@@ -1,4 +1,4 @@
-"""A run that is cut off anywhere, and that a definition with other gates goes on with (I4) (I7)."""
+"""A run that is cut off anywhere, and that a definition with other gates continues (I4) (I7)."""
 
 from __future__ import annotations
 

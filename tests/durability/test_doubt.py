@@ -154,7 +154,9 @@ def pay(name: str, x: str = "1", **options: Any) -> Any:
 
 
 def unknown(content: Any) -> bool:
-    """Whether the model is told that the outcome is unknown, and not to repeat the call."""
+    """Whether the model learns that the outcome is unknown, and that it must not repeat the
+    call.
+    """
     return "unknown" in str(content) and "not repeat" in str(content)
 
 
@@ -431,7 +433,7 @@ def test_grants_do_not_count_while_a_doubt_stands(stage: Stage, bank: Bank, gran
 
 
 def test_an_equal_sibling_that_was_not_started_needs_a_person(stage: Stage, bank: Bank) -> None:
-    """J4: a call of the same reply that had not begun, too; a different one goes on."""
+    """J4: a call of the same reply that had not begun, too; a different call continues."""
     turn = [pay("pay_alone", "1"), pay("pay_alone", "1"), pay("pay_alone", "2")]
     stage.cast(turn, tools=bank.tools)
     state = died_inside(stage, bank, "1")
@@ -879,7 +881,7 @@ def act(body: Any, **options: Any) -> Any:
 def test_after_something_is_done_once_each_error_but_the_tools_own_is_a_doubt(
     error: Exception, is_doubt: bool
 ) -> None:
-    """J4, T11: and what is done is told."""
+    """J4, T11: and what is done is reported."""
 
     async def pays(ctx: ToolContext) -> None:
         await ctx.once("pay", lambda: "paid")

@@ -225,7 +225,7 @@ async def test_a_branch_is_held_while_an_equal_call_of_another_branch_waits_to_b
 async def test_a_call_that_was_cut_off_deep_in_a_workflow_holds_an_equal_one_from_the_beginning(
     bank: Bank, depth: int, crashes_in: str
 ) -> None:
-    """After a crash both branches go on at once; one has to say first that it is in doubt."""
+    """After a crash both branches continue at once; one has to say first that it is in doubt."""
     entered = asyncio.Event()
 
     @tool

@@ -1,4 +1,5 @@
-"""Two hosts of one database that both see what is due: it is recorded once, whoever is first.
+"""Two hosts of one database that both see what is due: it is recorded once, whichever host is
+first.
 
 Rules: J21.
 """

@@ -1,4 +1,4 @@
-"""Two hosts of one database that are told the same: it is done once, wherever one is cut off."""
+"""Two hosts of one database with the same order: it is done once, wherever one is cut off."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def run_in(folder: Path, *arguments: str, code: int = 0, is_fresh: bool = False)
 
 
 def test_it_waits_for_a_person_over_the_end_of_its_process(tmp_path: Path) -> None:
-    """I10: the request is listed by each process until somebody answers, and then it goes on."""
+    """I10: the request is listed by each process until somebody answers, and then it continues."""
     for looked_up in (True, False):  # a finished call is never repeated
         told = run_in(tmp_path, is_fresh=looked_up)
         assert ("looking the order up" in told) is looked_up

@@ -339,7 +339,7 @@ def test_the_server_stops_while_a_browser_still_watches() -> None:
 
 
 def test_a_server_that_was_killed_goes_on_from_its_store(tmp_path: Path) -> None:
-    """I10, J10: requests stand after it, and events are told from the store."""
+    """I10, J10: requests stand after it, and events are read from the store."""
     store = f"sqlite:///{tmp_path}/support.db"
     first = Server(store)
     try:

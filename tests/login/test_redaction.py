@@ -130,7 +130,7 @@ async def test_who_must_not_see_it_sees_it_nowhere_and_who_may_does(
 
 
 async def test_the_story_of_a_late_answer_hides_what_its_request_hid() -> None:
-    """I17: the 409 told the whole decision, with the arguments that were hidden before."""
+    """I17: the 409 had the whole decision, with the arguments that were hidden before."""
     done = Done()
     async with Runtime([desk(done, refund(reason=SECRET), "ok")]) as runtime:
         ref = await asked(runtime)

@@ -37,7 +37,7 @@ def told(log: pytest.LogCaptureFixture) -> list[tuple[str, str, str | None]]:
 
 @pytest.mark.parametrize("path", ["/api/agents/a1/export", "/agents/a1/export"])
 async def test_a_refused_export_is_no_read(path: str, log: pytest.LogCaptureFixture) -> None:
-    """It was logged as a read as well, so that whoever looks for leaks found one."""
+    """It was logged as a read as well, so that a search for leaks found one."""
     auth = lambda _: User("bob", frozenset({"read"}))  # noqa: E731
     async with Runtime([desk(Done(), refund())]) as runtime:
         await asked(runtime)
@@ -79,7 +79,7 @@ async def test_what_is_refused_before_anybody_is_asked_for_is_in_the_log(
 
 
 async def test_a_program_with_a_cookie_is_told_what_to_send() -> None:
-    """It was told that it is a page of another site, which it is not."""
+    """The refusal said that it is a page of another site, which it is not."""
     async with Runtime([desk(Done(), refund())]) as runtime:
         await asked(runtime)
         async with client_of(ui(runtime, auth=lambda _: User("ann", ALL)), headers={}) as client:

@@ -131,7 +131,7 @@ async def test_to_block_on_the_actors_own_loop_would_deadlock_and_sends_nothing(
 
 
 async def test_to_block_on_another_loop_waits_for_the_actors() -> None:
-    """As a notebook does, whose loop runs in each cell: the actor's own loop goes on."""
+    """As a notebook does, whose loop runs in each cell: the actor's own loop continues."""
     notes: list[Any] = []
     context = contextvars.copy_context()
     with_a_loop = LoopThread()

@@ -542,7 +542,7 @@ def test_an_answer_stays_with_its_middleware_when_the_stack_is_another_one() -> 
 
 
 def test_two_middlewares_of_one_name_must_not_ask() -> None:
-    """I22: whose answer it is could not be told after a change of the stack."""
+    """I22: after a change of the stack nobody could say whose answer it is."""
     failed = Agent("a", by_turn("D."), middleware=[Before(), Before()]).execute_sync("Buy.")
     assert isinstance(failed, Failed)
     assert "two middlewares named 'Before'" in str(failed.error)
@@ -812,7 +812,7 @@ async def test_an_import_asks_again_about_the_same_reply() -> None:
 
 
 async def test_a_message_withdraws_the_question_of_a_run_that_also_waits() -> None:
-    """The run goes on, as a call beside waits; the hook reads a rejection."""
+    """The run continues, as another call waits; the hook reads a rejection."""
     clock, before = SimulatedClock(), Before()
     child = Agent("child", by_turn("Spent."), middleware=[before])
 

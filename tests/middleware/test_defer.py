@@ -304,7 +304,7 @@ def test_what_was_refused_before_a_long_wait_is_paid_for() -> None:
 
 
 async def test_an_agent_whose_model_call_is_put_off_waits_passively(place: Place) -> None:
-    """No process has it while it waits; another host, or the next process, goes on."""
+    """No process has it while it waits; another host, or the next process, continues."""
     clock, model = SimulatedClock(), by_turn("Hello.", "Again.")
 
     def agent() -> Agent:

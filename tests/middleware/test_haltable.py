@@ -282,7 +282,7 @@ def family(**options: Any) -> tuple[Agent, list[ScriptedModel]]:
 
 @pytest.mark.parametrize("below", [[], [Haltable()]])
 def test_a_halt_of_a_sub_agent_halts_the_root(below: Any) -> None:
-    """I11: its siblings stop after the step that they are in; nobody goes on."""
+    """I11: its siblings stop after the step that they are in; none continues."""
     boss, models = family(middleware=below)
     outcome = interrupted(boss.execute_sync("go"))
     (request,) = outcome.requests
@@ -297,7 +297,7 @@ def test_a_halt_of_a_sub_agent_halts_the_root(below: Any) -> None:
 
 
 def test_a_tool_cannot_catch_the_halt_of_an_agent_that_it_runs() -> None:
-    """It is told no outcome: the whole run is halted."""
+    """It gets no outcome: the whole run is halted."""
     told: list[Any] = []
     cook, _ = halting([call("alarm")])
 
@@ -338,7 +338,7 @@ def test_a_halt_in_a_workflow_halts_all_of_it() -> None:
 
 
 def test_a_halt_beats_the_pause_of_a_sibling() -> None:
-    """I11: nobody can let a halted run go on, so it does not say that it is paused."""
+    """I11: nobody can continue a halted run, so it does not say that it is paused."""
     cook, _ = halting([call("alarm")])
     paused = Agent("paused", ScriptedModel(["x"]), pause_when=lambda: True)
     flow = Agent("flow", mode=Parallel([paused, cook]))
@@ -375,7 +375,7 @@ def test_a_halt_says_why(wrong: Any) -> None:
 
 
 def test_a_halt_that_was_recorded_stands_after_a_crash_at_any_record() -> None:
-    """J3: nothing of the run goes on after it, whoever loads it."""
+    """J3: nothing of the run continues after it, in any process that loads it."""
     disk = Disk()
     boss, _ = family()
     interrupted(boss.execute_sync("go", journal=disk))

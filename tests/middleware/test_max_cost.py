@@ -217,7 +217,7 @@ def test_a_free_model_costs_nothing_whatever_is_measured() -> None:
 
 
 def test_what_was_recorded_before_there_was_a_limit_is_not_judged() -> None:
-    """A run that was open when the limit came goes on: what it has cost so far stays unknown."""
+    """A run that was open when the limit came continues: what it has cost so far stays unknown."""
 
     def build(*stack: Middleware) -> Agent:
         model = by_turn(works(30), works(30), reply("done", tokens=30))

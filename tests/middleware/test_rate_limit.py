@@ -65,7 +65,7 @@ class Crowd:
         self.runs: list[asyncio.Task[Outcome]] = []
 
     async def begin(self, *names: str) -> None:
-        """Begin a run of each name, and go on when it has asked or waits."""
+        """Begin a run of each name, and return when it has asked or waits."""
         for name in names:
             self.runs.append(asyncio.create_task(self.agent.execute(name, clock=self.clock)))
             await settled()

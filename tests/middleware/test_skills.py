@@ -236,7 +236,7 @@ def test_a_host_with_another_folder_refuses_what_its_lock_file_does_not_name(
 
 
 def test_what_an_agent_was_given_stays_in_its_records_with_its_digest(folder: Path) -> None:
-    """J83: also where the skill has another text when the run goes on."""
+    """J83: also if the skill has another text when the run continues."""
 
     @tool
     def sign(name: str) -> str:

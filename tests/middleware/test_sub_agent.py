@@ -436,7 +436,7 @@ def test_usage_of_children_at_any_depth_counts_once(elsewhere: bool, ran: Ran) -
 
 
 class Unfit(Middleware):
-    """Fails wherever it is told to."""
+    """Fails wherever a test says so."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -464,7 +464,7 @@ class Unfit(Middleware):
 def test_a_failure_of_a_child_is_an_error_result_naming_task_and_reason(
     kid: Callable[[], Any], reason: str
 ) -> None:
-    """S4: of any kind; the parent goes on."""
+    """S4: of any kind; the parent continues."""
     outcome = completed(boss([task("kid")], agents=[kid()]).execute_sync("go"))
     (part,) = results(outcome.state)
     assert part.outcome == "failed"
@@ -864,7 +864,7 @@ def test_a_standing_answer_holds_for_the_childs_next_call_of_that_tool(ran: Ran)
 
 
 def test_a_child_that_is_not_offered_any_more_is_an_error_result(ran: Ran) -> None:
-    """S4: the parent goes on without it, and nothing of it is left."""
+    """S4: the parent continues without it, and nothing of it is left."""
     outcome = interrupted(gated("1").execute_sync("go"))
     other = boss([task("a")], agents=[child("b")])
     end = completed(other.resume_sync(reloaded(outcome.state), outcome.decide(approve())))
@@ -1183,7 +1183,7 @@ def test_an_agent_whose_call_is_rejected_by_another_question_ends_with_its_hooks
 
 
 def test_no_other_agent_is_started_by_a_tool_whose_agent_waits_for_a_person(ran: Ran) -> None:
-    """S5: also where the tool catches whatever is raised, and goes on."""
+    """S5: also if the tool catches every exception, and continues."""
     gate = {"danger": True}
     model, second = by_turn(call("danger", {"x": 1})), by_turn()
     first = Agent("first", model, tools=[ran.danger], interrupt_on=gate)

@@ -56,7 +56,7 @@ def read(page: int) -> str:
 
 
 def reply(request: ScriptedRequest) -> Any:
-    """Read page after page; the number is in the last result, so a fresh model goes on."""
+    """Read page after page; the number is in the last result, so a fresh model continues."""
     pages = [
         int(str(part.content).split()[1].rstrip(":"))
         for message in request.messages

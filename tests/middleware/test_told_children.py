@@ -1,4 +1,4 @@
-"""What the run of an agent inside is told besides: instructions, and the conversation before.
+"""What the run of an inner agent gets in addition: instructions, and the conversation before.
 
 Rules: S8.
 """

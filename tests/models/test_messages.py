@@ -309,7 +309,7 @@ def test_the_ids_of_packed_calls_are_known() -> None:
 
 
 def test_messages_are_decoded_once_while_others_are_appended() -> None:
-    """An outcome is read in one thread while the agent goes on in another."""
+    """An outcome is read in one thread while the agent continues in another."""
     pair: list[ModelMessage] = [A, B]
     for _ in range(20):
         view = newest = packed(*[pair] * 50)

@@ -151,7 +151,7 @@ def test_a_failed_run_puts_nothing() -> None:
 
 
 def test_the_final_text_becomes_a_value_of_the_output_type() -> None:
-    """W4: the outcome carries the value, the state its JSON, the model is told the schema."""
+    """W4: the outcome carries the value, the state its JSON, the model gets the schema."""
     model = ScriptedModel(['{"verdict": "fine", "score": 7}'])
     agent = Agent("critic", model, "Judge.", output_key="review", output_type=Review)
     outcome = completed(agent.execute_sync("judge"))

@@ -139,7 +139,7 @@ async def test_a_write_that_is_killed_in_its_middle_is_settled_by_a_person(
 
 
 def client(server: dict[str, Any], *calls: dict[str, Any]) -> dict[str, Any]:
-    """What the client was told."""
+    """The messages that the client got."""
     ran = subprocess.run(
         [node(), str(HERE / "mcp.mjs"), json.dumps(server), json.dumps(calls)],
         cwd=HERE,

@@ -1,4 +1,4 @@
-"""What is asked is told by rules, once, by one of the hosts, whatever ends meanwhile.
+"""Requests are notified by rules, once, by one of the hosts, whatever ends meanwhile.
 
 Rules: I80.
 """

@@ -38,7 +38,7 @@ def refund(order_id: str, amount: float = 20) -> str:
 
 
 def told(made: Any, *arguments: dict[str, Any], deps: Any = None) -> list[tuple[str, Any]]:
-    """How calls with these arguments end, and what the model is told."""
+    """How calls with these arguments end, and the text for the model."""
     calls = [call(made.name, each) for each in arguments]
     return contents(completed(desk(calls, tools=[made]).execute_sync("go", deps=deps)).state)
 

@@ -51,7 +51,7 @@ WORK = call("work")
 
 
 class Counting:
-    """Says what it is told to say at its n-th question, and nothing before."""
+    """A source that gives an answer at its n-th question, and nothing before."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -271,7 +271,7 @@ class Breaks:
     ("source", "told"), [(Breaks(), "no such file"), (Counting(0), "check returned 0")]
 )
 def test_a_source_that_cannot_say_fails_the_run(source: CancellationSource, told: str) -> None:
-    """P7: a cancellation must not get lost, so the run does not go on without knowing."""
+    """P7: a cancellation must not get lost, so the run does not continue without knowing."""
     model = ScriptedModel(["never"])
     outcome = Agent("a", model).execute_sync("go", cancellation=source)
     assert isinstance(outcome, Failed)
@@ -348,7 +348,7 @@ def test_a_source_is_asked_inside_the_agents_that_tools_run() -> None:
 
 
 def test_one_nested_agent_alone_may_be_cancelled() -> None:
-    """P7, P8: its parent goes on."""
+    """P7, P8: its parent continues."""
     seen: list[str] = []
 
     class OnlyChildren:

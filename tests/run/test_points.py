@@ -524,7 +524,7 @@ class Shop:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_run_that_is_cut_off_at_any_record_does_nothing_twice(idempotent: bool) -> None:
-    """T11: each prefix of the records goes on: to the same end, or to a doubt in the middle."""
+    """T11: each prefix of the records continues: to the same end, or to a doubt in the middle."""
     clock, whole = FakeClock(), Disk()
     agent = Shop().agent(idempotent=idempotent)
     outcome = await agent.execute("Go.", clock=clock, journal=whole)

@@ -446,7 +446,7 @@ def assert_valid(request: ScriptedRequest) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_tool_calls_of_a_reply_cut_by_its_length_are_not_run(streamed: bool) -> None:
-    """R6: the run goes on, the model sees that the call was not executed."""
+    """R6: the run continues, the model sees that the call was not executed."""
     ran: list[str] = []
 
     def act(what: str) -> str:
@@ -486,7 +486,7 @@ def test_an_until_tool_in_a_cut_reply_does_not_end_the_run() -> None:
 
 @pytest.mark.parametrize("kind", ["agent, plain", "agent, async", "run, plain", "run, async"])
 def test_a_pause_keeps_the_tools_from_starting_until_the_run_is_gone_on_with(kind: str) -> None:
-    """R7: asked after each reply, whoever gave it."""
+    """R7: asked after each reply, of any model."""
     ran: list[str] = []
     answers = ["lunch", None]
 

@@ -133,7 +133,7 @@ def test_without_an_until_tool_no_tool_ends_the_run() -> None:
 
 
 def test_the_until_pair_is_of_one_run_and_lives_in_its_state() -> None:
-    """U1: `resume` need not be told; the next run has its own."""
+    """U1: `resume` does not need it; the next run has its own."""
     model = ScriptedModel([call("finish", {"title": "x"}), "talk"])
     agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
     interrupted = agent.execute_sync("go", until_tool="finish")

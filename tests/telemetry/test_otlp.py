@@ -1,4 +1,4 @@
-"""What is told reaches a server by OpenTelemetry's own exporter, as its protocol says (O5)."""
+"""Reports reach a server by OpenTelemetry's own exporter, as its protocol says (O5)."""
 
 from __future__ import annotations
 

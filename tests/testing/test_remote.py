@@ -1,4 +1,4 @@
-"""The fake service: it fails as it is told, and its count tells what it did."""
+"""The fake service: it fails as a test says, and its count shows what it did."""
 
 from __future__ import annotations
 

@@ -458,7 +458,7 @@ def test_a_plain_hook_in_its_thread_is_closed_too() -> None:
 
 
 def test_other_threads_are_not_closed() -> None:
-    """While a replay goes on, the rest of the process reaches what it wants."""
+    """During a replay, the rest of the process reaches what it wants."""
     done: list[str] = []
 
     class Meanwhile(Middleware[Any]):

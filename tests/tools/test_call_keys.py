@@ -753,7 +753,7 @@ async def test_a_call_finds_its_key_again_after_a_crash_right_behind_it(
 async def test_a_key_of_a_call_that_was_never_started_is_given_back(
     sqlite: SqlitePlace, till: Till
 ) -> None:
-    """J85: by whoever finds the call over."""
+    """J85: by the process that finds the call over."""
     store = gone_behind_key(sqlite)
     async with opened(store, *two(till)) as runtime:
         ref = runtime.spawn("one", "a")
@@ -769,7 +769,7 @@ async def test_a_key_of_a_call_that_was_never_started_is_given_back(
 async def test_a_store_that_cannot_be_asked_for_a_key_lets_nothing_run(
     sqlite: SqlitePlace, till: Till
 ) -> None:
-    """T14: and the run goes on when it is there again."""
+    """T14: and the run continues when it is there again."""
     for method in ("key_secret", "key_uses", "take_key"):
         backend = FaultyBackend(sqlite.backend())
         async with opened(DatabaseStore(backend, patience=0.0), desk(till, refund(5))) as runtime:

@@ -137,7 +137,7 @@ def unknown(*_: object) -> Unknown:
 
 
 def text(outcome: Outcome | None, index: int = 0) -> Any:
-    """What the model was told of a call."""
+    """The model's text about a call."""
     assert outcome is not None
     return results(outcome.state)[index].content
 
@@ -635,7 +635,7 @@ async def test_what_undeclared_says_does_not_cover_a_tool_with_a_check(
 
 
 async def test_a_late_result_settles_a_doubt_before_its_check(clock: SimulatedClock) -> None:
-    """Where the run goes on meanwhile, nobody has to look."""
+    """If the run continues meanwhile, nobody has to look."""
     entered, goes_on, asked, held = threading.Event(), threading.Event(), list[Any](), Held()
 
     def find(_ctx: ToolContext, arguments: dict[str, Any]) -> Unknown:
@@ -1015,7 +1015,7 @@ async def test_without_a_runtime_a_person_may_settle_it_as_well(bank: Bank) -> N
 
 
 async def test_the_end_of_the_run_leaves_the_doubt(bank: Bank, clock: SimulatedClock) -> None:
-    """The model of a later run is told, and an equal call needs a person."""
+    """The model of a later run is informed, and an equal call needs a person."""
     turns = [call("pay", {"order": "17"}), call("pay", {"order": "17"})]
     async with Runtime([bank.agent(*turns)], clock=clock) as runtime:
         ref, outcome = await waiting(runtime)

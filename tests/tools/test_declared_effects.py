@@ -253,7 +253,7 @@ def test_a_call_that_only_looked_is_not_in_doubt_where_its_tool_is_gone() -> Non
 def test_of_two_declarations_the_one_that_allows_less_holds(
     then: str | None, now: str | None
 ) -> None:
-    """T13, J4: whoever declares a tool anew does not know of the calls that are open."""
+    """T13, J4: the author who declares a tool anew does not know of the open calls."""
     shop = Shop(Crash())
 
     def agent(effect: str | None) -> Agent:
@@ -346,7 +346,7 @@ GATES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("gate", GATES)
 def test_undeclared_never_covers_a_tool_that_a_gate_names(gate: str) -> None:
-    """T13: whoever gates it thinks that it has effects, whether a person is asked or not."""
+    """T13: a gate means that its author expects effects, whether a person is asked or not."""
     of_tool, of_agent = GATES[gate]
     agent = Shop().agent(tools=[looking(**of_tool)], undeclared="read_only", **of_agent)
     assert no_doubts(agent) is False
@@ -383,7 +383,7 @@ def test_a_gate_that_says_that_a_tool_needs_nobody_uncovers_nothing() -> None:
 
 
 def test_undeclared_never_covers_a_tool_with_errors_after_which_nobody_knows() -> None:
-    """T13: whoever lists them thinks that it has effects."""
+    """T13: a list of errors means that its author expects effects."""
     tools = [looking(unknown_after=(ConnectionError,))]
     assert no_doubts(Shop().agent(tools=tools, undeclared="read_only")) is False
 

@@ -1,4 +1,5 @@
-"""Tools by what OpenAI or Anthropic is told of them, and how tools of libraries are known (M12)."""
+"""Tools by their definitions for OpenAI or Anthropic, and how tools of libraries are known
+(M12)."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ class Numbered:
 
 
 def test_a_deploy_that_changes_a_default_does_not_change_an_open_call() -> None:
-    """T12: what was started goes on with what it was started with."""
+    """T12: a started call continues with the arguments of its start."""
     bank, clock = Numbered(), FakeClock()
     waiting = bank.agent(1).execute_sync("go", clock=clock)
     assert isinstance(waiting, Waiting)

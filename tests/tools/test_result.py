@@ -178,7 +178,7 @@ def test_the_model_is_told_the_value_as_json() -> None:
 
 
 def test_the_answer_given_again_brings_the_value_again() -> None:
-    """I5, J18: an approved until tool's value, told to a host that asks once more elsewhere."""
+    """I5, J18: an approved until tool's value, for a host that asks once more elsewhere."""
     stage = Stage(elsewhere=True)
     made, did = returning(Invoice, INVOICE)
     stage.cast(call("work"), tools=[made], interrupt_on={"work": True})
@@ -195,7 +195,7 @@ def test_the_answer_given_again_brings_the_value_again() -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_the_value_of_an_edited_call_is_its_own(elsewhere: bool) -> None:
-    """U7, I6: what the model is told of the edit is no part of the value."""
+    """U7, I6: the model's text about the edit is no part of the value."""
     stage = Stage(elsewhere=elsewhere)
 
     @tool
@@ -272,7 +272,7 @@ def test_extract_of_a_value_that_cannot_be_stored_says_so() -> None:
 
 
 def test_another_tool_may_return_what_cannot_be_stored_beside_its_content() -> None:
-    """J18: the run goes on; the model gets the content, and the state is storable."""
+    """J18: the run continues; the model gets the content, and the state is storable."""
     made, did = returning(Any, Opaque(), wrapped=True)
     outcome = completed(agent_of(made).execute_sync("go"))
     (part,) = results(outcome.state)
@@ -378,7 +378,7 @@ def test_an_equal_call_of_a_tool_that_ran_and_whose_result_is_lost_is_refused() 
 
 
 def test_the_next_run_may_call_it_again() -> None:
-    """T10: what one run was told is no rule for the next one."""
+    """T10: the result of one run is no rule for the next run."""
     tools = Measuring()
     end = completed(tools.agent(measure(1), "over", measure(1)).execute_sync("go"))
     completed(tools.agent(measure(1), "over", measure(1)).execute_sync("again", state=end.state))

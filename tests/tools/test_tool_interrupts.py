@@ -286,7 +286,7 @@ def test_several_tools_ask_in_one_reply(stage: Stage, office: Office) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_questions_may_be_answered_one_by_one(stage: Stage, office: Office, first: int) -> None:
-    """I4: no tool of the reply goes on until all are decided."""
+    """I4: no tool of the reply continues until all are decided."""
     stage.cast(
         [call("ask", {"question": "a?"}), call("ask", {"question": "b?"})], tools=office.tools
     )

@@ -220,7 +220,7 @@ def sent(state: AgentState) -> list[Any]:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_is_sent_the_same_before_and_after_it_was_stored(name: str) -> None:
-    """T10: and it means the same wherever the run goes on."""
+    """T10: and it means the same wherever the run continues."""
     agent, _ = agent_of(returning(RESULTS[name]))
     state = completed(agent.execute_sync("go")).state
     assert [part.outcome for part in results(state)] == ["success"]

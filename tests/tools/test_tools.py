@@ -225,7 +225,7 @@ def test_arguments_reach_the_tool_converted_with_defaults_filled_in() -> None:
 def test_invalid_arguments_are_an_error_result_and_the_tool_does_not_run(
     arguments: Any, told: list[str]
 ) -> None:
-    """T2: the run goes on, and the model is told what to mend."""
+    """T2: the run continues, and the model learns what to correct."""
     ran: list[int] = []
 
     def add(a: int, b: int = 2) -> int:
@@ -769,7 +769,7 @@ def test_a_thread_has_no_limit_that_it_could_begin_anew() -> None:
 def test_any_other_tool_that_takes_too_long_is_in_doubt(
     idempotent: bool, attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T6, T8, J4, J28: not an error; the model is told that the outcome is unknown.
+    """T6, T8, J4, J28: not an error; the model learns that the outcome is unknown.
 
     An idempotent one is tried again before.
     """

@@ -1,4 +1,4 @@
-"""All ways in which a call can be in doubt, and who is told of it."""
+"""All ways in which a call can be in doubt, and who is informed."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class WithinLimit(Middleware):
 
 
 class InTask(Middleware):
-    """Lets the call go on in a task of its own, and does not wait for it."""
+    """Lets the call continue in a separate task, and does not wait for it."""
 
     async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
         self.task = asyncio.ensure_future(next(call))
@@ -162,7 +162,7 @@ def stop_agent() -> StopAgent:
 async def test_who_is_told_of_a_doubt_is_the_same_however_it_came(
     way: str, on_unknown: Literal["ask", "tell"]
 ) -> None:
-    """J4: a person is asked, or the model is told; in both cases why."""
+    """J4: a person is asked, or the model is informed; in both cases with the reason."""
     body, options, stack, reason = WAYS[way]
     act = Tool(body, name="act", on_unknown=on_unknown, **options)
     desk = Agent("desk", by_turn(call("act")), tools=[act], middleware=stack)
@@ -335,7 +335,7 @@ async def test_a_lost_connection_to_an_mcp_server_is_a_doubt_like_any_other(
 
 @pytest.mark.parametrize("lost", [float("nan"), object()], ids=["NaN", "no JSON"])
 async def test_a_call_that_ran_and_whose_result_is_lost_is_not_made_again(lost: Any) -> None:
-    """J4: the model is told so; an equal call of the run is refused with the same text."""
+    """J4: the model is informed; an equal call of the run is refused with the same text."""
     ran: list[int] = []
 
     @tool

@@ -56,7 +56,7 @@ async def test_a_person_with_two_roles_is_one_of_the_persons_who_are_asked() -> 
 
 @pytest.mark.parametrize("how", ["its time", "triggered", "set anew", "paused"])
 async def test_who_has_set_a_schedule_does_not_vote_on_what_it_asks_for(how: str) -> None:
-    """V2: whoever triggers, pauses or moves it has not written its message."""
+    """V2: a person who triggers, pauses or moves it has not written its message."""
     agent, paid = desk("hello", call("refund", {"amount": 7}), "Done.", interrupt_on=ASKED)
     clock = SimulatedClock()
     async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
@@ -165,7 +165,7 @@ async def test_no_tool_decides_whatever_name_it_gives(inside: bool) -> None:
 
 
 async def test_no_vote_in_an_import_counts_and_none_of_its_names_is_believed() -> None:
-    """V2: whoever has written the file may have written them."""
+    """V2: the author of the file may have written them."""
     agent, paid = desk(interrupt_on=ASKED)
     async with Runtime([agent], people=PEOPLE) as here:
         ref = here.spawn("desk", id="a")

@@ -149,7 +149,7 @@ async def test_who_has_asked_is_known_by_issuer_and_subject_and_not_by_the_name(
 
 
 async def test_a_login_of_a_provider_is_never_known_by_its_name(idp: Provider) -> None:
-    """V42: whoever may choose their name at the provider would be anybody."""
+    """V42: a person who may choose the name at the provider could be anybody."""
     agent, paid = desk(approval({"finance": 1}))
     people: dict[Any, Any] = {
         EMAIL: ["finance"],

@@ -175,7 +175,7 @@ async def test_where_people_cannot_be_asked_nobody_says_it() -> None:
 
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_requester_does_not_settle_the_doubt_that_a_cancel_leaves(happened: bool) -> None:
-    """V47: also where only the model was told. Others do, and those who vote see it."""
+    """V47: also if only the model was informed. Other persons do, and voters see it."""
     bank = Bank()
     async with Runtime([bank.desk()], people=PEOPLE) as runtime:
         ref, _ = await in_doubt(runtime)
@@ -257,7 +257,7 @@ async def test_in_a_state_without_a_runtime_nobody_settles_it() -> None:
 
 
 async def test_after_an_import_nobody_knows_who_has_asked_so_nobody_says_it(place: Place) -> None:
-    """V47, V46: whoever wrote the file says who has asked."""
+    """V47, V46: the author of the file says who has asked."""
     bank = Bank()
     async with Runtime([bank.desk()], people=PEOPLE) as runtime:
         ref, _ = await in_doubt(runtime)

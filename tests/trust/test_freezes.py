@@ -238,7 +238,7 @@ async def test_a_message_to_a_run_that_a_freeze_holds_steers_it_and_withdraws_no
 
 
 async def test_a_message_to_an_agent_that_asks_withdraws_its_request_while_it_is_frozen() -> None:
-    """V52: and its run goes on with the message after the thaw."""
+    """V52: and its run continues with the message after the thaw."""
     desk = Desk(7, interrupt_on={"refund": True})
     async with opened(MemoryStore(), desk.agent) as runtime:
         ref = runtime.spawn("desk", "t")
@@ -339,7 +339,7 @@ async def test_a_frozen_definition_holds_its_agents_and_the_calls_that_run_it() 
 
 
 async def test_an_agent_inside_that_is_frozen_in_the_middle_rests_where_it_is() -> None:
-    """V53: and goes on there."""
+    """V53: and continues there."""
     clerk = Desk(7, 8, name="clerk")
     clerk.waits_at.add(7)
     boss = Agent(
@@ -691,7 +691,7 @@ asyncio.run(main())
 async def test_a_process_that_was_stopped_across_a_freeze_enters_no_body(
     hosts: Hosts, tmp_path: Path, seed: int
 ) -> None:
-    """V51: whatever of it goes on first. Its lease is over when `freeze` returns."""
+    """V51: whatever continues first. Its lease is over when `freeze` returns."""
     flag = tmp_path / "go"
     with started("-c", STOPPED, hosts.url, hosts.schema, str(flag), "x", stdout=PIPE) as process:
         try:

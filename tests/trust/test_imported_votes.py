@@ -61,7 +61,7 @@ async def test_votes_of_a_file_count_toward_no_request(id: str, by: str | None) 
 
 
 async def test_nobody_votes_where_a_file_says_who_has_asked() -> None:
-    """V46: whoever has written the file may have put another name there."""
+    """V46: the author of the file may have put another name there."""
     agent, paid = desk(approval({"finance": 1}, never=["requester"]))
     async with Runtime([agent], people=PEOPLE) as runtime:
         await runtime.spawn("desk", id="a").run("go", by="ann")

@@ -245,7 +245,9 @@ async def test_a_run_goes_on_at_the_host_that_has_the_newest_rules(hosts: Hosts)
 async def test_a_fact_that_is_added_before_the_start_is_durable_holds_for_the_body(
     hosts: Hosts,
 ) -> None:
-    """V8: the commit of the start brings the number of the last fact, whoever hears nothing."""
+    """V8: the commit of the start brings the number of the last fact, also to a host without
+    notifications.
+    """
     held = Held(call("refund", {"amount": 7}))
     old_agent, paid_before = desk(model=ScriptedModel([held]))
     new_agent, paid_after = desk(7)
@@ -304,7 +306,7 @@ async def test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_
 async def test_of_two_hosts_that_add_a_fact_at_once_the_second_decides_by_the_first(
     hosts: Hosts,
 ) -> None:
-    """V9: two fingerprints are never registered, whoever is faster."""
+    """V9: two fingerprints are never registered, whichever host is faster."""
     first, second = host(hosts, "first"), host(hosts, "second")
     add = second.add_trust
     runtime = opened(first, rules=rules(7))

@@ -145,7 +145,9 @@ def test_rules_see_the_agents_and_who_had_asked(url: str) -> None:
 
 
 def test_definitions_give_the_arguments_as_rules_see_them(url: str) -> None:
-    """V12: with defaults. A call that no definition makes any more cannot be tried, and is told."""
+    """V12: with defaults. A call that no definition makes any more cannot be tried, and is
+    reported.
+    """
     made(url, 1700, 1800)  # they are denied: what is recorded of them is what the model wrote
 
     def reason(arguments: Any, view: Any) -> bool:
@@ -174,7 +176,7 @@ def test_a_call_whose_arguments_are_no_json_is_told(url: str) -> None:
 
 
 def test_only_calls_of_the_period_are_tried(tmp_path: Path) -> None:
-    """V12: and what was compacted in it is told."""
+    """V12: and what was compacted in it is reported."""
     url = f"sqlite:///{tmp_path / 'store.db'}"
     clock = SimulatedClock()
     with Runtime([desk(7, 700)], store=url, clock=clock) as runtime:

@@ -261,7 +261,7 @@ async def test_a_call_that_is_due_while_no_process_runs_starts_with_the_next(
 
 
 async def test_a_veto_after_its_time_is_too_late() -> None:
-    """V31: what everybody was told is not undone, though the clock has not reached the agent."""
+    """V31: an announced approval is not undone, though the clock has not reached the agent."""
     agent, paid = desk(COOLS)
     clock = FakeClock()
     async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
@@ -396,7 +396,7 @@ async def broken(runtime: Runtime) -> AgentRef:
 async def test_one_person_of_the_role_may_let_a_call_run_at_once(
     clock: SimulatedClock, store: str
 ) -> None:
-    """V33: it is recorded, told to all, and stays to be reviewed."""
+    """V33: it is recorded, notified to all, and stays to be reviewed."""
     agent, paid = desk(GLASS)
     async with Runtime([agent], people=PEOPLE, clock=clock, store=store) as runtime:
         ref = await begun(runtime)

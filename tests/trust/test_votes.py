@@ -310,7 +310,7 @@ async def test_who_has_steered_the_run_does_not_vote_on_its_calls() -> None:
 
 @pytest.mark.parametrize("by", [[None], ["ann", None], [None, "ann"], ["stranger"]])
 async def test_where_a_sender_is_not_known_nobody_votes(by: list[str | None]) -> None:
-    """V2: the requester might be whoever votes."""
+    """V2: the voter might be the requester."""
     agent, paid = desk(NOT_ASKER, *["hello"] * (len(by) - 1))
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")

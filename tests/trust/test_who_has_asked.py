@@ -1,4 +1,4 @@
-"""Who counts as somebody who has asked for a call: whoever has a part in what it follows from."""
+"""Who counts as a requester of a call: everybody with a part in what it follows from."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_who_answers_a_wait_from_outside_has_asked_for_what_follows() -> N
 
 
 async def test_after_an_answer_by_nobody_it_is_not_known_who_has_asked() -> None:
-    """V2: whoever has the token may be who votes."""
+    """V2: the holder of the token may be the voter."""
     desk = Desk()
     async with Runtime([desk.agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -145,7 +145,7 @@ async def _posted(route: WaitRoute, token: str, body: bytes) -> int:
 async def test_who_settles_a_doubt_has_asked_for_what_follows_where_the_model_is_told(
     by: str | None,
 ) -> None:
-    """V2: a call that waits for its check goes on with what they say."""
+    """V2: a call that waits for its check continues with what they say."""
     paid: list[int] = []
     checked = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What a person has changed of a value is told place by place, and of a text word by word."""
+"""A person's changes to a value are shown place by place, and to a text word by word."""
 
 from __future__ import annotations
 

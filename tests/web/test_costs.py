@@ -1,4 +1,4 @@
-"""What an agent has cost, in the inspector: recorded, estimated and unknown are told apart."""
+"""The cost of an agent in the inspector: recorded, estimated and unknown are distinguished."""
 
 from __future__ import annotations
 

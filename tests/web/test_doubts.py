@@ -53,7 +53,7 @@ def payer(name: str = "payer", *, gated: bool = False, note: str = "") -> Agent:
 
 
 async def told(runtime: Runtime, *ids: str, agent: str = "payer") -> None:
-    """Agents whose models were told of a doubt."""
+    """Agents whose models were informed of a doubt."""
     for id in ids:
         await soon(runtime.spawn(agent, id).run("Pay."))
 

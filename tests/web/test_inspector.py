@@ -965,7 +965,7 @@ async def test_schedules_are_listed_on_a_page_with_what_can_be_done_and_why_not(
 
 @pytest.mark.parametrize("compacted", [False, True])
 async def test_a_run_in_quarantine_is_nowhere_drawn_as_running(compacted: bool) -> None:
-    """Its bar went on for ever, and its calls ran, on each page and in `tree`."""
+    """Its bar continued for ever, and its calls ran, on each page and in `tree`."""
     illness = ["ill"]
 
     def reply(_: object) -> Any:

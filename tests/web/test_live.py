@@ -300,7 +300,7 @@ async def test_a_stream_whose_events_never_wait_ends_in_time() -> None:
 
 
 async def test_what_has_ended_when_the_server_stops_ends_as_ever() -> None:
-    """What is there is sent; only what is waited for does not come, and the client is told so."""
+    """What is there is sent; only what is waited for does not come, and the client learns that."""
 
     async def farewell() -> AsyncGenerator[ServerSentEvent, None]:
         yield ServerSentEvent("farewell")

@@ -1,4 +1,4 @@
-"""The page of what people were told: what has failed is seen, and tried again by a form."""
+"""The page of notices: failed ones are seen, and tried again by a form."""
 
 from __future__ import annotations
 

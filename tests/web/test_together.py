@@ -42,7 +42,7 @@ async def write(client: httpx.AsyncClient, verb: str, **form: str) -> httpx.Resp
 
 
 async def test_two_people_say_by_forms_who_has_it_and_what_they_think() -> None:
-    """I30: each is told that the other has it."""
+    """I30: each learns that the other has it."""
     async with (
         Runtime([desk(Done(), refund())]) as runtime,
         site_of(runtime) as ann,

@@ -1,4 +1,4 @@
-"""OTP's documented rules, one by one. Each order is told by events; nothing sleeps."""
+"""OTP's documented rules, one by one. Events fix each order; nothing sleeps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Events:
 
 
 class Part(LoopActor):
-    """A child that tells what happens to it and does what it is told."""
+    """A child that reports what happens to it and does what it is asked."""
 
     def __init__(self, name: str, events: Events, start_errors: list[Exception | None]) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class ManualClock:
 
 
 class ManualSleep:
-    """Notes who sleeps for how long; a sleeper wakes when it is told."""
+    """Notes who sleeps for how long; a sleeper wakes when a test says so."""
 
     def __init__(self) -> None:
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []

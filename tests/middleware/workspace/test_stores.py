@@ -1,4 +1,4 @@
-"""Files in a store: one fact with the call that writes them, wherever it goes on.
+"""Files in a store: one fact with the call that writes them, wherever it continues.
 
 Rules: J80, J81, J82.
 """

@@ -1,4 +1,4 @@
-"""The tools of a workspace: what a model gets, and what it is told where it is wrong (J80, J82)."""
+"""The tools of a workspace: what a model gets, and the errors of wrong calls (J80, J82)."""
 
 from __future__ import annotations
 

@@ -528,7 +528,7 @@ def test_a_question_of_a_tool_is_no_yes_to_a_gate_of_today(bank: Bank, then: Any
 async def test_a_runtime_asks_the_gates_of_today_about_each_of_two_calls_that_ask(
     bank: Bank, place: Place
 ) -> None:
-    """Also where it went on with the run before the second question was answered."""
+    """Also if it continued the run before the second question was answered."""
 
     def desk(**options: Any) -> Agent:
         turn = [call("pay", {"amount": 1}), call("pay", {"amount": 2})]

@@ -287,7 +287,7 @@ def cut_off(calls: Sequence[Any]) -> tuple[Agent, Slow, Outage]:
 
 
 async def test_a_call_that_was_cut_off_is_in_doubt() -> None:
-    """W8, J4: the model of the branch is told so, as after a crash."""
+    """W8, J4: the model of the branch gets the doubt, as after a crash."""
     agent, slow, outage = cut_off([call("plain", id="p"), call("behind", id="b")])
     first = failed(await soon(agent.execute("go")))
     assert [each.tool_name for each in first.state.doubts.values()] == ["plain"]

@@ -259,7 +259,7 @@ def test_a_doubt_that_a_person_settles_leaves_the_loop_going() -> None:
 
 
 def test_an_approved_exit_ends_the_loop_in_its_round() -> None:
-    """W7: it goes on at the same agent of the same round, in another process."""
+    """W7: it continues at the same agent of the same round, in another process."""
 
     def rounds() -> Agent:
         ends = Agent(

@@ -186,7 +186,7 @@ def test_with_return_failures_the_others_finish_and_the_failure_is_a_result() ->
 
 
 def test_several_may_wait_for_persons_at_once_and_each_answer_finds_its_own() -> None:
-    """S5, W7: the others finish first; some answers are enough to go on with some."""
+    """S5, W7: the others finish first; some answers are enough to continue some."""
 
     def both() -> Agent:
         asking = [
@@ -303,7 +303,7 @@ def test_return_failures_is_yes_or_no() -> None:
 
 
 def test_a_branch_that_waits_does_not_hide_one_that_pauses() -> None:
-    """Requests come first: an answer lets the asking branch go on."""
+    """Requests come first: an answer lets the asking branch continue."""
     asks = agent("a", call("mail", {"to": "x"}), tools=[mail], interrupt_on={"mail": True})
     pauses = agent("b", "x", pause_when=lambda: True)
     outcome = side(asks, pauses).execute_sync("go")

@@ -343,7 +343,7 @@ def test_a_cancellation_source_stops_a_workflow_and_keeps_what_was_finished() ->
 
 
 def test_a_deadline_of_a_workflow_ends_the_agent_at_work() -> None:
-    """P9: children inherit what is left, and the workflow does not go on with the next."""
+    """P9: children inherit what is left, and the workflow does not continue with the next."""
     rest = ScriptedModel(["never"])
 
     async def waits(_: Any) -> str:

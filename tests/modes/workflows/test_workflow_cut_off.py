@@ -127,7 +127,7 @@ def life(disk: Disk, ran: list[str]) -> Outcome:
 
 
 def goes_on(disk: Disk, end: dict[str, Any], where: str, **options: Any) -> None:
-    """Another process goes on from what was recorded, to the same end; nothing runs again."""
+    """Another process continues from what was recorded, to the same end; nothing runs again."""
     after: list[str] = []
     agent = newsroom(after)
     outcome = agent.resume_sync(disk.load(), new_id=ids(), **options)
@@ -265,7 +265,7 @@ def test_a_state_in_the_middle_is_the_fold_of_the_records() -> None:
 
 
 def test_a_workflow_whose_actor_dies_in_the_middle_goes_on_there() -> None:
-    """A3, W7: the supervisor starts another actor, and whoever waits gets the outcome."""
+    """A3, W7: the supervisor starts another actor, and the waiting caller gets the outcome."""
     first, illness = ScriptedModel(["one"]), [SystemExit("bang"), SystemExit("bang")]
     second = ScriptedModel(lambda _: illness.pop() if illness else "two")
     line = Agent("line", mode=Sequential([Agent("a", first), Agent("b", second)]))

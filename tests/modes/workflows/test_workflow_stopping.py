@@ -265,7 +265,7 @@ async def test_a_message_to_a_middleware_stops_a_workflow_that_is_at_work() -> N
 
 
 def test_what_stopped_an_agent_of_a_workflow_is_told_and_leaks_nowhere() -> None:
-    """P6, P8: the workflow goes on; its outcome says what happened."""
+    """P6, P8: the workflow continues; its outcome says what happened."""
     for mode in (
         Sequential([says("a", [call("strike")], tools=[strike]), says("z", "z is done")]),
         Parallel([says("a", [call("strike")], tools=[strike]), says("z", "z is done")]),
@@ -312,7 +312,7 @@ def test_a_gate_of_ones_own_on_a_workflow_is_refused_because_it_would_not_hold()
 
 
 async def test_a_loop_whose_agents_do_nothing_holds_nobody_up() -> None:
-    """P7: with no limit on its rounds it goes on, and can be cancelled."""
+    """P7: with no limit on its rounds it continues, and can be cancelled."""
     off = InMemoryCancellation(agent_id="f/a")
     off.cancel()
     flow = Agent("flow", mode=Loop([says("a", "x")]), middleware=[Cancellation(off)])
@@ -442,7 +442,7 @@ def test_a_halt_in_a_branch_beats_the_question_of_another_after_a_restart_too() 
 def test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done(
     place: Callable[[Agent], Agent], tmp_path: Path
 ) -> None:
-    """I11, P9: a person is told, also after a restart; what was interrupted is in doubt."""
+    """I11, P9: a person is notified, also after a restart; what was interrupted is in doubt."""
     clock = FakeClock()
 
     @tool
@@ -475,7 +475,7 @@ def test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done(
 
 
 def test_a_halt_beats_a_cancellation_that_comes_with_it() -> None:
-    """I11: whether the source is asked before or after the halt is told."""
+    """I11: whether the source is asked before or after the halt is recorded."""
     off = InMemoryCancellation()
 
     @tool
@@ -548,7 +548,7 @@ def test_a_run_that_a_tool_ended_says_so() -> None:
 
 
 def test_a_sequence_in_a_task_of_a_looping_agent_has_no_loop_around_it() -> None:
-    """W2: the loop is another tree's, so the sequence goes on to its end."""
+    """W2: the loop is another tree's, so the sequence continues to its end."""
     last = by_turn("the end")
     flow = Agent("flow", mode=Sequential([exits(), Agent("last", last)]))
     boss = in_a_task_of("boss", flow)
@@ -570,7 +570,7 @@ def test_a_sequence_in_a_task_of_a_looping_agent_has_no_loop_around_it() -> None
 def test_what_an_agent_is_told_at_its_limit_is_for_nobody_else_and_no_later_part(
     limited: dict[str, Any],
 ) -> None:
-    """P8, R1, W5: a model that is told to call no tools would call none in its next part."""
+    """P8, R1, W5: a model that must not call tools would call none in its next part."""
 
     def reply(request: ScriptedRequest) -> Any:
         return [call("publish", id=f"p{len(request.messages)}")] if request.tools else "I am done"

@@ -280,7 +280,7 @@ def test_enter_in_a_form_of_fields_decides_nothing_and_keeps_what_is_typed(page:
 
 
 def test_two_people_answer_one_request_at_the_same_time(browser: Browser) -> None:
-    """Each has a browser of their own: one answer is taken, the other is told of it."""
+    """Each has a separate browser: one answer is taken, the other person is notified."""
     with desk_site(auth=by_cookie) as (url, runtime, done):
         windows = []
         for name in ("ann", "bob"):
