@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, completed, interrupted, quarantined
-from tests.support.hosts import opened, stores
+from tests.support.hosts import Stopping, opened, stores
 from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
 from tests.support.postgres import Hosts
@@ -632,6 +632,39 @@ async def test_a_run_on_its_way_to_another_host_is_not_unknown(hosts: Hosts, des
         assert await soon(asked_of_sent) is not None
         with pytest.raises(UnknownMessage):
             await soon(ref.outcome(message_id="never"))
+
+
+@pytest.mark.postgres
+async def test_a_message_that_arrives_at_another_host_during_a_look_is_not_unknown(
+    hosts: Hosts, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look has read the store before; the call is answered before the look ends."""
+    queue = Queue(desk)
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
+        running = await queue.begins(first.spawn("desk", id="a"))
+        post = Stopping(there, "post")
+        loads, read, released = there.load_latest, asyncio.Event(), asyncio.Event()
+
+        async def load_latest(agent_id: str) -> Any:
+            found = await loads(agent_id)
+            if post.reached.is_set():
+                read.set()
+                await released.wait()
+            return found
+
+        ref = second.get("a")
+        sent = ref.send("Sent.", message_id="sent")
+        await soon(post.reached.wait())
+        monkeypatch.setattr(there, "load_latest", load_latest)
+        asked = ref.outcome(message_id="sent")
+        await soon(read.wait())
+        post.released.set()
+        assert await soon(sent) == "sent"
+        released.set()
+        queue.held.release.set()
+        completed(await soon(running))
+        assert await soon(asked) is not None
 
 
 @pytest.mark.postgres

@@ -203,15 +203,18 @@ class StoredQueries(Looks[AgentSlot]):
             activates: whether a run without an owner is continued.
 
         """
+        calls, id = self._services.calls, look.message_id
         with self.looking(slot.id) as reads:
             while True:
+                # Race: what is read may be from before the message was recorded, and its call may
+                # be answered by the end of the look
+                # (test_a_message_that_arrives_at_another_host_during_a_look_is_not_unknown).
+                asked = None if calls is None or id is None else calls.asked(slot, id)
                 try:
                     return await self._outcome_of(
                         slot, look, expectation, reads, activates=activates
                     )
-                except UnknownMessage as unknown:
-                    calls, id = self._services.calls, unknown.message_id
-                    asked = None if calls is None else calls.asked(slot, id)
+                except UnknownMessage:
                     if asked is None:
                         raise
                 # It was asked for here, and is on its way to another host
