@@ -44,6 +44,7 @@ from understudy import (
 from understudy.approvals import Approval, Vote
 from understudy.errors import RecordRefused
 from understudy.journal.codec import decode, encode
+from understudy.journal.readable import readable_data
 from understudy.state import records as r
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import BackgroundCall, Occurrence, Schedule
@@ -250,6 +251,11 @@ def of_kinds(value: Any) -> list[Record]:
 
 def test_each_kind_of_record_is_tried() -> None:
     assert {type(record) for record in of_kinds("x")} == set(get_args(Record))
+
+
+def test_no_kind_of_record_is_decoded_to_know_that_it_can_be() -> None:
+    """A question and its decision neither: what decodes is made by the first that need it."""
+    assert [each.kind for each in of_kinds("x") if readable_data(each) is None] == []
 
 
 def check_readable(record: Record) -> None:

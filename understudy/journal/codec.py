@@ -22,7 +22,7 @@ from understudy._base.json_values import (
 from understudy._base.pieces import THREAD_ITEMS, give_way
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.readable import readable_data
-from understudy.models.messages import messages_to_dicts
+from understudy.models.messages import messages_from_json, messages_to_dicts
 from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import ChildRecord, Record, record_from_dict
 
@@ -77,8 +77,15 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
 
 def encode_again(record: Record) -> EncodedRecord:
     """As `encode`, of what was a part of an accepted record: that it can be read is known."""
-    payload = _adapter(cast("Any", type(record))).to_json(record, exclude_defaults=True)
-    return EncodedRecord(record.kind, FORMAT_VERSION, payload)
+    return EncodedRecord(record.kind, FORMAT_VERSION, json_of(record))
+
+
+def json_of(data: object) -> bytes:
+    """A dataclass as JSON, without the kind of a record and without fields at their default."""
+    plain = readable_data(data)
+    if plain is not None:
+        return to_json(plain)
+    return _adapter(cast("Any", type(data))).to_json(data, exclude_defaults=True)
 
 
 def check_storable(records: Iterable[Record]) -> None:
@@ -135,6 +142,12 @@ def upgraded(data: dict[str, Any], version: int) -> Record:
     for earlier in range(version, FORMAT_VERSION):
         data = UPGRADES[earlier](data)
     return record_from_dict(data)
+
+
+def prepare_to_decode() -> None:
+    """Make what decodes records and messages: Pydantic needs a tenth of a second for it, once."""
+    record_from_dict({"kind": "hooks_ran"})
+    messages_from_json(b"[]")
 
 
 def encode_messages(messages: Iterable[ModelMessage]) -> list[bytes]:

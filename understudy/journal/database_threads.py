@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced
 from understudy.journal.backend import Backend
+from understudy.journal.codec import prepare_to_decode
 from understudy.journal.committer import Change, CommitListener, Committer
 from understudy.journal.contracts import Batch
 from understudy.journal.lease import Lease
@@ -70,6 +71,8 @@ class DatabaseThreads(DatabaseReads):
             self.backend.open()
             try:
                 self.lease.begin(loop, on_lost)
+                if self.lease.is_shared:  # callers wait while what other hosts have written is read
+                    prepare_to_decode()
             except BaseException:
                 self.backend.close()
                 raise

@@ -21,6 +21,7 @@ from understudy._base.points_in_time import time_text
 from understudy.approvals import Vote
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Decision, DecisionRecord, DecisionType, Request
+from understudy.journal.codec import json_of
 from understudy.journal.contracts import from_row, time_number
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -293,7 +294,7 @@ def decided_columns(key: int, incarnation: int, record: DecisionRecord) -> tuple
         *(decision.type, origin_of(record)),
         *(None if by is None else _column(by), login),
         *(time_number(request.created_at), time_number(record.at)),
-        *(FORMAT_VERSION, _record().dump_json(record, exclude_defaults=True), key),
+        *(FORMAT_VERSION, json_of(record), key),
     )
 
 

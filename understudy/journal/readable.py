@@ -9,7 +9,7 @@ what is to be written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from math import isfinite
@@ -28,7 +28,6 @@ from typing import (
 
 from pydantic_ai.messages import (
     MULTI_MODAL_CONTENT_TYPES,
-    ModelMessage,
     ModelRequest,
     ModelResponse,
     TextPart,
@@ -41,7 +40,7 @@ from pydantic_ai.usage import RequestUsage
 from typing_extensions import TypeAliasType
 
 from understudy._base.json_values import is_storable_text
-from understudy.state.records import End, Record, StoredRecord
+from understudy.state.records import Record, StoredRecord
 
 _MAX_DEPTH = 50
 """Records nested deeper are read back: the reader knows how deep is too deep."""
@@ -51,8 +50,8 @@ _TAGS = ("kind", "part_kind")
 """The adapters choose a type by these, so they are written although they are at their default."""
 _RECORDS = frozenset(get_args(Record))
 _PARTS = frozenset({TextPart, ThinkingPart, ToolCallPart, ToolReturnPart, UserPromptPart})
-_KNOWN = _RECORDS | _PARTS | {End, ModelRequest, ModelResponse, RequestUsage}
-"""The dataclasses whose values are known. Files and others are read back."""
+_KNOWN = _PARTS | {ModelRequest, ModelResponse, RequestUsage}
+"""The dataclasses of messages whose values are known. Files and others are read back."""
 
 _Data = Callable[[Any, int], dict[str, Any]]
 """The data of an object of one class, which lies so deep."""
@@ -62,13 +61,15 @@ class _Unsure(Exception):  # no error: the answer of a look at a value
     """Only reading the record back tells whether it can be read."""
 
 
-def readable_data(record: Record | ModelMessage, depth: int = 0) -> dict[str, Any] | None:
-    """What JSON is to hold of it: all but the kind of a record, and fields at their default.
+def readable_data(record: object, depth: int = 0) -> dict[str, Any] | None:
+    """What JSON is to hold of a record, of a message, or of another dataclass of ours.
+
+    All but the kind of a record, and fields at their default.
 
     None if only reading it back tells whether it can be read.
 
     Args:
-        record: which is to be written.
+        record: what is to be written.
         depth: in so many records of agents around it.
 
     """
@@ -93,12 +94,13 @@ class _Accepted(NamedTuple):
 _SCALARS = frozenset({NoneType, bool, int, float, str})
 _JSON = _Accepted(_SCALARS | {dict, list, tuple})
 _NOTHING = _Accepted(frozenset())
+_ANY_RECORD = _Accepted(_RECORDS)
 
 
 def _accepted(hint: Any) -> _Accepted:
     """What is accepted of a type hint. What it does not know, it accepts nothing of."""
     if hint == StoredRecord:
-        return _Accepted(_RECORDS)
+        return _ANY_RECORD
     origin = get_origin(hint)
     if origin is Annotated:
         return _accepted(get_args(hint)[0])
@@ -121,8 +123,13 @@ def _accepted(hint: Any) -> _Accepted:
         return _Accepted(frozenset(kinds), items=_accepted(get_args(hint)[0]))
     if hint is float:
         return _Accepted(frozenset({float, int}))
-    known = isinstance(hint, type) and (hint in _SCALARS or hint is datetime or hint in _KNOWN)
+    known = isinstance(hint, type) and (hint in _SCALARS or hint is datetime or _is_known(hint))
     return _Accepted(frozenset({hint} if known else ()))
+
+
+def _is_known(kind: type) -> bool:
+    """Whether it is a dataclass whose values are known: each of ours is plain fields."""
+    return kind in _KNOWN or (is_dataclass(kind) and kind.__module__.startswith("understudy."))
 
 
 _HARMLESS = frozenset({NoneType, bool, datetime})
@@ -140,11 +147,11 @@ def _checked(value: Any, accepted: _Accepted, depth: int) -> Any:
             raise _Unsure
     elif kind not in accepted.types:
         raise _Unsure
-    elif kind in _KNOWN:
+    elif is_dataclass(kind):
         if depth >= _MAX_DEPTH:
             raise _Unsure
-        data = _data_of(kind)(value, depth + 1)
-        return {"kind": value.kind, **data} if kind in _RECORDS else data
+        data = _data_of(cast("Any", kind))(value, depth + 1)
+        return {"kind": value.kind, **data} if accepted is _ANY_RECORD else data
     elif kind is datetime:
         pass
     elif accepted.items is None or accepted.items is _JSON or kind in _SCALARS:
@@ -246,7 +253,10 @@ def _data_of(cls: type[Any]) -> _Data:
         elif default is MISSING:
             lines += [*check, put]
         elif default == {}:
-            lines += [*check, f"if x: {put}"]
+            lines.append("if x:")
+            lines += [f"  {line}" for line in (*check, put)]
+            # The empty dict that states share is none of `dict` itself.
+            lines.append("elif not isinstance(x, dict): raise Unsure")
         else:
             names[f"default_{name}"] = default
             unlike = "!=" if type(default) is float else "is not"  # floats are not one object
@@ -271,7 +281,7 @@ def _check(name: str, accepted: _Accepted, names: dict[str, Any]) -> list[str]:
     elif types <= _HARMLESS and not accepted.words:
         names[f"types_{name}"] = types
         wrong = f"type(x) not in types_{name}"
-    elif len(types) == 1 and only in _KNOWN:
+    elif len(types) == 1 and only is not None and is_dataclass(only):
         names[f"type_{name}"], names[f"data_{name}"] = only, _data_of(only)
         wrong = f"type(x) is not type_{name}"
         return [f"if {wrong}: raise Unsure", f"x = data_{name}(x, depth + 1)"]
