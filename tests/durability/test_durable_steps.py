@@ -48,7 +48,7 @@ class Watched(SqliteBackend):
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit waits until somebody needs it, however long the loop takes to come to that."""
-    monkeypatch.setattr("understudy.journal.committer.LINGER", 60)
+    monkeypatch.setattr("understudy.journal.agent_journal.LINGER", 60)
 
 
 @pytest.mark.usefixtures("patient")
@@ -90,6 +90,7 @@ class Waits(ScriptedModel):
     """Answers its second question when the result of the first call is durable."""
 
     backend: Watched
+    asked_again: asyncio.Event
 
     async def request(
         self,
@@ -98,6 +99,7 @@ class Waits(ScriptedModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         if len(messages) > 1:
+            self.asked_again.set()
             async with asyncio.timeout(60):
                 while "result" not in self.backend.durable:
                     self.backend.changed.clear()
@@ -105,17 +107,33 @@ class Waits(ScriptedModel):
         return await super().request(messages, model_settings, model_request_parameters)
 
 
-async def test_results_are_committed_while_a_slow_model_thinks(tmp_path: Path) -> None:
-    """J2."""
+def waiting(folder: Path) -> tuple[Waits, Agent]:
+    """A model that waits for the result of its call, and the agent that uses it."""
 
     async def look() -> str:
         return "seen"
 
     model = Waits([call("look", {}), "done"])
-    model.backend = Watched(tmp_path)
-    agent = Agent("clerk", model, tools=[look])
+    model.backend, model.asked_again = Watched(folder), asyncio.Event()
+    return model, Agent("clerk", model, tools=[look])
+
+
+async def test_results_are_committed_while_a_slow_model_thinks(tmp_path: Path) -> None:
+    """J2."""
+    model, agent = waiting(tmp_path)
     async with Runtime([agent], store=DatabaseStore(model.backend)) as runtime:
         assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_results_are_in_the_next_commit_for_which_another_agent_waits(tmp_path: Path) -> None:
+    model, agent = waiting(tmp_path)
+    other = Agent("other", by_turn("hello"))
+    async with Runtime([agent, other], store=DatabaseStore(model.backend)) as runtime:
+        outcome = runtime.spawn("clerk").run("go")
+        await model.asked_again.wait()
+        await runtime.spawn("other").run("hi")
+        assert isinstance(await outcome, Completed)
 
 
 async def test_no_record_of_a_plain_run_is_read_back_when_it_is_encoded(

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
-from understudy.journal.committer import Committer, Job
+from understudy.journal.committer import LINGER, Committer, Job
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.decided import MAY_DECIDE, decided_in
@@ -44,6 +44,42 @@ _AT_REST = IndexEntry(IndexStatus.REST)
 _NO_ASKS: Mapping[str, tuple[int, int]] = {}  # one for all agents
 
 
+class Lingering:
+    """Journals of one store with records for which no caller waits yet. Used on the loop.
+
+    Their records go with the next commit for which a caller waits, of any agent, or after `LINGER`
+    seconds. A turn of the loop that puts a journal into the queue of the committer takes 10 µs: the
+    loop then contends with the committer's thread for the interpreter.
+    """
+
+    __slots__ = ("_is_timed", "_journals")
+
+    def __init__(self) -> None:
+        self._journals: list[AgentJournal] = []
+        self._is_timed = False
+
+    def add(self, journal: AgentJournal) -> None:
+        """Add a journal whose buffer is new."""
+        self._journals.append(journal)
+        if not self._is_timed:
+            self._is_timed = True
+            journal.loop.call_later(LINGER, self._end)
+
+    def take(self) -> list[AgentJournal]:
+        """Remove all of them. The caller pushes them."""
+        taken, self._journals = self._journals, []
+        return taken
+
+    def push(self) -> None:
+        """Have the committer take what all of them have appended."""
+        if self._journals:
+            self._journals[-1].push(flush=True)
+
+    def _end(self) -> None:
+        self._is_timed = False
+        self.push()
+
+
 @dataclass(frozen=True, slots=True)
 class JournalEnvironment:
     """What all journals of a store share while it is open."""
@@ -58,14 +94,15 @@ class JournalEnvironment:
     """A larger record is refused."""
     checkpoint_every: int = 0
     """So many records lie between two checkpoints; 0 = write none."""
+    lingering: Lingering = field(default_factory=Lingering)
+    """The journals with records for which no caller waits."""
 
 
 class AgentJournal(OwnedJournal, Job):
     """A write-behind journal. Its methods are called on one event loop.
 
-    It hands appended records to the committer in the next iteration of the loop, or when a caller
-    waits for them. The records are folded by then, so `index_entry` describes the agent after
-    them.
+    It hands appended records to the committer when a caller waits for some records of the store, or
+    soon after. The records are folded by then, so `index_entry` describes the agent after them.
 
     Args:
         environment: of the store.
@@ -111,7 +148,7 @@ class AgentJournal(OwnedJournal, Job):
         self._at: datetime | None = None
         """When the last record was recorded."""
         self._buffer: Batch | None = None
-        """On the loop, until the next push, which is scheduled while there is one."""
+        """On the loop, until the next push. While there is one, the journal is lingering."""
         self._failure: StoreError | None = None
         self._is_refused = False
         """Whether the store has refused a batch: it refuses all that follow."""
@@ -155,7 +192,7 @@ class AgentJournal(OwnedJournal, Job):
                 self._note_told(buffer, record, kept, records)
 
     def _new_buffer(self) -> Batch:
-        self.loop.call_soon(self.push)
+        self._environment.lingering.add(self)
         buffer = self._buffer = self._new_batch()
         return buffer
 
@@ -184,6 +221,7 @@ class AgentJournal(OwnedJournal, Job):
         spending.note_settled(settlements, owned.agent_id, owned.incarnation)
         buffer = self._buffer or self._new_buffer()
         buffer.settlements += tuple(settlements)
+        self.loop.call_soon(self.push)  # at once: others reserve what it leaves
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         return await self._environment.threads.load_blobs(self._owned.agent_id, hashes)
@@ -335,9 +373,13 @@ class AgentJournal(OwnedJournal, Job):
 
         Args:
             note: also where nothing was appended: what the index says is to be told anew.
-            flush: whether a caller waits for it.
+            flush: whether a caller waits for it. What other agents have appended goes with it.
 
         """
+        if flush:
+            for lingering in self._environment.lingering.take():
+                if lingering is not self:
+                    lingering.push()
         buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:

@@ -133,6 +133,7 @@ class DatabaseStore(DatabaseThreads, Store):
 
     async def close(self) -> None:
         self._left.clear()
+        self._journals.lingering.push()
         await super().close()
         self._spending = None  # its counters are read again at the next opening
 
