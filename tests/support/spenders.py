@@ -210,7 +210,7 @@ def _broken(function: str, right: str, wrong: str) -> str:
 UNSORTED: str = _broken(
     RESERVE_FUNCTION,
     "ORDER BY c.budget, c.key\n",
-    "ORDER BY CASE WHEN left(agent_ids[1], 1) = 'a' THEN c.key END, c.key DESC\n",
+    "ORDER BY CASE WHEN left(call_agent_id[1], 1) = 'a' THEN c.key END, c.key DESC\n",
 )
 """Locks counters in another order for some agents."""
 WAITING_FOLD: str = _broken(

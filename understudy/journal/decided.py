@@ -275,9 +275,11 @@ INSERT INTO decided (agent, definition, incarnation, request, kind, tool, type, 
     login, asked_at, at, version, payload)
 SELECT a.key, a.definition, %s::int8, %s::text, %s::text, %s::text, %s::text, %s::text, %s::text,
     %s::bytea, %s::int8, %s::int8, %s::int4, %s::bytea
-FROM agents a WHERE a.key = %s RETURNING no"""
-ADD_DECIDER = "INSERT INTO deciders (person, at, no) VALUES (%s, %s, %s)"
-"""Who decided, for each decision."""
+FROM agents a WHERE a.key = %s"""
+ADD_DECIDER = """
+INSERT INTO deciders (person, at, no)
+SELECT %s::text, at, no FROM decided WHERE agent = %s AND at = %s ORDER BY no DESC LIMIT 1"""
+"""Who decided what was added last of an agent."""
 EMPTY_DECIDED = "UPDATE decided SET payload = %s WHERE {of}"
 """What is left of the decisions of an agent that is deleted."""
 

@@ -556,10 +556,9 @@ class SqlBackend(Backend):
     def _add_decided(self, key: int, batch: Batch) -> None:
         """Add what is decided by a batch of the agent with this key of its row."""
         for record in batch.decided:
-            columns = decided_columns(key, batch.incarnation, record)
-            for (no,) in self._fetch(ADD_DECIDED, columns):
-                for person in persons_of(record):
-                    self._fetch(ADD_DECIDER, [person, time_number(record.at), no])
+            self._fetch(ADD_DECIDED, decided_columns(key, batch.incarnation, record))
+            for person in persons_of(record):
+                self._fetch(ADD_DECIDER, [person, key, time_number(record.at)])
 
     def _add_used(self, used: Iterable[Used], host: int) -> None:
         """Add to the sums of this host what requests to models have used."""
@@ -769,28 +768,27 @@ def feed_rows(batch: Batch) -> Rows:
     ]
 
 
-def asks_known(key: int, batch: Batch) -> Rows:
-    """The rows of the asks of an agent, for `changed_asks`, as who made a batch knows them."""
-    return [(key, id, *told) for id, told in (batch.asks_before or {}).items()]
-
-
-def changed_asks(stored: Rows, asks: Mapping[int, Sequence[Ask]]) -> tuple[Rows, ...]:
-    """The rows by which these become the asks of each agent, by its key: what differs.
+def changed_asks(batches: Mapping[int, Batch], stored: Rows) -> tuple[Rows, ...]:
+    """The rows by which the store gets what the agents of batches ask now: what differs.
 
     Args:
-        stored: agent, id, reminders and escalations of each row that there is.
-        asks: what each agent asks now.
+        batches: by the keys of the agents' rows.
+        stored: agent, id, reminders and escalations of each row that there is of those agents whose
+            batches do not know what they asked before.
 
     Returns:
         The rows that go; those that are new; those of which more people were told; and how many
         each agent has by then.
 
     """
-    there: dict[int, dict[str, tuple[int, int]]] = {key: {} for key in asks}
+    there = {key: dict(batch.asks_before or {}) for key, batch in batches.items()}
     for key, id, *told in stored:
         there[key][id] = (told[0], told[1])
     gone, new, more_told, counts = rows = Rows(), Rows(), Rows(), Rows()
-    for key, now in asks.items():
+    for key, batch in batches.items():
+        now = batch.entry.asks
+        if not now and not there[key]:
+            continue
         changed = changes(there[key], now)
         gone += [(key, id) for id in changed.gone]
         new += [(key, *_columns(ask)) for ask in changed.new]
@@ -810,21 +808,22 @@ def _columns(ask: Ask) -> tuple[Any, ...]:
 
 
 def refusal(
-    batch: Batch, row: Sequence[Any] | None, *, claimer: str | None = None, is_own: bool = True
-) -> Refusal:
-    """Why a batch was not added.
+    batch: Batch, there: Sequence[Any], *, claimer: str | None = None, is_own: bool = True
+) -> Refusal | None:
+    """Why a batch may not be added; None if it may.
 
     Args:
         batch: it.
-        row: `deleted`, `incarnation`, `epoch` and `last_seq` of its agent; None if it has no row.
+        there: `deleted`, `incarnation`, `epoch` and `last_seq` of its agent; empty if it has no
+            row.
         claimer: the host that owns it.
         is_own: whether this host owns it.
 
     """
-    deleted, incarnation, epoch, last_seq = row or (True, 0, 0, 0)
+    deleted, incarnation, epoch, last_seq = there or (True, 0, 0, 0)
     why = ""
     if deleted:
-        why = "it was deleted" if row is not None else "the store has no such agent"
+        why = "it was deleted" if there else "the store has no such agent"
     elif incarnation != batch.incarnation:
         why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
     elif epoch != batch.epoch:
@@ -834,4 +833,6 @@ def refusal(
         why = "this runtime has released or lost it"
     if why:
         return Fenced(agent_id=batch.agent_id, why=why)
-    return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)
+    if last_seq + 1 != batch.first_seq:
+        return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)
+    return None

@@ -597,15 +597,23 @@ def test_many_batches_are_added_at_once_and_each_gets_its_own_answer(hosts: Host
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The statements of all connections, in order."""
+    """The statements of all connections, in order; those that are sent together in brackets."""
     made: list[str] = []
-    execute = psycopg.Connection.execute
+    execute, pipeline = psycopg.Connection.execute, psycopg.Connection.pipeline
+
+    @contextmanager
+    def together(self: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
+        with pipeline(self) as sent:
+            made.append("(")
+            yield sent
+            made.append(")")
 
     def noted(self: psycopg.Connection[Any], query: str, *given: Any, **options: Any) -> Any:
         made.append(query)
         return execute(self, query, *given, **options)
 
     monkeypatch.setattr(psycopg.Connection, "execute", noted)
+    monkeypatch.setattr(psycopg.Connection, "pipeline", together)
     return made
 
 
@@ -623,7 +631,7 @@ def test_batches_of_many_agents_are_committed_by_one_statement(
     assert a.is_committed(second)
 
 
-async def test_each_commit_of_a_run_that_asks_a_person_is_one_statement(
+async def test_each_commit_of_a_run_that_asks_a_person_is_sent_at_once(
     hosts: Hosts, made: list[str]
 ) -> None:
     """But for the claim, whose answer is needed before it is committed."""
@@ -638,7 +646,8 @@ async def test_each_commit_of_a_run_that_asks_a_person_is_one_statement(
         ref = runtime.spawn("desk", "ticket")
         asked = interrupted(await soon(ref.run("go")))
         completed(await soon(ref.resume(asked.decide(approve(by="ann")))))
-        assert made.count("BEGIN") == made.count("COMMIT") == 1
+        commits = [at for at, statement in enumerate(made) if statement == "COMMIT"]
+        assert [made[at + 1] == ")" for at in commits] == [False, True]
         found = await soon(runtime.decided())
     assert [each.by for each in found] == ["ann"]
 

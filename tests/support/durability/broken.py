@@ -19,6 +19,7 @@ from understudy.actors.agent.runs import decisions, run_queue
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql
+from understudy.journal.postgres import writer as postgres_writer
 from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
 from understudy.modes.steps import check_interrupts, execute_tools
@@ -163,16 +164,13 @@ def _j6() -> None:
 
 @_broken("J7: the epoch is not checked")
 def _j7() -> None:
-    checked = "epoch = ? AND incarnation = ? AND last_seq = ?"
-    assert checked in writer._FIND
-    anyone = "? IS NOT NULL AND ? IS NOT NULL AND ? IS NOT NULL"
-    writer._FIND = writer._FIND.replace(checked, anyone)
+    _wrap(writer, "refusal", lambda _: lambda *_: None)
     writer._RECORD = writer._RECORD.replace("INSERT", "INSERT OR REPLACE")
 
 
 @_broken("J7: on PostgreSQL, neither epoch nor lease is checked")
 def _j7_postgres() -> None:
-    checked = ("a.owner = %(owner)b::int8", "a.epoch = (%(epochs)s::int8[])[", "a.last_seq = (")
+    checked = ("a.owner = %(owner)b::int8", "a.epoch = (", "a.last_seq = (")
     text = sql.ADD
     for condition in checked:
         assert condition in text
@@ -180,10 +178,11 @@ def _j7_postgres() -> None:
     # If the number is taken, the last writer wins.
     wins = (
         " ON CONFLICT (agent, seq) DO UPDATE SET epoch = excluded.epoch,"
-        " kind = excluded.kind, payload = excluded.payload\n)\nSELECT place"
+        " kind = excluded.kind, payload = excluded.payload\n){parts}"
     )
-    assert ")\nSELECT place" in text
-    sql.ADD = text.replace(")\nSELECT place", wins)
+    assert "\n){parts}" in text
+    sql.ADD = text.replace("\n){parts}", wins)
+    _wrap(postgres_writer, "refusal", lambda _: lambda *_, **__: None)
     _wrap(lease.Lease, "holds", lambda _: lambda *_: True)
 
 

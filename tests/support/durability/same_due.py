@@ -31,7 +31,7 @@ from understudy import (
     tool,
 )
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.postgres import sql
+from understudy.journal.postgres import sql, writer
 from understudy.journal.shared import Taken
 from understudy.middleware import HumanInTheLoop
 
@@ -225,6 +225,7 @@ def _write_without_a_fence(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
     _, found, after = rest.partition(end)
     assert found, "the statement that adds does not tell what was added any more"
     patch.setattr(sql, "ADD", before + end + after)
+    patch.setattr(writer, "refusal", lambda *_, **__: None)
     hosts.open("maker of tables")
     hosts.sql("ALTER TABLE records DROP CONSTRAINT records_pkey")
 

@@ -5,13 +5,6 @@ from __future__ import annotations
 _XMIN = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 """Every transaction below it has ended. Of the rows below it none can be added any more."""
 
-ADD_TO_FEED = """
-INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
-SELECT n.agent_id, n.definition, n.seq, n.at, n.kind, n.version, n.payload
-FROM unnest(%s::text[], %s::text[], %s::int8[], %s::int8[], %s::text[], %s::int4[], %s::bytea[])
-    WITH ORDINALITY AS n (agent_id, definition, seq, at, kind, version, payload, place)
-ORDER BY n.place"""
-
 _NEWEST = """greatest(pg_current_xact_id()::text::bigint,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1)"""
 """The last transaction of this server of which a statement sees a row.

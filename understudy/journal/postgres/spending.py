@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ import psycopg
 from understudy.errors import Fenced, StoreDamaged
 from understudy.journal.contracts import Batch, time_of
 from understudy.journal.postgres import spending_sql as sql
-from understudy.journal.postgres.arrays import numbers, texts
 from understudy.journal.postgres.sql import Fetch
 from understudy.journal.spending import (
     BucketSum,
@@ -32,39 +31,22 @@ if TYPE_CHECKING:
 
 def columns_of(asked: Sequence[Reservation], own_id: int, commits: str) -> dict[str, Any]:
     """The values of `spending_sql.RESERVE`."""
-    firsts, lasts, at = [], [], 0
-    counters: dict[CounterId, int] = {}
-    sinces: list[int] = []
-    oldest: list[int] = []
+    calls: list[tuple[Any, ...]] = []
+    counters: dict[CounterId, tuple[int, int, int]] = {}
+    lines: list[tuple[Any, ...]] = []
     for each in asked:
-        firsts.append(at + 1)
-        at += len(each.lines)
-        lasts.append(at)
+        first = len(lines) + 1
         for line in each.lines:
-            place = counters.setdefault(line.counter, len(counters))
-            if place == len(sinces):
-                sinces.append(line.since)
-                oldest.append(oldest_kept(each, line))
-    lines = [line for each in asked for line in each.lines]
+            counted = (len(counters) + 1, line.since, oldest_kept(each, line))
+            place, *_ = counters.setdefault(line.counter, counted)
+            lines.append((place, line.bucket, line.amount, line.limit, line.ref))
+        calls.append((*each.id, each.valid_from, each.valid_until, first, len(lines)))
     return {
         "own_id": own_id,
         "commits": commits,
-        "agent_ids": texts([each.id.agent_id for each in asked]),
-        "incarnations": numbers([each.id.incarnation for each in asked]),
-        "whats": texts([each.id.what for each in asked]),
-        "froms": numbers([each.valid_from for each in asked]),
-        "untils": numbers([each.valid_until for each in asked]),
-        "firsts": numbers(firsts),
-        "lasts": numbers(lasts),
-        "budgets": texts([budget for budget, _ in counters]),
-        "keys": texts([key for _, key in counters]),
-        "sinces": numbers(sinces),
-        "oldest": numbers(oldest),
-        "places": numbers([counters[line.counter] + 1 for line in lines]),
-        "buckets": numbers([line.bucket for line in lines]),
-        "amounts": numbers([line.amount for line in lines]),
-        "limits": numbers(["NULL" if line.limit is None else line.limit for line in lines]),
-        "refs": texts([line.ref for line in lines]),
+        **sql.CALLS.values(calls),
+        **sql.COUNTED.values([(*counter, *rest) for counter, (_, *rest) in counters.items()]),
+        **sql.LINES.values(lines),
     }
 
 
@@ -104,11 +86,11 @@ def answers_of(asked: Sequence[Reservation], rows: Rows) -> list[Reserved | Fenc
     return answers
 
 
-def settlements_of(batches: Sequence[Batch], keys: Sequence[int]) -> dict[str, Any]:
-    """The values of `spending_sql.and_settle`, of batches of different agents with these keys."""
+def settlements_of(batches: Mapping[int, Batch]) -> dict[str, Any]:
+    """The values of `spending_sql.SETTLE`, of batches by the keys of their agents' rows."""
     calls = {
         (key, *each.id[1:]): each
-        for key, batch in zip(keys, batches, strict=True)
+        for key, batch in batches.items()
         for each in reversed(batch.settlements)  # the first one of a call counts
     }
     amounts = [
@@ -116,18 +98,11 @@ def settlements_of(batches: Sequence[Batch], keys: Sequence[int]) -> dict[str, A
         for nth, each in enumerate(calls.values(), 1)
         for budget, amount in (each.amounts or {}).items()
     ]
-    return {
-        "call_agents": numbers([call[0] for call in calls]),
-        "call_incarnations": numbers([call[1] for call in calls]),
-        "whats": texts([call[2] for call in calls]),
-        "unknown": numbers([each.unknown for each in calls.values()]),
-        "spent_of": numbers([nth for nth, _, _ in amounts]),
-        "spent_budgets": texts([budget for _, budget, _ in amounts]),
-        "spent": numbers([amount for _, _, amount in amounts]),
-    }
+    settled = [(*call, each.unknown) for call, each in calls.items()]
+    return sql.SETTLED.values(settled) | sql.SPENT.values(amounts)
 
 
-def give_back(fetch: Fetch, batches: Sequence[Batch]) -> None:
+def give_back(fetch: Fetch, batches: Iterable[Batch]) -> None:
     """Make what calls give back that are settled."""
     given = [
         (budget, ref, amount)
@@ -136,12 +111,7 @@ def give_back(fetch: Fetch, batches: Sequence[Batch]) -> None:
         for (budget, ref), amount in each.gives_back.items()
     ]
     if given:
-        values = {
-            "budgets": [budget for budget, _, _ in given],
-            "refs": [ref for _, ref, _ in given],
-            "amounts": [amount for _, _, amount in given],
-        }
-        fetch(sql.GIVE_BACK, values)
+        fetch(sql.GIVE_BACK, sql.GIVEN.values(given))
 
 
 def open_of(agent_id: str, rows: Rows) -> list[OpenSpending]:

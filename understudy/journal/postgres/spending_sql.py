@@ -6,7 +6,7 @@ committed by then: so what is decided behind a lock is decided by what the holde
 
 from __future__ import annotations
 
-from functools import cache
+from understudy.journal.postgres.arrays import Columns
 
 GIVE_BACKS_TABLE = """CREATE TABLE give_backs (
         no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -22,7 +22,9 @@ GIVE_BACKS_TABLE = """CREATE TABLE give_backs (
 for it must not lock the row of another agent's call; `amount` is null for all of what was spent."""
 
 _OF_CALL = "s.agent = {agent} AND s.incarnation = {incarnation} AND s.what = {what}"
-_OF_THIS = _OF_CALL.format(agent="agent_keys[i]", incarnation="incarnations[i]", what="whats[i]")
+_OF_THIS = _OF_CALL.format(
+    agent="agent_keys[i]", incarnation="call_incarnation[i]", what="call_what[i]"
+)
 _OF_ASKED = _OF_CALL.format(agent="a.key", incarnation="c.incarnation", what="c.what")
 _OF_ROW = (
     "s.agent = {of}.agent AND s.incarnation = {of}.incarnation AND s.what = {of}.what"
@@ -84,21 +86,32 @@ END $$"""  # noqa: S608 - of constants
 It waits for no row: one that another session has locked may be locked by a host that is suspended
 (test_a_host_that_stands_still_while_it_settles_stops_nobody_who_reserves)."""
 
+CALLS = Columns(
+    "call",
+    agent_id="text",
+    incarnation="bigint",
+    what="text",
+    valid_from="bigint",
+    valid_until="bigint",
+    first="integer",
+    last="integer",
+)
+COUNTED = Columns("counter", budget="text", key="text", since="bigint", oldest="bigint")
+LINES = Columns(
+    "line", counter="integer", bucket="bigint", amount="numeric", maximum="numeric", ref="text"
+)
 RESERVE_FUNCTION = f"""CREATE FUNCTION reserve_spending(
-    own_id bigint, commits text, agent_ids text[], incarnations bigint[], whats text[],
-    froms bigint[], untils bigint[], firsts integer[], lasts integer[],
-    budgets text[], keys text[], sinces bigint[], oldest bigint[],
-    places integer[], line_buckets bigint[], amounts numeric[], limits numeric[], refs text[]
+    own_id bigint, commits text, {CALLS.parameters}, {COUNTED.parameters}, {LINES.parameters}
 ) RETURNS TABLE (place integer, line integer, verdict text, total numeric, seconds bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
-    n integer := cardinality(agent_ids);
+    n integer := cardinality(call_agent_id);
     verdicts text[] := array_fill('made'::text, ARRAY[n]);
     agent_keys bigint[];
     had boolean[];
     made_at bigint[] := array_fill(0::bigint, ARRAY[n]);
     ids bigint[] := '{{}}';
-    counter_ids bigint[] := array_fill(0::bigint, ARRAY[cardinality(budgets)]);
+    counter_ids bigint[] := array_fill(0::bigint, ARRAY[cardinality(counter_budget)]);
     totals numeric[];
     befores numeric[];
     afters numeric[];
@@ -114,7 +127,7 @@ BEGIN
     PERFORM set_config('synchronous_commit', commits, true);
     FOR i IN 1..n LOOP
         IF NOT pg_try_advisory_xact_lock(
-            hashtextextended(agent_ids[i], hashtextextended(current_schema(), 0))
+            hashtextextended(call_agent_id[i], hashtextextended(current_schema(), 0))
         ) THEN
             verdicts[i] := 'again';
         END IF;
@@ -122,7 +135,7 @@ BEGIN
     SELECT array_agg(a.key ORDER BY c.nth), array_agg(EXISTS (
         SELECT FROM spending s WHERE {_OF_ASKED}) ORDER BY c.nth)
     INTO agent_keys, had
-    FROM unnest(agent_ids, incarnations, whats)
+    FROM unnest(call_agent_id, call_incarnation, call_what)
         WITH ORDINALITY c (agent_id, incarnation, what, nth)
     LEFT JOIN agents a ON a.agent_id = c.agent_id AND a.incarnation = c.incarnation
         AND a.owner = own_id AND NOT a.deleted;
@@ -142,7 +155,7 @@ BEGIN
     FOR each IN
         SELECT c.budget, c.key, max(c.nth)::integer AS nth FROM (
             SELECT b.budget COLLATE "C" AS budget, b.key COLLATE "C" AS key, b.nth
-            FROM unnest(budgets, keys) WITH ORDINALITY b (budget, key, nth)
+            FROM unnest(counter_budget, counter_key) WITH ORDINALITY b (budget, key, nth)
             UNION ALL
             SELECT k.budget, k.key, 0 FROM generate_series(1, n) i JOIN spending s ON {_OF_THIS}
             JOIN counters k ON k.id = s.counter WHERE had[i] AND verdicts[i] = 'made'
@@ -168,32 +181,33 @@ BEGIN
             SELECT sum(s.amount - s.counted) FROM spending s
             WHERE s.counter = c.id AND NOT s.is_open AND NOT s.is_folded AND s.bucket >= c.since
         ), 0)
-        FROM unnest(counter_ids, sinces) WITH ORDINALITY c (id, since, nth) ORDER BY c.nth);
+        FROM unnest(counter_ids, counter_since) WITH ORDINALITY c (id, since, nth) ORDER BY c.nth);
     now_at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
     seconds := now_at / 1000000;
     FOR i IN 1..n LOOP
         place := i;
-        IF verdicts[i] = 'made' AND (seconds < froms[i] OR seconds >= untils[i]) THEN
+        IF verdicts[i] = 'made'
+            AND (seconds < call_valid_from[i] OR seconds >= call_valid_until[i]) THEN
             verdicts[i] := 'late';
         END IF;
-        IF verdicts[i] IN ('again', 'fenced') OR firsts[i] > lasts[i] THEN
+        IF verdicts[i] IN ('again', 'fenced') OR call_first[i] > call_last[i] THEN
             line := 0;
             verdict := verdicts[i];
             total := 0;
             RETURN NEXT;
         END IF;
         CONTINUE WHEN verdicts[i] IN ('again', 'fenced');
-        FOR l IN firsts[i]..lasts[i] LOOP
-            nth := places[l];
+        FOR l IN call_first[i]..call_last[i] LOOP
+            nth := line_counter[l];
             reserved := 0;
             IF had[i] THEN
                 reserved := coalesce((
                     SELECT s.amount FROM spending s WHERE {_OF_THIS}
-                    AND s.counter = counter_ids[nth] AND s.bucket >= sinces[nth]), 0);
+                    AND s.counter = counter_ids[nth] AND s.bucket >= counter_since[nth]), 0);
             END IF;
             befores[l] := totals[nth];
-            afters[l] := totals[nth] - reserved + amounts[l];
-            fulls[l] := afters[l] > totals[nth] AND coalesce(afters[l] > limits[l], false);
+            afters[l] := totals[nth] - reserved + line_amount[l];
+            fulls[l] := afters[l] > totals[nth] AND coalesce(afters[l] > line_maximum[l], false);
             IF fulls[l] AND verdicts[i] = 'made' THEN
                 verdicts[i] := 'full';
             END IF;
@@ -209,16 +223,16 @@ BEGIN
                     WHERE b.counter = old.counter AND b.bucket = old.bucket;
                     made_at[i] := old.at;
                     nth := array_position(counter_ids, old.counter);
-                    IF old.bucket >= sinces[nth] THEN
+                    IF old.bucket >= counter_since[nth] THEN
                         totals[nth] := totals[nth] - old.counted;
                     END IF;
                 END LOOP;
             END IF;
-            FOR l IN firsts[i]..lasts[i] LOOP
-                totals[places[l]] := totals[places[l]] + amounts[l];
+            FOR l IN call_first[i]..call_last[i] LOOP
+                totals[line_counter[l]] := totals[line_counter[l]] + line_amount[l];
             END LOOP;
         END IF;
-        FOR l IN firsts[i]..lasts[i] LOOP
+        FOR l IN call_first[i]..call_last[i] LOOP
             line := l;
             verdict := CASE WHEN verdicts[i] = 'full' AND NOT fulls[l] THEN 'fits'
                 ELSE verdicts[i] END;
@@ -230,9 +244,11 @@ BEGIN
         WITH made AS (
             INSERT INTO spending (agent, incarnation, what, counter, bucket, amount, counted, ref,
                 at, is_open, is_unknown, is_folded)
-            SELECT agent_keys[i], incarnations[i], whats[i], counter_ids[places[l]],
-                line_buckets[l], amounts[l], amounts[l], refs[l], made_at[i], true, false, false
-            FROM generate_series(1, n) i CROSS JOIN LATERAL generate_series(firsts[i], lasts[i]) l
+            SELECT agent_keys[i], call_incarnation[i], call_what[i], counter_ids[line_counter[l]],
+                line_bucket[l], line_amount[l], line_amount[l], line_ref[l], made_at[i], true,
+                false, false
+            FROM generate_series(1, n) i
+            CROSS JOIN LATERAL generate_series(call_first[i], call_last[i]) l
             WHERE verdicts[i] = 'made'
             RETURNING counter, bucket, amount
         )
@@ -245,14 +261,14 @@ BEGIN
         INSERT INTO buckets (counter, bucket, amount, unknown)
         VALUES (each.counter, each.bucket, each.amount, 0);
         nth := array_position(counter_ids, each.counter);
-        CONTINUE WHEN oldest[nth] = 0;
-        DELETE FROM buckets b WHERE b.counter = each.counter AND b.bucket < oldest[nth]
+        CONTINUE WHEN counter_oldest[nth] = 0;
+        DELETE FROM buckets b WHERE b.counter = each.counter AND b.bucket < counter_oldest[nth]
             AND NOT EXISTS (
                 SELECT FROM spending s WHERE s.counter = b.counter AND s.is_open
                     AND NOT s.is_folded AND s.bucket = b.bucket);
         DELETE FROM spending s WHERE s.ctid = ANY(ARRAY(
             SELECT o.ctid FROM spending o
-            WHERE o.counter = each.counter AND o.bucket < oldest[nth] AND o.ref <> ''
+            WHERE o.counter = each.counter AND o.bucket < counter_oldest[nth] AND o.ref <> ''
                 AND o.is_folded AND NOT EXISTS (
                     SELECT FROM buckets b WHERE b.counter = o.counter AND b.bucket = o.bucket)
             FOR UPDATE SKIP LOCKED));
@@ -283,47 +299,33 @@ SPENDING = (
 )
 """Makes what the store has of it besides the tables that each SQL database has."""
 
-RESERVE = """
+RESERVE = f"""
 SELECT place, line, verdict, total, seconds FROM reserve_spending(
-    %(own_id)s::int8, %(commits)s::text, %(agent_ids)s::text[], %(incarnations)s::int8[],
-    %(whats)s::text[], %(froms)s::int8[], %(untils)s::int8[], %(firsts)s::int4[],
-    %(lasts)s::int4[], %(budgets)s::text[], %(keys)s::text[], %(sinces)s::int8[],
-    %(oldest)s::int8[], %(places)s::int4[], %(buckets)s::int8[], %(amounts)s::numeric[],
-    %(limits)s::numeric[], %(refs)s::text[])"""
+    %(own_id)s::int8, %(commits)s::text, {CALLS.arrays}, {COUNTED.arrays}, {LINES.arrays})"""  # noqa: S608
 
-_SETTLE = f"""
+SETTLED = Columns("settled", agent="int8", incarnation="int8", what="text", is_unknown="bool")
+SPENT = Columns("spent", call="int8", budget="text", amount="numeric")
+SETTLE = f"""settled AS (
     UPDATE spending s SET is_open = false, is_unknown = n.is_unknown, amount = coalesce((
-        SELECT m.amount
-        FROM unnest(%(spent_of)s::int8[], %(spent_budgets)s::text[], %(spent)s::numeric[])
-            AS m (nth, budget, amount)
-        WHERE m.nth = n.nth
+        SELECT m.amount FROM {SPENT.named("m")} WHERE m.call = n.nth
             AND m.budget = (SELECT c.budget FROM counters c WHERE c.id = s.counter)
     ), s.amount)
-    FROM unnest(%(call_agents)s::int8[], %(call_incarnations)s::int8[], %(whats)s::text[],
-            %(unknown)s::bool[])
-        WITH ORDINALITY AS n (agent, incarnation, what, is_unknown, nth)
+    FROM {SETTLED.rows}
     WHERE {_OF_CALL.format(agent="n.agent", incarnation="n.incarnation", what="n.what")}
-        AND s.is_open AND EXISTS (
-            SELECT FROM held h WHERE (%(keys)s::int8[])[h.place] = s.agent)"""  # noqa: S608
+        AND s.is_open
+)"""  # noqa: S608 - of constants
+"""A part of `sql.ADD`, which says what calls have spent, each named once.
 
+It locks rows of the agents whose batches are added alone: the sums come to know of it when the rows
+are folded (test_a_settlement_locks_no_counter)."""
 
-@cache
-def and_settle(add: str) -> str:
-    """A statement such as `sql.ADD`, which also says what calls have spent, each named once.
-
-    It does so for the agents whose batches may be added, and locks rows of these agents alone: the
-    sums come to know of it when the rows are folded (test_a_settlement_locks_no_counter).
-    """
-    return add.replace("\n)\nSELECT", f"\n), settled AS ({_SETTLE}\n)\nSELECT")
-
-
+GIVEN = Columns("given", budget="text", ref="text", amount="numeric")
 GIVE_BACK = f"""
 INSERT INTO give_backs (agent, incarnation, what, counter, ref, amount)
 SELECT f.agent, f.incarnation, f.what, f.counter, n.ref, n.amount
 FROM (
     SELECT *, row_number() OVER (PARTITION BY budget, ref ORDER BY nth) - 1 AS before
-    FROM unnest(%(budgets)s::text[], %(refs)s::text[], %(amounts)s::numeric[])
-        WITH ORDINALITY AS m (budget, ref, amount, nth)
+    FROM {GIVEN.rows}
 ) n
 CROSS JOIN LATERAL (
     SELECT t.agent, t.incarnation, t.what, t.counter

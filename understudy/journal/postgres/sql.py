@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeAlias
 
+from understudy.journal.postgres.arrays import Columns
 from understudy.journal.retirement import AT_REST
 from understudy.journal.sql_backend import (
     JOIN_CHECKPOINT,
@@ -129,53 +130,84 @@ RETIRE_AGENTS = f"{_ENTOMB} WHERE key = ANY(%s)"
 
 DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE {of}"
 
-ADD_BLOBS = """
-INSERT INTO blobs (agent, hash, payload)
-SELECT %s, b.hash, b.payload FROM unnest(%s::bytea[], %s::bytea[]) AS b (hash, payload)
-ON CONFLICT DO NOTHING"""
+BLOBS = Columns("blob", agent="int8", hash="bytea", payload="bytea")
+ADD_BLOBS = f"{BLOBS.insert('blobs')} ON CONFLICT DO NOTHING"
+MESSAGE_RUNS = Columns("run", agent="int8", message_id="text", run_id="text")
+ADD_MESSAGE_RUNS = f"{MESSAGE_RUNS.insert('message_runs')} ON CONFLICT DO NOTHING"
+FEED = Columns(
+    "told",
+    agent_id="text",
+    definition="text",
+    seq="int8",
+    at="int8",
+    kind="text",
+    version="int4",
+    payload="bytea",
+)
+ADD_TO_FEED = FEED.insert("feed")
 
-ADD_MESSAGE_RUNS = """
-INSERT INTO message_runs (agent, message_id, run_id)
-SELECT %s, m.message_id, m.run_id FROM unnest(%s::text[], %s::text[]) AS m (message_id, run_id)
-ON CONFLICT DO NOTHING"""
+LOCK_AGENTS = """
+SELECT a.agent_id, a.key, a.ask_count, a.deleted, a.incarnation, a.epoch, a.last_seq, a.owner,
+    h.name
+FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)
+ORDER BY a.key FOR NO KEY UPDATE OF a"""
+"""From these rows follows which batches may be added, until the end of the transaction. They are
+locked in the order of the keys, so two hosts with the same agents do not deadlock."""
 
-KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
+BATCHES = Columns(
+    "batch",
+    key="int8",
+    incarnation="int8",
+    epoch="int8",
+    before="int8",
+    last_seq="int8",
+    index_status="text",
+    due="int8",
+    status="text",
+    run_version="text",
+    noted="bool",
+    takeable="bool",
+    at="int8",
+    ask_count="int4",
+)
+RECORDS = Columns(
+    "record", place="int4", seq="int8", kind="text", version="int4", start="int4", size="int4"
+)
 
-_INSERT = """
-    INSERT INTO records (agent, seq, epoch, kind, version, payload)
-    SELECT (%(keys)s::int8[])[r.place], r.seq, (%(epochs)s::int8[])[r.place], r.kind, r.version,
-        substring(%(payloads)b::bytea FROM r.start FOR r.size)
-    FROM unnest(%(places)s::int4[], %(seqs)s::int8[], %(kinds)s::text[], %(versions)s::int4[],
-        %(starts)s::int4[], %(sizes)s::int4[])
-        AS r (place, seq, kind, version, start, size)"""
 
-_PLACE = "array_position(%(keys)s::int8[], a.key)"
+def _of_batch(name: str) -> str:
+    """A value of the batch of the agent `a`."""
+    return f"({BATCHES.array(name)})[array_position({BATCHES.array('key')}, a.key)]"
+
 
 ADD = f"""
 WITH held AS (
-    UPDATE agents a SET last_seq = (%(last_seqs)s::int8[])[{_PLACE}],
-        index_status = (%(index_statuses)s::text[])[{_PLACE}],
-        due = (%(dues)s::int8[])[{_PLACE}],
-        takeable = (%(takeables)s::bool[])[{_PLACE}],
-        status = (%(statuses)s::text[])[{_PLACE}],
-        run_version = (%(run_versions)s::text[])[{_PLACE}],
+    UPDATE agents a SET last_seq = {_of_batch("last_seq")},
+        index_status = {_of_batch("index_status")}, due = {_of_batch("due")},
+        takeable = {_of_batch("takeable")}, status = {_of_batch("status")},
+        run_version = {_of_batch("run_version")},
+        ask_count = coalesce({_of_batch("ask_count")}, a.ask_count),
         status_at = CASE
-            WHEN (%(noted)s::bool[])[{_PLACE}] OR a.last_seq = 0
-                OR a.status <> (%(statuses)s::text[])[{_PLACE}]
-            THEN (%(ats)s::int8[])[{_PLACE}] ELSE a.status_at END
-    WHERE a.key = ANY(%(keys)s::int8[]) AND a.owner = %(owner)b::int8 AND NOT a.deleted
-        AND a.incarnation = (%(incarnations)s::int8[])[{_PLACE}]
-        AND a.epoch = (%(epochs)s::int8[])[{_PLACE}]
-        AND a.last_seq = (%(befores)s::int8[])[{_PLACE}]
-    RETURNING {_PLACE} AS place, a.ask_count
-), kept AS ({_INSERT}
-    WHERE (SELECT count(*) FROM held) = cardinality(%(keys)s::int8[])
-)
-SELECT place, ask_count FROM held"""  # noqa: S608 - of the constants above
-"""Which batches may be added, counted from 1, and how many rows of `asks` their agents have; if all
-may, it adds them. Without a join: a planner
-that knows neither table nor arrays would compare each row with each. The rows are locked in the
-order of the keys, so two hosts with the same agents do not deadlock.
+            WHEN {_of_batch("noted")} OR a.last_seq = 0 OR a.status <> {_of_batch("status")}
+            THEN {_of_batch("at")} ELSE a.status_at END
+    WHERE a.key = ANY({BATCHES.array("key")}) AND a.owner = %(owner)b::int8 AND NOT a.deleted
+        AND a.incarnation = {_of_batch("incarnation")} AND a.epoch = {_of_batch("epoch")}
+        AND a.last_seq = {_of_batch("before")}
+    RETURNING 1
+), kept AS (
+    INSERT INTO records (agent, seq, epoch, kind, version, payload)
+    SELECT ({BATCHES.array("key")})[n.place], n.seq, ({BATCHES.array("epoch")})[n.place], n.kind,
+        n.version, substring(%(payloads)b::bytea FROM n.start FOR n.size)
+    FROM {RECORDS.rows}
+    WHERE (SELECT count(*) FROM held) = cardinality({BATCHES.array("key")})
+){{parts}}
+SELECT CASE WHEN count(*) = cardinality({BATCHES.array("key")}) THEN 0
+    ELSE ('agents still owned: ' || count(*))::int4 END{{trust}} FROM held"""  # noqa: S608 - constants
+"""Adds batches of different agents: all, or none. See `extended`.
+
+Where not all may be added it fails: the text that is no number is its way to do so, and the
+server's log says what it is. Without a join: a planner that knows neither table nor arrays would
+compare each row with each. The rows are locked in the order of the keys, as by `LOCK_AGENTS`.
 
 An append that waits for a takeover finds the new epoch
 (test_a_commit_waits_for_a_takeover_under_way_and_is_fenced). The owner is compared too: a server
@@ -183,91 +215,47 @@ that lost its last commits may have lost a claim, and then two hosts could have 
 
 
 @cache
-def and_last_fact(add: str) -> str:
-    """The statement, which also brings the last number of the log of trust. It locks nothing.
+def extended(add: str, *parts: str, sees_trust: bool) -> str:
+    """`ADD` with further parts: what is changed with the records.
 
-    It is as of the beginning of the statement. What is added to the log while it waits for the row
-    of an agent is told by a hint, and by the next heartbeat.
+    With `sees_trust` it brings the last number of the log of trust, and locks nothing of it. That
+    is as of the beginning of the statement: what is added to the log while it waits for the row of
+    an agent is told by a hint, and by the next heartbeat.
     """
-    return add.replace("SELECT place, ask_count", f"SELECT place, ask_count, ({LAST_FACT})")
-
-
-@cache
-def all_or_none(add: str) -> str:
-    """The statement as a transaction of its own: it fails where not all batches may be added.
-
-    It brings one row, with the last number of the log of trust where `and_last_fact` has added it.
-    The text that is no number is its way to fail: the server's log says what it is.
-    """
-    return add.replace(
-        "SELECT place, ask_count",
-        """SELECT CASE WHEN count(*) = cardinality(%(keys)s::int8[]) THEN 0
-    ELSE ('agents still owned: ' || count(*))::int4 END""",
+    return add.format(
+        parts="".join(f", {part}\n" for part in parts),
+        trust=f", ({LAST_FACT})" if sees_trust else "",
     )
 
 
-@cache
-def and_put_asks(add: str) -> str:
-    """The statement, which also changes what the agents ask: see `journal.postgres.asks`."""
-    counted = f"""UPDATE agents a SET
-        ask_count = coalesce((%(ask_counts)s::int4[])[{_PLACE}], a.ask_count),
-        last_seq"""  # noqa: S608 - of a constant
-    return _and(add.replace("UPDATE agents a SET last_seq", counted), PUT_ASKS)
-
-
-@cache
-def and_decide(add: str) -> str:
-    """The statement, which also adds what is decided."""
-    return _and(add, DECIDE)
-
-
-def _and(add: str, more: str) -> str:
-    return add.replace("\n)\nSELECT", f"\n), {more}\n)\nSELECT")
-
-
-PUT_ASKS = """gone AS (
-    DELETE FROM asks k USING unnest(%(gone_of)s::int8[], %(gone)s::text[]) AS n (agent, id)
-    WHERE k.agent = n.agent AND k.id = n.id
+GONE = Columns("gone", agent="int8", id="text")
+TOLD = Columns("reminded", agent="int8", id="text", reminders="int4", escalations="int4")
+ASKED = Columns(
+    "ask",
+    agent="int8",
+    id="text",
+    kind="text",
+    tool="text",
+    request_kind="text",
+    words="text",
+    asked_at="int8",
+    expires_at="int8",
+    reminders="int4",
+    escalations="int4",
+    version="int4",
+    payload="bytea",
+)
+PUT_ASKS = f"""gone AS (
+    DELETE FROM asks k USING {GONE.rows} WHERE k.agent = n.agent AND k.id = n.id
 ), told AS (
-    UPDATE asks k SET reminders = n.reminders, escalations = n.escalations
-    FROM unnest(%(told_of)s::int8[], %(told)s::text[], %(reminded)s::int4[], %(escalated)s::int4[])
-        AS n (agent, id, reminders, escalations)
+    UPDATE asks k SET reminders = n.reminders, escalations = n.escalations FROM {TOLD.rows}
     WHERE k.agent = n.agent AND k.id = n.id
 ), asked AS (
-    INSERT INTO asks (agent, id, definition, kind, tool, request_kind, words, asked_at, expires_at,
-        reminders, escalations, version, payload)
-    SELECT n.agent, n.id, a.definition, n.kind, n.tool, n.request_kind, n.words, n.asked_at,
-        n.expires_at, n.reminders, n.escalations, n.version, n.payload
-    FROM unnest(%(ask_of)s::int8[], %(ask_ids)s::text[], %(ask_kinds)s::text[],
-        %(ask_tools)s::text[], %(request_kinds)s::text[], %(words)s::text[], %(asked_at)s::int8[],
-        %(expires_at)s::int8[], %(ask_reminders)s::int4[], %(ask_escalations)s::int4[],
-        %(ask_versions)s::int4[], %(ask_payloads)b::bytea[]) WITH ORDINALITY AS n (agent, id,
-        kind, tool, request_kind, words, asked_at, expires_at, reminders, escalations, version,
-        payload, place)
-    JOIN agents a ON a.key = n.agent ORDER BY n.place"""
-
-DECIDE = """new_decided AS (
-    INSERT INTO decided (agent, definition, incarnation, request, kind, tool, type, origin,
-        decided_by, login, asked_at, at, version, payload)
-    SELECT a.key, a.definition, n.incarnation, n.request, n.kind, n.tool, n.type, n.origin,
-        n.decided_by, n.login, n.asked_at, n.at, n.version, n.payload
-    FROM unnest(%(decided_of)s::int8[], %(decided_in)s::int8[], %(requests)s::text[],
-        %(decided_kinds)s::text[], %(decided_tools)s::text[], %(types)s::text[],
-        %(origins)s::text[], %(decided_by)s::text[], %(logins)b::bytea[], %(since)s::int8[],
-        %(decided_at)s::int8[], %(decided_versions)s::int4[], %(decided)b::bytea[])
-        WITH ORDINALITY AS n (agent, incarnation, request, kind, tool, type, origin, decided_by,
-        login, asked_at, at, version, payload, place)
-    JOIN agents a ON a.key = n.agent ORDER BY n.place
-    RETURNING no, agent, at, payload
-), new_deciders AS (
-    INSERT INTO deciders (person, at, no) SELECT n.person, d.at, d.no
-    FROM unnest(%(persons)s::text[], %(persons_of)s::int4[]) AS n (person, place)
-    JOIN new_decided d ON d.agent = (%(decided_of)s::int8[])[n.place]
-        AND d.at = (%(decided_at)s::int8[])[n.place]
-        AND d.payload = (%(decided)b::bytea[])[n.place]
-    ON CONFLICT DO NOTHING"""
-"""The numbers of the rows are those that the table gives: a row is told by what it says. Of two
-that say the same, the same persons have decided both."""
+    INSERT INTO asks (definition, {ASKED.names}) SELECT a.definition, {ASKED.selected}
+    FROM {ASKED.rows} JOIN agents a ON a.key = n.agent ORDER BY n.nth
+)"""  # noqa: S608 - of constants
+"""A part of `ADD`: the rows of what agents ask, as `changed_asks` brings them."""
+ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ANY(%s::int8[])"
 
 
 ADD_FACT = f"""
@@ -310,14 +298,6 @@ SELECT number""",
 )
 """As `ADD_FACT`, where each other living host has what is required. The leases of others without
 it are ended for good, and their agents get a higher epoch."""
-
-ADD_RECORDS = _INSERT
-"""The records of the batches that may be added, if not all may."""
-
-REFUSED_AGENTS = """
-SELECT a.agent_id, a.deleted, a.incarnation, a.epoch, a.last_seq, a.owner, h.name
-FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)"""
-"""From these rows follows why a batch was not added."""
 
 RELEASE = """
 UPDATE agents SET owner = NULL

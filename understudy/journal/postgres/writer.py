@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -29,24 +29,24 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.postgres import feed_sql, sql
-from understudy.journal.postgres.batches import add_batches, add_beside, at_once, columns_of, split
+from understudy.journal.postgres.arrays import numbers
+from understudy.journal.postgres.batches import add_all, add_beside, split
 from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import PostgresHosts
 from understudy.journal.postgres.spending_sql import LEAVE, LOCK_AGENT
 from understudy.journal.postgres.sql import MAX_ID_BYTES, is_storable_id
 from understudy.journal.shared import Hint, answers_of_deleted
-from understudy.journal.sql_backend import Rows, Values
+from understudy.journal.sql_backend import Rows, Values, refusal
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
-    from understudy.journal.usage import Used
 
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
 _LOCK_NOT_AVAILABLE = "55P03"
 _REFUSED = "22P02"
-"""How `sql.all_or_none` fails where not all batches may be added."""
+"""How `sql.ADD` fails where not all batches may be added."""
 _log = logging.getLogger(__name__)
 
 
@@ -242,7 +242,7 @@ class PostgresWriter(PostgresHosts):
                         records=(created,),
                         entry=IndexEntry(IndexStatus.REST),
                     )
-                    self._fetch(sql.ADD, columns_of([batch], [key], other_id))
+                    self._fetch(*add_all({key: batch}, other_id, stored=[], sees_trust=False))
                 self._fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
                 return name
         raise _contended(agent_id)
@@ -254,38 +254,27 @@ class PostgresWriter(PostgresHosts):
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         answers: list[Refusal | None] = [None] * len(batches)
-        accepted: list[tuple[int, Batch]] = []
-        see_trust = self._see_trust if self.follows_trust else None
         for indexes in split(batches):
-            part = [batches[index] for index in indexes]
-            keys = self._keys_of([batch.agent_id for batch in part])
-            refusals = add_batches(self._fetch, part, keys, self._own_id, see_trust)
-            for index, key, refused in zip(indexes, keys, refusals, strict=True):
-                answers[index] = refused
+            ids = [batches[index].agent_id for index in indexes]
+            rows = {agent_id: row for agent_id, *row in self._fetch(sql.LOCK_AGENTS, [ids])}
+            accepted: dict[int, Batch] = {}
+            asking: list[int] = []
+            for index in indexes:
+                batch = batches[index]
+                key, ask_count, *there, owner, host = rows.get(batch.agent_id, (0, 0, None, None))
+                is_own = owner == self._own_id
+                answers[index] = refused = refusal(batch, there, claimer=host, is_own=is_own)
                 if refused is None:
-                    accepted.append((key, batches[index]))
-        for key, batch in accepted:
-            if batch.decided:
-                self._add_decided(key, batch)
-        self._note_ends(accepted)
+                    accepted[key] = batch
+                    if batch.asks_before is None and ask_count:
+                        asking.append(key)
+            if accepted:
+                asks = self._fetch(sql.ASKS, [numbers(sorted(asking))]) if asking else []
+                first, *others = self._adding(accepted, asks)
+                self._see_trust(self._fetch(*first)[0])
+                for statement in others:
+                    self._fetch(*statement)
         return answers
-
-    def _note_ends(self, accepted: Sequence[tuple[int, Batch]]) -> None:
-        """Note what has ended by batches that are added, by the keys of their agents' rows."""
-        used: list[Used] = []
-        settled: list[Batch] = []
-        for key, batch in accepted:
-            if batch.key_ends:
-                self._end_keys(key, batch)
-            used += batch.used
-            if batch.settlements:
-                settled.append(batch)
-        if used:
-            self._add_used(used, self._own_id)
-        if settled:
-            from understudy.journal.postgres.spending import give_back  # few stores have budgets
-
-            give_back(self._fetch, settled)
 
     def commit_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         """As of `Backend`. Where all batches are added, that is one round trip."""
@@ -302,23 +291,42 @@ class PostgresWriter(PostgresHosts):
             Whether they are committed. Else nothing is changed.
 
         """
-        keys = [self._keys.get(batch.agent_id, -1) for batch in batches]
-        if -1 in keys or len(split(batches)) != 1:
+        by_key = {self._keys.get(batch.agent_id, -1): batch for batch in batches}
+        is_known = all(batch.asks_before is not None for batch in batches)
+        if -1 in by_key or not is_known or len(split(batches)) != 1:
             return False
-        add = at_once(batches, keys, self._own_id, sees_trust=self.follows_trust)
-        if add is None:
-            return False
-        statements: list[tuple[str, Values]] = [add]
-        self._later = statements  # what follows needs no answer
+        row = self._commit_statements(self._adding(by_key, []))
+        if row is not None:
+            self._see_trust(row)
+        return row is not None
+
+    def _adding(self, batches: Mapping[int, Batch], stored: Rows) -> list[tuple[str, Values]]:
+        """The statements that add batches of different agents. Only the first one has an answer.
+
+        Args:
+            batches: by the keys of the agents' rows.
+            stored: as of `changed_asks`.
+
+        """
+        made: list[tuple[str, Values]] = [
+            add_all(batches, self._own_id, stored=stored, sees_trust=self.follows_trust)
+        ]
+        self._later = made
         try:
-            add_beside(self._fetch, dict(zip(keys, batches, strict=True)))
-            self._note_ends(list(zip(keys, batches, strict=True)))
+            add_beside(self._fetch, batches)
+            for key, batch in batches.items():
+                self._add_decided(key, batch)
+                self._end_keys(key, batch)
+            self._add_used(
+                (each for batch in batches.values() for each in batch.used), self._own_id
+            )
+            if any(batch.settlements for batch in batches.values()):
+                from understudy.journal.postgres.spending import give_back  # few have budgets
+
+                give_back(self._fetch, batches.values())
         finally:
             self._later = None
-        row = self._commit_statements(statements)
-        if row is not None and self.follows_trust:
-            self._see_trust(row[1])
-        return row is not None
+        return made
 
     def _commit_statements(
         self, statements: Sequence[tuple[str, Values]]
@@ -354,9 +362,10 @@ class PostgresWriter(PostgresHosts):
                 self._note_lock(error)
             raise
 
-    def _see_trust(self, number: int) -> None:
+    def _see_trust(self, row: tuple[Any, ...]) -> None:
+        """Note the last number of the log of trust, where a row of `sql.ADD` has it."""
         # Also of a transaction that is rolled back: the facts that it has seen are committed.
-        self._trust_at_commit = max(self._trust_at_commit, number)
+        self._trust_at_commit = max(self._trust_at_commit, *row[1:], 0)
 
     def release(self, owned: Owned) -> bool:
         self._keys.pop(owned.agent_id, None)
@@ -549,12 +558,6 @@ class PostgresWriter(PostgresHosts):
             "told": str(Hint("taken", epoch + 1, agent_id)),
             "run_version": version,
         }
-
-    def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
-        """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""
-        missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
-        found: dict[str, int] = dict(self._fetch(sql.KEYS, [missing])) if missing else {}
-        return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
 
 
 def _check_committed(answer: str | None) -> None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from sys import intern
+from typing import Any
 
 from understudy.errors import StoreDamaged
-from understudy.journal.contracts import Batch, Owned, Refusal
-from understudy.journal.sql_backend import asks_known, changed_asks, refusal
+from understudy.journal.contracts import Batch, Owned
+from understudy.journal.sql_backend import Rows, changed_asks, refusal
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -34,8 +35,9 @@ _CLAIM_NEW = """
     RETURNING definition, incarnation, epoch, last_seq
 """
 _FIND = """
-    SELECT key, ask_count, index_status, due, status, run_version FROM agents
-    WHERE agent_id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
+    SELECT key, ask_count, deleted, incarnation, epoch, last_seq, index_status, due, status,
+        run_version
+    FROM agents WHERE agent_id = ?
 """
 # Most batches change neither status nor due time: then their indexes are not written.
 # No statement numbers its values, as by `?1`: Python 3.12.0 to 3.12.3 takes that for a name, and
@@ -98,11 +100,11 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     """See `Backend.append`. Returns the key of the agent's row."""
     last = batch.first_seq - 1
     # Found first, and changed by its number: `UPDATE ... RETURNING` costs more than both.
-    agent_is = (batch.agent_id, batch.epoch, batch.incarnation, last)
-    row = db.execute(_FIND, agent_is).fetchone()
-    if row is None:
-        raise _refusal(db, batch)
-    key, ask_count, *stored = row
+    row: tuple[Any, ...] | None = db.execute(_FIND, (batch.agent_id,)).fetchone()
+    key, ask_count, *found = row or (0, 0)
+    there, stored = found[:4], found[4:]
+    if (refused := refusal(batch, there)) is not None:
+        raise refused
     said = batch.entry
     entry = [said.status.value, said.due_number, said.status_word, said.run_version]
     numbers = (last + len(batch.records), mark)
@@ -118,13 +120,11 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         for id, (kind, version, payload) in enumerate(batch.records, first)
     ]
     db.executemany(_RECORD, rows)
+    asked: Rows = []
     if batch.asks_before is None and ask_count:
         asked = db.execute(_ASKS, (key,)).fetchall()
-    else:
-        asked = asks_known(key, batch)
-    if asked or batch.entry.asks:
-        changed = changed_asks(asked, {key: batch.entry.asks})
-        for query, rows in zip(_PUT_ASKS, changed, strict=True):
+    if asked or batch.asks_before or said.asks:
+        for query, rows in zip(_PUT_ASKS, changed_asks({key: batch}, asked), strict=True):
             db.executemany(query, rows)
     if batch.blobs:
         blobs = [(key, bytes.fromhex(hash), kept) for hash, kept in batch.blobs.items()]
@@ -133,12 +133,6 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         taken = [(key, *run) for run in batch.message_runs.items()]
         db.executemany("INSERT OR IGNORE INTO message_runs VALUES (?, ?, ?)", taken)
     return int(key)
-
-
-def _refusal(db: sqlite3.Connection, batch: Batch) -> Refusal:
-    """Why `_FIND` found no row: the error to raise."""
-    query = "SELECT deleted, incarnation, epoch, last_seq FROM agents WHERE agent_id = ?"
-    return refusal(batch, db.execute(query, (batch.agent_id,)).fetchone())
 
 
 # The newest mark of all agents, and the oldest of those with an open run or something due.
