@@ -81,7 +81,7 @@ class Backend(ABC):
       `sweep_notes`.
     - `"notices"`: `Runtime(notify=...)`. Methods: `outbox`, `notices`.
     - `"search"`: `Runtime(search=True)`. Methods: `turn_search`, `search_state`, `unindexed`,
-      `index`, `search`, `search_asks`.
+      `index`, `search`.
     - `"spending"`: budgets. Methods: `load_spending`, `keep_reserved`, `counters`. Of `Batch`:
       `settlements`.
     - `"trust"`: freezes, rules and delegations of the whole store. Methods: `trust_seen`,
@@ -703,10 +703,6 @@ class Backend(ABC):
 
     def search(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:
         """The reader's: up to `limit` texts with these words, below a number, the newest first."""
-        self._refuse("search")
-
-    def search_asks(self, query: SearchQuery) -> Collection[int]:
-        """The reader's: the numbers of the open requests with these words, as of `StoredAsk.no`."""
         self._refuse("search")
 
     # ------------------------------------------------------------------- "trust"

@@ -83,7 +83,7 @@ KEPT: Mapping[Kept, KeptKind] = MappingProxyType(
         "notices": KeptKind("`Runtime(notify=...)`", ("outbox", "notices")),
         "search": KeptKind(
             "`Runtime(search=True)`",
-            ("turn_search", "search_state", "unindexed", "index", "search", "search_asks"),
+            ("turn_search", "search_state", "unindexed", "index", "search"),
         ),
         "spending": KeptKind(
             "budgets",

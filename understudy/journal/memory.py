@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from understudy.errors import Fenced, SearchOff, StoreConflict
+from understudy.errors import Fenced, StoreConflict
 from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
@@ -404,11 +404,6 @@ class MemoryStore(Store):
         self, query: SearchQuery, before: int | None, limit: int
     ) -> Sequence[StoredHit]:
         return [] if self._search is None else self._searched().hits(query, before, limit)
-
-    async def search_asks(self, query: SearchQuery) -> Collection[int]:
-        if self._search is None:
-            raise SearchOff
-        return self._searched().asks(query)
 
     def _searched(self) -> MemorySearch:
         """The index of the search, with all that there is now."""

@@ -95,12 +95,3 @@ class MemorySearch:
             if (before is None or text.hit.no < before) and wanted.matches(text.words)
         ]
         return sorted(found, key=lambda hit: hit.no, reverse=True)[:limit]
-
-    def asks(self, query: SearchQuery) -> set[int]:
-        """As `Backend.search_asks`."""
-        return {
-            no
-            for texts in self._agents.values()
-            for no, text in texts.asked.items()
-            if query.matches(text.words)
-        }

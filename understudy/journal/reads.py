@@ -275,12 +275,6 @@ class StoreReads(ABC):
         """Return the texts with these words, as `Backend.search`."""
         raise not_kept(self, "search")
 
-    async def search_asks(self, query: SearchQuery) -> Collection[int]:
-        """Return the `StoredAsk.no` of each open request with these words, as
-        `Backend.search_asks`.
-        """
-        raise not_kept(self, "search")
-
     # ------------------------------------------------------------------- the feed
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:

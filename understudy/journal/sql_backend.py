@@ -212,9 +212,6 @@ class SqlBackend(Backend):
     """Brings incarnation, epoch, last number, index status and `takeable` of an agent, behind all
     that this host has sent. `takeable` is a value of its own: what a database does not keep, it
     gives back."""
-    written_records: str
-    """Brings epoch, kind, version and payload of the records of an incarnation from the number
-    `first` to `last`."""
     delete_records: str
     """Deletes the records of the agent `key` with numbers less than `below`."""
     feed_state: str
@@ -472,9 +469,6 @@ class SqlBackend(Backend):
     def search(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:
         return self._search.hits(query, before, limit)
 
-    def search_asks(self, query: SearchQuery) -> set[int]:
-        return self._search.asks(query)
-
     # ------------------------------------------------------------------- the log of trust
 
     def trust_after(self, number: int) -> list[TrustFact]:
@@ -517,11 +511,18 @@ class SqlBackend(Backend):
         of = {
             "agent_id": batch.agent_id,
             "incarnation": batch.incarnation,
-            "first": batch.first_seq,
-            "last": batch.last_seq,
+            "before": batch.first_seq - 1,
+            "count": len(batch.records),
             "takeable": entry.takeable,
         }
-        agent, found = self._fetch(self.settled_agent, of), self._fetch(self.written_records, of)
+        where = self.records_where.format(
+            of="a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s", after="%(before)s"
+        )
+        written = (
+            f"SELECT r.epoch, r.kind, r.version, r.payload FROM {where}"  # noqa: S608 - constants
+            f" ORDER BY {self.records_order} LIMIT %(count)s"
+        )
+        agent, found = self._fetch(self.settled_agent, of), self._fetch(written, of)
         if not batch.records:
             stands = batch.last_seq, entry.status.value, entry.takeable
             return agent == [(batch.incarnation, batch.epoch, *stands)]

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from understudy._base.log_fields import log_extra
-from understudy.errors import SchemaVersionError, SearchOff, StoreDamaged
+from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import decode
 from understudy.journal.contracts import StoredRecords
@@ -130,8 +130,6 @@ WHERE {matches} AND {order} < %s AND NOT a.deleted AND (
     OR (t.ask IS NULL AND EXISTS (SELECT 1 FROM search_agents d
         WHERE d.agent = t.agent AND d.incarnation = a.incarnation AND d.floor = a.floor)))
 ORDER BY {order} DESC LIMIT %s"""
-_FOUND_ASKS = """
-{found} JOIN asks k ON k.no = t.ask AND k.agent = t.agent WHERE {matches}"""
 
 
 class Reads(Protocol):
@@ -217,14 +215,6 @@ class SqlSearch(ABC):
                 break
             last, wanted = rows[-1][0], limit - len(hits)
         return hits
-
-    def asks(self, query: SearchQuery) -> set[int]:
-        """The numbers of the requests that have the words."""
-        if self._state() is None:
-            raise SearchOff
-        matches, value = self.matches(SearchQuery(query.words, "requests"))
-        found = self.found.format(columns="t.ask")
-        return {no for (no,) in self._look(_FOUND_ASKS.format(found=found, matches=matches), value)}
 
     # --------------------------------------------------------- the work that is left
 

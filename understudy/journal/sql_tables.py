@@ -249,9 +249,6 @@ TABLES_OF_AGENTS = (
 )
 """All but `AGENTS_TABLE`; `agent` is the `key` of the agent."""
 
-SAID = "SELECT version, library, format FROM meta"
-NEXT_FORMAT = "UPDATE meta SET version = %s, library = %s, format = %s"
-
 _SQLITE_WORDS = {
     "bigint GENERATED ALWAYS AS IDENTITY": "INTEGER",
     "bigint PRIMARY": "INTEGER PRIMARY",
@@ -269,11 +266,3 @@ def sqlite_form(statement: str) -> str:
     if not statement.startswith("CREATE TABLE"):
         return statement
     return f"{statement} STRICT{', WITHOUT ROWID' if '  PRIMARY KEY (' in statement else ''}"
-
-
-def columns_by_table(rows: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """The columns of each table, from rows with a table and a column."""
-    found: dict[str, list[str]] = {}
-    for table, column in rows:
-        found.setdefault(table, []).append(column)
-    return found

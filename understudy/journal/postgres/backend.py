@@ -204,17 +204,22 @@ class PostgresBackend(PostgresWriter):
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         channel = self._listener.channel if self._listener is not None else None
-        values = [self._host, channel, self._lease, self._trust_judged, self._has]
-        before = suspend_aware_seconds()
-        ((host_id, seconds, there, self.keeps_feed, self._trust_at_beat),) = self._beat(
-            lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
-        )
-        self._measure(before, there)
-        self._beat(self._look_at_clock)  # it is faster: nothing is committed
-        self._introduce_host(host_id)
+        values = [self._host, channel, self._lease, self._trust_judged, *self._introduction()]
+        host_id, seconds = self._measured_beat(lease.INSERT_HOST, values)[0]
+        self._heartbeat.run_repeatable(self._look_at_clock)  # it is faster: nothing is committed
         self._host_id = host_id
         self._fenced = False
-        return float(seconds)
+        return seconds
+
+    def _measured_beat(self, query: str, values: Values) -> list[tuple[int, float]]:
+        """The id of this host and the seconds of its lease, by a statement; none if it is lost."""
+        before = suspend_aware_seconds()
+        found = []
+        for host_id, seconds, there, keeps_feed, number in self._beat(query, values):
+            self.keeps_feed, self._trust_at_beat = keeps_feed, number
+            self._measure(before, there)
+            found.append((host_id, seconds))
+        return found
 
     def close(self) -> None:
         """Release what this host owns, and disconnect. Raises nothing.
@@ -228,7 +233,7 @@ class PostgresBackend(PostgresWriter):
         if host_id is not None:
             try:
                 values = {"id": host_id, "told": str(Hint("left"))}
-                self._beat(partial(_leave, values=values))
+                self._heartbeat.run_repeatable(partial(_leave, values=values))
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)
         self._close_writer()
@@ -253,8 +258,7 @@ class PostgresBackend(PostgresWriter):
         if self._fenced:
             return self._become_host()
         values = [self._lease, self._trust_judged, self._has, host_id]
-        before = suspend_aware_seconds()
-        rows = self._beat(lambda connection: connection.execute(lease.RENEW, values).fetchall())
+        rows = self._measured_beat(lease.RENEW, values)
         if not rows:
             self._fenced = True
             raise Fenced(
@@ -262,9 +266,7 @@ class PostgresBackend(PostgresWriter):
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
                 "and another runtime took over since",
             )
-        ((seconds, there, self.keeps_feed, self._trust_at_beat),) = rows
-        self._measure(before, there)
-        return float(seconds)
+        return rows[0][1]
 
     @property
     def trust_seen(self) -> int:

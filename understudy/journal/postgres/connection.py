@@ -21,11 +21,10 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from understudy._base.secrets_in_urls import secrets_of, without_secrets
 from understudy.errors import StoreBroken, StoreUnavailable, UsageError
-from understudy.journal.postgres.errors import NO_SESSION, OF_ANOTHER_SESSION, POOLED, store_error
+from understudy.journal.postgres.errors import NO_SESSION, OF_ANOTHER_SESSION, store_error
 
 T = TypeVar("T")
 PsycopgConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
-Answer: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
 # A server that is gone is noticed in about ten seconds, in the middle of a statement too.
 _DEFAULTS: Mapping[str, Any] = {
@@ -53,7 +52,6 @@ SELECT CASE WHEN current_setting('understudy.session', true) = %s::text THEN 0
     ELSE ('a session of: ' || coalesce(current_setting('understudy.session', true), '-'))::date
         - current_date END"""
 """A text that is no date is its way to fail: the server's log says what it is."""
-_NAME_OF_SESSION = "SELECT current_setting('understudy.session', true)"
 
 
 class PostgresConnection:
@@ -243,28 +241,11 @@ class PostgresConnection:
             finally:
                 self._left = None
 
-    def ask_session(self, connection: PsycopgConnection) -> Answer | None:
-        """Ask the server how the present session is named; None without a pooler in between."""
-        return connection.execute(_NAME_OF_SESSION, prepare=True) if self.is_pooled else None
-
-    def check_session(self, answer: Answer | None) -> None:
-        """Check that it is the session that this connection has set up.
-
-        Raises:
-            StoreBroken: if a pooler has passed it on, or another one here.
-
-        """
-        if answer is not None and answer.fetchall() != [(self._session,)]:
-            self._disconnect()
-            raise StoreBroken(
-                cause="a statement came to a session of the server that is another connection's",
-                remedy=POOLED,
-            )
-
     def demand_session(self, connection: PsycopgConnection) -> None:
-        """Have the server refuse the transaction where the session is another connection's.
+        """Have the server refuse what follows where the session is another connection's.
 
-        Nothing without a pooler in between. What is raised then is as of `check_session`.
+        A pooler has passed the session on then, or another one here. Nothing without a pooler in
+        between. The error is `StoreBroken`, and the next call connects anew.
         """
         if self.is_pooled:
             connection.execute(_DEMAND_SESSION, [self._session], prepare=True)
@@ -314,7 +295,7 @@ def check_sessions(first: PostgresConnection, second: PostgresConnection) -> Non
     # Each twice: a pooler may take its sessions in turn, and the other one's would never come.
     for each in 3 * (first, first, second, second):
         with each.use() as connection:
-            each.check_session(each.ask_session(connection))
+            each.demand_session(connection)
 
 
 def _not_open() -> StoreBroken:

@@ -16,6 +16,8 @@ from understudy.journal.sql_backend import Query, Rows, Values, stored_records
 from understudy.journal.sql_notes import SqlNotes
 
 if TYPE_CHECKING:
+    import psycopg
+
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
     from understudy.journal.postgres.search import PostgresSearch
     from understudy.journal.search import Work
@@ -50,7 +52,6 @@ class PostgresReader(SqlNotes, SharedBackend):
     )
     raise_floor: str = RAISE_FLOOR.format(greatest="greatest")
     settled_agent: str = sql.SETTLED_AGENT
-    written_records: str = sql.WRITTEN_RECORDS
     delete_records: str = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"
     _add_fact: str = sql.ADD_FACT
     feed_xid: str = "xid"
@@ -123,7 +124,7 @@ class PostgresReader(SqlNotes, SharedBackend):
         turn(self._reading, on)
 
     def index(self, work: Work) -> bool:
-        from understudy.journal.postgres.search import begin_slice, fetch_by
+        from understudy.journal.postgres.search import begin_slice
 
         def put(connection: PsycopgConnection) -> bool:
             with connection.transaction():
@@ -140,13 +141,11 @@ class PostgresReader(SqlNotes, SharedBackend):
 
     def _note(self, query: str, values: Values = ()) -> Rows:
         # Never in a transaction of records: what people write holds up no commit.
-        return self._reading.run_repeatable(
-            lambda connection: connection.execute(query, values, binary=True).fetchall()
-        )
+        return self._reading.run_repeatable(partial(fetch_by, query=query, values=values))
 
-    def _beat(self, function: Callable[[PsycopgConnection], T]) -> T:
-        """Call it with the heartbeat's connection."""
-        return self._heartbeat.run_repeatable(function)
+    def _beat(self, query: str, values: Values = ()) -> Rows:
+        """The rows of a statement on the heartbeat's connection, which may be repeated."""
+        return self._heartbeat.run_repeatable(partial(fetch_by, query=query, values=values))
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         rows = self._read(sql.LOST_ATTEMPTS, [agent_id, run_id])
@@ -154,6 +153,16 @@ class PostgresReader(SqlNotes, SharedBackend):
 
     def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         return load_behind(self._read, agent_id, after)
+
+
+def rows_of(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
+    """The rows of a statement; none of one that brings none."""
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def fetch_by(connection: PsycopgConnection, query: str, values: Values) -> Rows:
+    """The rows of a statement on a connection."""
+    return rows_of(connection.execute(query, values, binary=True))
 
 
 def load_behind(fetch: Fetch, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:

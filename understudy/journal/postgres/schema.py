@@ -7,27 +7,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from understudy.errors import StoreBroken
 from understudy.journal.postgres.spending_sql import SPENDING
-from understudy.journal.sql_tables import (
-    AGENTS_TABLE,
-    NEXT_FORMAT,
-    SAID,
-    TABLES_OF_AGENTS,
-    columns_by_table,
-)
-from understudy.journal.store_format import Columns, Tables
+from understudy.journal.sql_tables import AGENTS_TABLE, TABLES_OF_AGENTS
+from understudy.journal.store_format import Tables
 from understudy.state.record_format import FORMAT_VERSION
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
+    from understudy.journal.postgres.connection import PostgresConnection
 
 _log = logging.getLogger(__name__)
 
 UPGRADES: dict[int, Sequence[str]] = {}
 """By n, the statements that make tables of format n + 1 of those of format n."""
+
+_COLUMNS = """
+SELECT t.relname, c.attname
+FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
+JOIN pg_attribute c ON c.attrelid = t.oid
+WHERE n.nspname = current_setting('search_path') AND t.relkind IN ('r', 'p') AND c.attnum > 0
+    AND NOT c.attisdropped"""
+"""From the catalogue itself: `to_regclass` and its like read a cache, which lacks what another host
+made while we waited for its lock (test_several_hosts_may_open_a_new_store_at_once)."""
+
+FIRST_ROW = """
+INSERT INTO meta (version, library, format, key_secret)
+VALUES (%s, %s, %s, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))"""
+"""A uuid of the server has 122 random bits."""
 
 TABLES = Tables(
     "PostgreSQL database",
@@ -137,26 +145,16 @@ TABLES = Tables(
     )""",
     "CREATE INDEX inbox_by_agent ON inbox (agent, id) WHERE reply IS NULL",
     *SPENDING,
+    columns=_COLUMNS,
+    first_row=FIRST_ROW,
     upgrades=UPGRADES,
 )
 
-SERVER = "SELECT getdatabaseencoding(), current_setting('fsync')"
+_SERVER = "SELECT getdatabaseencoding(), current_setting('fsync')"
 LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(x'756e64657273'::bigint)"
 """Held by the host that makes or upgrades the tables."""
 
-HAS_SCHEMA = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)"
-COLUMNS = """
-SELECT t.relname, c.attname
-FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
-JOIN pg_attribute c ON c.attrelid = t.oid
-WHERE n.nspname = %s AND t.relkind IN ('r', 'p') AND c.attnum > 0 AND NOT c.attisdropped"""
-"""From the catalogue itself: `to_regclass` and its like read a cache, which lacks what another host
-made while we waited for its lock (test_several_hosts_may_open_a_new_store_at_once)."""
-
-FIRST_ROW = """
-INSERT INTO meta (version, library, format, key_secret)
-VALUES (%s, %s, %s, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))"""
-"""A uuid of the server has 122 random bits."""
+_HAS_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = current_setting('search_path')"
 
 
 def check_server(connection: PostgresConnection, *, durable: bool) -> None:
@@ -167,7 +165,7 @@ def check_server(connection: PostgresConnection, *, durable: bool) -> None:
 
     """
     with connection.use() as server:
-        ((encoding, fsync),) = server.execute(SERVER).fetchall()
+        ((encoding, fsync),) = server.execute(_SERVER).fetchall()
     if encoding != "UTF8":
         raise StoreBroken(
             cause=f"the database's encoding is {encoding}",
@@ -186,17 +184,18 @@ def prepare_schema(connection: PostgresConnection, schema: str) -> None:
 
     """
     with connection.use() as server:
-        if _checked(server, schema) == FORMAT_VERSION:
+        if TABLES.check(server) == FORMAT_VERSION:
             return
         with server.transaction():
             server.execute("SET LOCAL lock_timeout = '60s'")  # while another host does it
             server.execute("SET LOCAL statement_timeout = 0")
             server.execute(LOCK_SCHEMA)
+            if not server.execute(_HAS_SCHEMA).fetchall():
+                # IF NOT EXISTS needs the right to create even if it exists
+                server.execute(f"CREATE SCHEMA {schema}")
             # Under the lock, it is looked again: another host may have made them meanwhile
             # (test_several_hosts_may_open_a_new_store_at_once).
-            version = _checked(server, schema)
-            if version != FORMAT_VERSION:
-                _make(server, schema, version)
+            TABLES.make(server)
 
 
 def check_schema(connection: PostgresConnection, schema: str) -> None:
@@ -209,32 +208,9 @@ def check_schema(connection: PostgresConnection, schema: str) -> None:
 
     """
     with connection.use() as server:
-        found = TABLES.check_to_read(_columns(server, schema), lambda: _said(server))
+        found = TABLES.check_to_read(server)
     if not found:
         raise StoreBroken(
             cause=f"the database has no tables in the schema {schema!r}",
             remedy="Open the store by a runtime first, which makes them.",
         )
-
-
-def _make(server: PsycopgConnection, schema: str, version: int | None) -> None:
-    ((has_schema,),) = server.execute(HAS_SCHEMA, [schema]).fetchall()
-    if not has_schema:  # IF NOT EXISTS needs the right to create even if it exists
-        server.execute(f"CREATE SCHEMA {schema}")
-    for statement in TABLES.statements_from(version):
-        server.execute(statement)
-    server.execute(FIRST_ROW if version is None else NEXT_FORMAT, TABLES.format)
-    _checked(server, schema)  # finds what an upgrade has left out
-
-
-def _checked(server: PsycopgConnection, schema: str) -> int | None:
-    return TABLES.check(_columns(server, schema), lambda: _said(server))
-
-
-def _columns(server: PsycopgConnection, schema: str) -> Columns:
-    return columns_by_table(server.execute(COLUMNS, [schema]).fetchall())
-
-
-def _said(server: PsycopgConnection) -> tuple[Any, ...] | None:
-    row: tuple[Any, ...] | None = server.execute(SAID).fetchone()
-    return row

@@ -11,7 +11,7 @@ from understudy.journal.postgres.schema import LOCK_SCHEMA
 from understudy.journal.postgres.sql import IN_ITS_SCHEMA
 from understudy.journal.search import SEARCH_VERSION
 from understudy.journal.search_words import SearchQuery
-from understudy.journal.sql_search import NAMES, TABLES, Rows, SqlSearch, Values
+from understudy.journal.sql_search import NAMES, TABLES, SqlSearch
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
@@ -100,12 +100,6 @@ def begin_slice(connection: PsycopgConnection) -> bool:
     """
     rows = connection.execute(_BEGIN_SLICE).fetchall()
     return rows == [(True,)]
-
-
-def fetch_by(connection: PsycopgConnection, query: str, values: Values) -> Rows:
-    """The rows of a statement; none of one that brings none."""
-    cursor = connection.execute(query, values, binary=True)
-    return cursor.fetchall() if cursor.description is not None else []
 
 
 def turn(reading: PostgresConnection, on: bool) -> None:

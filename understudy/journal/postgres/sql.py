@@ -322,11 +322,6 @@ SELECT incarnation, epoch, last_seq, index_status, takeable FROM agents
 WHERE agent_id = %(agent_id)s FOR SHARE"""
 """Waits until a transaction of ours, left behind by a lost connection, is settled."""
 
-WRITTEN_RECORDS = """
-SELECT r.epoch, r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
-WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s
-    AND r.seq BETWEEN %(first)s AND %(last)s ORDER BY r.seq"""
-
 _HOST = "CASE WHEN h.lease_until > clock_timestamp() THEN h.name END"
 _WITH_HOSTS = "agents a LEFT JOIN hosts h ON h.id = a.owner"
 AGENTS = agents_query(_HOST, _WITH_HOSTS)

@@ -31,7 +31,7 @@ from understudy.journal.contracts import (
 from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.arrays import numbers
 from understudy.journal.postgres.batches import add_all, add_beside, split
-from understudy.journal.postgres.reader import load_behind
+from understudy.journal.postgres.reader import load_behind, rows_of
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import PostgresHosts
 from understudy.journal.postgres.spending_sql import LEAVE, LOCK_AGENT
@@ -165,30 +165,20 @@ class PostgresWriter(PostgresHosts):
         begins = agent if creates and agent and self._may_begin(agent_id, agent, runs) else None
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=at_rest, begins=begins)
-            if found is not None and found["begun"] is not None:
-                incarnation, epoch, last_seq, name, key = found["begun"]
-                self._keys[agent_id] = key
-                return Owned(
-                    agent_id=agent_id,
-                    agent=intern(name),
-                    incarnation=incarnation,
-                    epoch=epoch,
-                    last_seq=last_seq,
-                )
-            is_there = found is not None and not found["deleted"]
-            if not is_there and (agent is None or not creates):
-                return None
-            if agent is not None and runs:
-                version = found["run_version"] if found is not None else None
-                self._check_fits(agent_id, agent, version)
+            rows = [] if found is None else found["begun"]
+            if not rows:
+                is_there = found is not None and not found["deleted"]
+                if not is_there and (agent is None or not creates):
+                    return None
+                if agent is not None and runs:
+                    version = found["run_version"] if found is not None else None
+                    self._check_fits(agent_id, agent, version)
             # Race: this against the claim of another host. Both statements are compare-and-set: the
             # loser waits for the winner's commit, gets no row, and looks again
             # (test_of_two_claims_at_once_one_wins).
-            if found is None:
-                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, self._own_id])
-            else:
+            if not rows and found is not None:
                 rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self._own_id})
-            for incarnation, epoch, last_seq, name, key, has_posts, _ in rows:
+            for incarnation, epoch, last_seq, name, key, has_posts, *_ in rows:
                 self._keys[agent_id] = key
                 return Owned(
                     agent_id=agent_id,
@@ -474,12 +464,11 @@ class PostgresWriter(PostgresHosts):
                     self._sent_begin = True
                     with connection.pipeline():
                         connection.execute("BEGIN", prepare=True)
-                        session = self._writing.ask_session(connection)
+                        # In the transaction: a pooler may have begun to pool transactions
+                        # (test_a_pooler_that_comes_to_pool_transactions_loses_nothing_silently).
+                        self._writing.demand_session(connection)
                         cursor = connection.execute(query, values, prepare=True, binary=True)
-                    # In the transaction: a pooler may have begun to pool transactions
-                    # (test_a_pooler_that_comes_to_pool_transactions_loses_nothing_silently).
-                    self._writing.check_session(session)
-                return cursor.fetchall() if cursor.description is not None else []
+                return rows_of(cursor)
         except StoreUnavailable as error:
             self._note_lock(error)
             raise
@@ -504,7 +493,7 @@ class PostgresWriter(PostgresHosts):
         Args:
             agent_id, take: as of `SharedBackend.take`.
             begins: the name of the definition with which an agent begins that is not there. Then
-                `"begun"` says how.
+                `"begun"` has its row, as of `sql.CLAIM`.
 
         Raises:
             OwnedElsewhere: if a host with an unexpired lease owns it.
@@ -515,10 +504,8 @@ class PostgresWriter(PostgresHosts):
         while True:
             values = {"own_id": self._own_id, "agent_id": agent_id, "begins": begins}
             (row,) = self._fetch(sql.OWNERSHIP, values)
-            incarnation, epoch, deleted, owner, host, owner_holds, we_hold, version, takeable = row[
-                :9
-            ]
-            begun = row[9:]
+            incarnation, epoch, deleted, owner, host, owner_holds, we_hold = row[:7]
+            version, takeable, *begun = row[7:]
             is_taken = False
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
@@ -528,7 +515,7 @@ class PostgresWriter(PostgresHosts):
                 why = f"the lease of {self._host!r} has ended"
                 raise Fenced(agent_id=agent_id, why=why)
             if begun[0] is not None:
-                return {"begun": begun}
+                return {"begun": [(*begun, False)]}
             if epoch is None:
                 return None
             if host is None or owner == self._own_id:
@@ -548,7 +535,7 @@ class PostgresWriter(PostgresHosts):
             if self._fetch(lease.EXPIRE_HOST, [owner]):
                 break
         return {
-            "begun": None,
+            "begun": [],
             "agent_id": agent_id,
             "incarnation": incarnation,
             "epoch": epoch,

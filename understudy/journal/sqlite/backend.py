@@ -43,7 +43,7 @@ from understudy.journal.sqlite.errors import (
 )
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.reader import SqliteReader
-from understudy.journal.sqlite.schema import make_tables
+from understudy.journal.sqlite.schema import TABLES
 
 if TYPE_CHECKING:
     from understudy.journal.spending import CounterSums
@@ -175,7 +175,7 @@ class SqliteBackend(SqliteReader):
         self._close_writer()
         db = self._writer = self._connect()
         db.execute("BEGIN IMMEDIATE")
-        make_tables(db)
+        TABLES.make(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
         self.keeps_feed = bool(db.execute("SELECT feed_on FROM meta").fetchone()[0])
         (self._last_fact,) = db.execute(LAST_FACT).fetchone()

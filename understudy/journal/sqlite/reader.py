@@ -54,11 +54,6 @@ class SqliteReader(SqlNotes):
         "SELECT incarnation, epoch, last_seq, index_status, %(takeable)s FROM agents"
         " WHERE agent_id = %(agent_id)s AND NOT deleted"
     )
-    written_records: str = (
-        "SELECT r.epoch, r.kind, r.version, r.payload FROM agents a CROSS JOIN records r"  # noqa: S608
-        " WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s AND NOT a.deleted"
-        f" AND r.id BETWEEN {_FIRST} + %(first)s AND {_FIRST} + %(last)s ORDER BY r.id"
-    )
     delete_records: str = (
         f"DELETE FROM records WHERE id >= %(key)s * {1 << SEQ_BITS}"  # noqa: S608
         f" AND id < %(key)s * {1 << SEQ_BITS} + min(%(below)s, {1 << SEQ_BITS})"

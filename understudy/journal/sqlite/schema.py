@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from understudy.errors import StoreBroken
-from understudy.journal.sql_tables import (
-    AGENTS_TABLE,
-    NEXT_FORMAT,
-    SAID,
-    TABLES_OF_AGENTS,
-    columns_by_table,
-    sqlite_form,
-)
-from understudy.journal.store_format import Columns, Tables
-from understudy.state.record_format import FORMAT_VERSION
+from understudy.journal.sql_tables import AGENTS_TABLE, TABLES_OF_AGENTS, sqlite_form
+from understudy.journal.store_format import Tables
 
 SEQ_BITS = 32
 """A record's row id is `key << SEQ_BITS | seq`, with the key of its agent: an agent's records are
@@ -27,6 +18,16 @@ _OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
 UPGRADES: dict[int, Sequence[str]] = {}
 """By n, the statements that make tables of format n + 1 of those of format n."""
+
+_COLUMNS = """
+    SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'
+"""
+_FIRST_ROW = """
+    INSERT INTO meta (only, version, library, format, database, tenure, restored_mark, feed_on,
+        feed, feed_floor, key_secret)
+    VALUES (1, ?, ?, ?, lower(hex(randomblob(8))), 0, -1, 0, lower(hex(randomblob(8))), 0,
+        randomblob(32))
+"""
 
 TABLES = Tables(
     "SQLite file",
@@ -75,18 +76,11 @@ TABLES = Tables(
         payload BLOB NOT NULL
     ) STRICT""",
     f"PRAGMA application_id = {_APPLICATION}",
+    columns=_COLUMNS,
+    first_row=_FIRST_ROW,
     upgrades=UPGRADES,
+    value="?",
 )
-_COLUMNS = """
-    SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'
-"""
-_FIRST_ROW = """
-    INSERT INTO meta (only, version, library, format, database, tenure, restored_mark, feed_on,
-        feed, feed_floor, key_secret)
-    VALUES (1, ?, ?, ?, lower(hex(randomblob(8))), 0, -1, 0, lower(hex(randomblob(8))), 0,
-        randomblob(32))
-"""
-_NEXT_FORMAT = NEXT_FORMAT.replace("%s", "?")
 
 
 def check_tables(connection: sqlite3.Connection) -> int | None:
@@ -101,48 +95,26 @@ def check_tables(connection: sqlite3.Connection) -> int | None:
         StoreDamaged: if it does not say which format it has.
 
     """
-    return TABLES.check(_columns(connection), lambda: _said(connection))
+    _check_program(connection)
+    return TABLES.check(connection)
 
 
 def check_tables_to_read(connection: sqlite3.Connection) -> bool:
     """As `check_tables`, for who changes nothing. Returns whether the file has tables."""
-    return TABLES.check_to_read(_columns(connection), lambda: _said(connection))
+    _check_program(connection)
+    return TABLES.check_to_read(connection)
 
 
-def make_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables, or upgrade those of an earlier format. Call it inside a transaction.
-
-    Raises:
-        As `check_tables`.
-
-    """
-    version = check_tables(connection)
-    if version == FORMAT_VERSION:
-        return
-    for statement in TABLES.statements_from(version):
-        # SQLite keeps the text: without its indentation all of them need a page less.
-        connection.execute(" ".join(statement.split()))
-    connection.execute(_FIRST_ROW if version is None else _NEXT_FORMAT, TABLES.format)
-    check_tables(connection)  # finds what an upgrade has left out
-
-
-def _columns(connection: sqlite3.Connection) -> Columns:
+def _check_program(connection: sqlite3.Connection) -> None:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise StoreBroken(
             cause=f"this Python has SQLite {sqlite3.sqlite_version}",
             remedy="Use a Python with SQLite 3.37 or newer.",
         )
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != _APPLICATION:
-        if connection.execute("SELECT 1 FROM sqlite_schema").fetchone() or application:
-            raise StoreBroken(
-                cause="this SQLite file belongs to another program",
-                remedy="Give the store a file of its own.",
-            )
-        return {}
-    return columns_by_table(connection.execute(_COLUMNS).fetchall())
-
-
-def _said(connection: sqlite3.Connection) -> tuple[Any, ...] | None:
-    row: tuple[Any, ...] | None = connection.execute(SAID).fetchone()
-    return row
+    is_used = application or connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    if application != _APPLICATION and is_used:
+        raise StoreBroken(
+            cause="this SQLite file belongs to another program",
+            remedy="Give the store a file of its own.",
+        )

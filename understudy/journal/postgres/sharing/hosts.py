@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from understudy.errors import UnfitHost
 from understudy.journal.postgres.sharing.inbox import PostgresInbox
@@ -15,13 +15,8 @@ from understudy.journal.troubles import GoneHost
 from understudy.state.trust_log import HostBehind
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
+    from understudy.journal.postgres.connection import PostgresConnection
 
-
-INTRODUCE_HOST = """
-UPDATE hosts SET place = %s, pid = %s, started = %s, labels = %s::text[],
-    definitions = %s::bigint[], draining = %s
-WHERE id = %s"""
 
 NEIGHBOURS = """
 SELECT id, pid, started FROM hosts
@@ -124,28 +119,23 @@ class PostgresHosts(PostgresInbox):
 
     # ------------------------------------------------------------- the heartbeat's thread
 
-    def _introduce_host(self, host_id: int) -> None:
-        """Say in this host's row what it is, and what it has."""
+    def _introduction(self) -> list[Any]:
+        """What this host is, and what it has, as columns of its row."""
         self._process = this_process()
-        process = self._process or (None, None, None)
         numbers = [no for _, no in self._definitions.values()]
-        values = [*process, sorted(self._labels), numbers, self._draining, host_id]
-        self._beat(lambda connection: connection.execute(INTRODUCE_HOST, values))
+        process = self._process or (None, None, None)
+        return [self._has, *process, sorted(self._labels), numbers, self._draining]
 
     def end_dead_hosts(self) -> int:
         here, own_id = self._process, self.host_id
         if here is None or own_id is None:
             return 0
-
-        def end(connection: PsycopgConnection) -> int:
-            rows = connection.execute(NEIGHBOURS, [here.place, own_id]).fetchall()
-            there = {id: Process(here.place, pid, started) for id, pid, started in rows}
-            self._neighbours = there
-            dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
-            self._note_neighbours(own_id, here, there.keys() - {id for id, *_ in dead})
-            return sum(len(connection.execute(END_HOST, row).fetchall()) for row in dead)
-
-        return self._beat(end)
+        rows = self._beat(NEIGHBOURS, [here.place, own_id])
+        there = {id: Process(here.place, pid, started) for id, pid, started in rows}
+        self._neighbours = there
+        dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
+        self._note_neighbours(own_id, here, there.keys() - {id for id, *_ in dead})
+        return sum(len(self._beat(END_HOST, row)) for row in dead)
 
     @property
     def neighbours(self) -> Neighbours | None:
@@ -167,7 +157,7 @@ class PostgresHosts(PostgresInbox):
         own_id = self.host_id
         if own_id is None:
             return 0, math.inf
-        rows = self._beat(lambda connection: connection.execute(LEASE_ENDS, [own_id]).fetchall())
+        rows = self._beat(LEASE_ENDS, [own_id])
         ended = {id for id, seconds in rows if seconds <= 0}
         new, self._ended = ended - self._ended, ended
         self._living = frozenset(id for id, seconds in rows if seconds > 0)
@@ -177,36 +167,20 @@ class PostgresHosts(PostgresInbox):
 
     def acknowledge_trust(self, number: int) -> None:
         self._trust_judged = max(self._trust_judged, number)
-        values = [number, self._own_id]
-        self._reading.run_repeatable(
-            lambda connection: connection.execute(ACKNOWLEDGE_TRUST, values)
-        )
+        self._note(ACKNOWLEDGE_TRUST, [number, self._own_id])
 
     def hosts_behind(self, number: int) -> list[HostBehind]:
-        values = [self._host_id, number]
-        return self._reading.run_repeatable(
-            lambda connection: [
-                HostBehind(*row) for row in connection.execute(HOSTS_BEHIND, values).fetchall()
-            ]
-        )
+        rows = self._read(HOSTS_BEHIND, [self._host_id, number])
+        return [HostBehind(*row) for row in rows]
 
     def gone_hosts(self, limit: int) -> list[GoneHost]:
-        return self._reading.run_repeatable(
-            lambda connection: [
-                GoneHost(*row) for row in connection.execute(GONE_HOSTS, [limit]).fetchall()
-            ]
-        )
+        return [GoneHost(*row) for row in self._read(GONE_HOSTS, [limit])]
 
     def provide(self, names: Collection[str]) -> None:
         self._has = sorted(names)
 
     def hosts_without(self, name: str) -> list[HostBehind]:
-        values = [self._host_id, name]
-        return self._reading.run_repeatable(
-            lambda connection: [
-                HostBehind(*row) for row in connection.execute(HOSTS_WITHOUT, values).fetchall()
-            ]
-        )
+        return [HostBehind(*row) for row in self._read(HOSTS_WITHOUT, [self._host_id, name])]
 
     # ----------------------------------------------------------------- the writer's thread
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-INSERT_HOST = """
-INSERT INTO hosts (name, channel, lease_until, trust, has)
-VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s), %s, %s::text[])
+_SAYS = """
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),
     (SELECT coalesce(max(number), 0) FROM trust)"""
+
+INSERT_HOST = f"""
+INSERT INTO hosts (name, channel, lease_until, trust, has, place, pid, started, labels, definitions,
+    draining)
+VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s), %s, %s::text[], %s, %s, %s,
+    %s::text[], %s::bigint[], %s){_SAYS}"""  # noqa: S608 - of a constant
 
 TIME = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
@@ -37,13 +41,10 @@ test_who_leaves_says_so_if_something_is_posted_to_its_agents).
 The time is a query of its own: else it is compared with the due of each agent that has one
 (test_who_leaves_looks_at_no_agent_at_rest)."""
 
-RENEW = """
+RENEW = f"""
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s),
     trust = greatest(trust, %s), has = %s::text[]
-WHERE id = %s AND lease_until > '-infinity'
-RETURNING extract(epoch FROM lease_until - clock_timestamp())::float8,
-    extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state),
-    (SELECT coalesce(max(number), 0) FROM trust)"""
+WHERE id = %s AND lease_until > '-infinity'{_SAYS}"""  # noqa: S608 - of a constant
 """Also after the lease has ended, unless another host has marked this one as expired
 (`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
 owns them all. That is how an owner continues after an outage that was longer than its lease

@@ -288,7 +288,6 @@ class KeptBesides(StoreTests):
             assert await store.search(query_of("kettle"), hits[0].no, 10) == hits[1:]
             (old,) = await store.search(query_of("kett* old"), None, 10)
             assert old.agent_id == "a"
-            assert list(await store.search_asks(query_of("kettle"))) == []
             await store.delete("a")
             hits = await store.search(query_of("kettle"), None, 10)
             assert [hit.agent_id for hit in hits] == ["b"]
