@@ -81,7 +81,20 @@ class Crowd:
             connection = self._of(number)
             connection.execute(f'LISTEN "crowd {number}"')
             ((id, *_),) = connection.execute(
-                lease.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0, 0, []]
+                lease.INSERT_HOST,
+                [
+                    f"crowd {number}",
+                    f"crowd {number}",
+                    60.0,
+                    0,
+                    [],
+                    None,
+                    None,
+                    None,
+                    [],
+                    [],
+                    False,
+                ],
             ).fetchall()
             self.ids.append(int(str(id)))
         # Processes of this machine that live, as far as anybody can see: they are this one.
@@ -99,9 +112,7 @@ class Crowd:
             "agent_id": agent_id,
             "incarnation": 1,
             "own_id": self.ids[number],
-            "kinds": [post.kind],
-            "bodies": [post.body],
-            "nonces": [post.nonce],
+            **inbox.POSTS.values([(post.nonce, post.kind, post.body)]),
             "told": str(Hint("posted", 0, agent_id)),
         }
         ((id, _),) = self._of(number).execute(inbox.POST, values).fetchall()

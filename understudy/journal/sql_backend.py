@@ -223,8 +223,6 @@ class SqlBackend(Backend):
     """As `feed_rows`, of the row with a key."""
     last_feed_row: str
     """As `feed_rows`, of the last row."""
-    _add_fact: str = _ADD_FACT
-    """Adds a fact to the log of trust, if its number is the next one, and returns the number."""
     feed_xid: str
     """The transaction of a row of the feed, in SQL."""
     row_locks: str = ""
@@ -476,16 +474,16 @@ class SqlBackend(Backend):
         return self._look(partial(_facts, number), query, what="the log of trust")
 
     def add_trust(self, fact: TrustFact) -> bool:
-        return self._put_fact(self._fetch, fact)
+        return self._put_fact(lambda values: bool(self._fetch(_ADD_FACT, values)), fact)
 
-    def _put_fact(self, fetch: Callable[[str, Values], Rows], fact: TrustFact) -> bool:
-        """As `add_trust`, by a function that makes a statement."""
+    def _put_fact(self, add: Callable[[dict[str, Any]], bool], fact: TrustFact) -> bool:
+        """As `add_trust`, by a function that adds a fact if its number is the next one."""
         columns = fact_columns(fact)
-        if fetch(self._add_fact, dict(zip(_FACT_VALUES, columns, strict=True))):
-            return True
         # The answer to an attempt before this one may have been lost
         # (test_a_fact_that_is_added_once_more_is_there_once).
-        return fetch(f"{_FACTS} = %s", [fact.number]) == [columns]
+        return add(dict(zip(_FACT_VALUES, columns, strict=True))) or self._look(
+            lambda rows: rows == [columns], (f"{_FACTS} = %s", [fact.number])
+        )
 
     # ------------------------------------------------------------------- the outbox
 

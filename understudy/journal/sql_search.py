@@ -11,16 +11,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import decode
-from understudy.journal.contracts import StoredRecords
 from understudy.journal.lists import listed_ask
 from understudy.journal.search import (
     OFF,
@@ -38,10 +37,8 @@ from understudy.journal.search import (
 )
 from understudy.journal.search_texts import Said, row_number, said_in, text_asked, text_of_row
 from understudy.journal.search_words import SearchQuery, kept_words
+from understudy.journal.sql_backend import Rows, SqlBackend, Values
 
-T = TypeVar("T")
-Rows = list[tuple[Any, ...]]
-Values = Sequence[Any] | Mapping[str, Any]
 Fetch = Callable[[str, Values], Rows]
 
 SLICE_TEXTS = 100
@@ -132,14 +129,6 @@ WHERE {matches} AND {order} < %s AND NOT a.deleted AND (
 ORDER BY {order} DESC LIMIT %s"""
 
 
-class Reads(Protocol):
-    """What a search reads of its backend."""
-
-    def _look(self, make: Callable[..., T], *queries: tuple[str, Values]) -> T: ...
-
-    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None: ...
-
-
 class SqlSearch(ABC):
     """The index of the search of one database.
 
@@ -150,6 +139,10 @@ class SqlSearch(ABC):
 
     is_there: str
     """Brings a row where the database has the tables."""
+    made: Sequence[str]
+    """The statements that make the tables and the triggers."""
+    removed: Sequence[str]
+    """The statements that remove them."""
     found: str = "SELECT {columns} FROM search_texts t"
     """The texts `t`, with what finds them."""
     order: str = "t.no"
@@ -160,8 +153,8 @@ class SqlSearch(ABC):
     note_agents: str
     """Notes the agents with keys above the first value, up to the second value."""
 
-    def __init__(self, backend: Any) -> None:
-        self._backend: Reads = backend
+    def __init__(self, backend: SqlBackend) -> None:
+        self._backend = backend
 
     # ----------------------------------------------------------- of each database
 
@@ -172,6 +165,20 @@ class SqlSearch(ABC):
     @abstractmethod
     def words(self, words: frozenset[str]) -> Any:
         """The words of a text, as `insert_text` takes them."""
+
+    # ------------------------------------------------------------------ on and off
+
+    def turn(self, fetch: Fetch, on: bool) -> None:
+        """Make the tables, or remove them, unless it is so already. In a transaction."""
+        if fetch(self.is_there, ()):
+            if on and fetch("SELECT 1 FROM search_state WHERE version = %s", [SEARCH_VERSION]):
+                return
+            for statement in self.removed:
+                fetch(statement, ())
+        if on:
+            for statement in self.made:
+                fetch(statement, ())
+            fetch("INSERT INTO search_state VALUES (%s, 0, false, 0)", [SEARCH_VERSION])
 
     # ------------------------------------------------------------------- looking
 
@@ -410,7 +417,7 @@ def _of_text(seq: int, part: int, said: Said) -> Indexed:
 class _Read:
     """Reads what hits are of: a record of which there are several hits once."""
 
-    def __init__(self, backend: Reads) -> None:
+    def __init__(self, backend: SqlBackend) -> None:
         self._backend = backend
         self._said: dict[tuple[str, int], list[Said]] = {}
 

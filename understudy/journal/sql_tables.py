@@ -32,6 +32,29 @@ whatever the database's language. `definition` is the name of the agent's.
 `asks`. `run_version` is the fingerprint under which the open run was begun; null: none is open.
 `own` is what one database adds."""
 
+META_TABLE = """CREATE TABLE meta (
+        {own}version integer NOT NULL,
+        library text NOT NULL,
+        format text NOT NULL,
+        key_secret bytea NOT NULL,
+        gone_incarnation bigint NOT NULL DEFAULT 0,
+        gone_epoch bigint NOT NULL DEFAULT 0
+    )"""
+"""Its row says what wrote the store. `key_secret` is that of the hashes of keys. `gone_incarnation`
+and `gone_epoch` are the highest of the tombstones that went."""
+
+FEED_TABLE = """CREATE TABLE feed (
+        {own},
+        agent_id text NOT NULL,
+        definition text NOT NULL,
+        seq bigint NOT NULL,
+        at bigint,
+        kind text NOT NULL,
+        version integer NOT NULL,
+        payload bytea NOT NULL{key}
+    )"""
+"""`seq` is 0 for a deletion."""
+
 TABLES_OF_AGENTS = (
     "CREATE INDEX agents_by_index_status ON agents (index_status, agent_id) WHERE NOT deleted",
     "CREATE INDEX agents_by_due ON agents (due, agent_id) WHERE due IS NOT NULL AND NOT deleted",

@@ -279,24 +279,15 @@ class PostgresBackend(PostgresWriter):
         self._reading.run_repeatable(
             lambda connection: connection.execute(lease.END_SESSIONS, [own_id])
         )
-        return self._add_fact_by(sql.REQUIRE, fact, {"required": name})
+        return self._put_fact(partial(self._add_fact, name), fact)
 
     def add_trust(self, fact: TrustFact) -> bool:
-        return self._add_fact_by(self._add_fact, fact, {})
+        return self._put_fact(partial(self._add_fact, None), fact)
 
-    def _add_fact_by(self, statement: str, fact: TrustFact, more: dict[str, Any]) -> bool:
+    def _add_fact(self, required: str | None, values: dict[str, Any]) -> bool:
         commit = "on" if self._durability == "full" else "local"
-
-        def add(connection: PsycopgConnection) -> bool:
-            def fetch(query: str, values: Values) -> Rows:
-                if isinstance(values, dict):
-                    query = statement
-                    values = {**values, **more, "commit": commit, "own_id": self._host_id}
-                return connection.execute(query, values, binary=True).fetchall()
-
-            return self._put_fact(fetch, fact)
-
-        return self._reading.run_repeatable(add)
+        more = {"required": required, "commit": commit, "own_id": self._host_id}
+        return bool(self._note(sql.ADD_FACT, {**values, **more}))
 
     def reserve_all(self, asked: Sequence[Reservation]) -> list[Reserved | Fenced | None]:
         from understudy.journal.postgres import spending

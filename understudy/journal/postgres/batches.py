@@ -17,23 +17,23 @@ MAX_STATEMENT_BYTES = 32 * 1024 * 1024
 """No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
 
 
-def split(batches: Sequence[Batch]) -> list[list[int]]:
+def split(batches: Sequence[Batch]) -> Iterator[list[int]]:
     """The indexes of the batches, one list for each statement.
 
     No list has two batches of one agent, or is much larger than `MAX_STATEMENT_BYTES`.
     """
-    parts: list[list[int]] = []
-    counts: dict[str, int] = {}
+    part: list[int] = []
+    ids: set[str] = set()
+    total = 0
     for index, batch in enumerate(batches):
-        nth = counts[batch.agent_id] = counts.get(batch.agent_id, -1) + 1
-        if nth == len(parts):
-            parts.append([])
-        parts[nth].append(index)
-
-    def size(index: int) -> int:
-        return sum(len(record.payload) for record in batches[index].records)
-
-    return [piece for part in parts for piece in _pieces(part, size)]
+        if batch.agent_id in ids or total > MAX_STATEMENT_BYTES:
+            yield part
+            part, ids, total = [], set(), 0
+        part.append(index)
+        ids.add(batch.agent_id)
+        total += sum(len(record.payload) for record in batch.records)
+    if part:
+        yield part
 
 
 def _pieces(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:

@@ -53,7 +53,6 @@ class PostgresReader(SqlNotes, SharedBackend):
     raise_floor: str = RAISE_FLOOR.format(greatest="greatest")
     settled_agent: str = sql.SETTLED_AGENT
     delete_records: str = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"
-    _add_fact: str = sql.ADD_FACT
     feed_xid: str = "xid"
     feed_state: str = feed_sql.FEED_STATE
     feed_rows: str = feed_sql.FEED_ROWS
@@ -119,9 +118,9 @@ class PostgresReader(SqlNotes, SharedBackend):
         return PostgresSearch(self)
 
     def turn_search(self, on: bool) -> None:
-        from understudy.journal.postgres.search import turn
+        from understudy.journal.postgres.search import while_nobody_writes
 
-        turn(self._reading, on)
+        while_nobody_writes(self._reading, partial(self._search.turn, on=on))
 
     def index(self, work: Work) -> bool:
         from understudy.journal.postgres.search import begin_slice

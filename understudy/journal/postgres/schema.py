@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from understudy.errors import StoreBroken
 from understudy.journal.postgres.spending_sql import SPENDING
-from understudy.journal.sql_tables import AGENTS_TABLE, TABLES_OF_AGENTS
+from understudy.journal.sql_tables import AGENTS_TABLE, FEED_TABLE, META_TABLE, TABLES_OF_AGENTS
 from understudy.journal.store_format import Tables
 from understudy.state.record_format import FORMAT_VERSION
 
@@ -39,16 +39,7 @@ VALUES (%s, %s, %s, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
 
 TABLES = Tables(
     "PostgreSQL database",
-    # It has one row, which says what wrote the store. `key_secret` is that of the hashes of keys.
-    # `gone_incarnation` and `gone_epoch` are the highest of the tombstones that went.
-    """CREATE TABLE meta (
-        version integer NOT NULL,
-        library text NOT NULL,
-        format text NOT NULL,
-        key_secret bytea NOT NULL,
-        gone_incarnation bigint NOT NULL DEFAULT 0,
-        gone_epoch bigint NOT NULL DEFAULT 0
-    )""",
+    META_TABLE.format(own=""),
     # A row is updated in place while its page has room: a heartbeat leaves no dead rows. `channel`
     # is the one on which the host listens; null: it is never taken from, and nothing is posted to
     # it. `place`, `pid` and `started` say which process it is, where that is known
@@ -99,19 +90,12 @@ TABLES = Tables(
         PRIMARY KEY (agent, seq)
     )""",
     # The order of numbers is not the order of commits: rows are read in the order of their
-    # transactions, below the oldest one that is open. `seq` is 0 for a deletion.
-    """CREATE TABLE feed (
-        xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
-        no bigint GENERATED ALWAYS AS IDENTITY,
-        agent_id text NOT NULL,
-        definition text NOT NULL,
-        seq bigint NOT NULL,
-        at bigint,
-        kind text NOT NULL,
-        version integer NOT NULL,
-        payload bytea NOT NULL,
-        PRIMARY KEY (xid, no)
-    )""",
+    # transactions, below the oldest one that is open.
+    FEED_TABLE.format(
+        own="""xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+        no bigint GENERATED ALWAYS AS IDENTITY""",
+        key=",\n        PRIMARY KEY (xid, no)",
+    ),
     # `floor_xid` and `floor` are the last row that was removed.
     """CREATE TABLE feed_state (
         is_on boolean NOT NULL,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from understudy.errors import StoreUnavailable
+from understudy.journal.postgres.reader import fetch_by
 from understudy.journal.postgres.schema import LOCK_SCHEMA
 from understudy.journal.postgres.sql import IN_ITS_SCHEMA
-from understudy.journal.search import SEARCH_VERSION
 from understudy.journal.search_words import SearchQuery
-from understudy.journal.sql_search import NAMES, TABLES, SqlSearch
+from understudy.journal.sql_search import NAMES, TABLES, Fetch, SqlSearch
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
@@ -46,12 +47,7 @@ _FUNCTIONS = (
         RETURN NULL;
     END $$""",  # noqa: S608 - of a constant
 )
-_TRIGGERS = {
-    "search_of_records": """ON agents""",
-    "search_of_request": "ON asks",
-    "search_of_answer": "ON asks",
-}
-_MAKE_TRIGGERS = (
+_TRIGGERS = (
     """CREATE TRIGGER search_of_records AFTER UPDATE ON agents FOR EACH ROW
     WHEN (NEW.last_seq <> OLD.last_seq OR NEW.deleted <> OLD.deleted)
     EXECUTE FUNCTION search_note()""",
@@ -60,7 +56,6 @@ _MAKE_TRIGGERS = (
     """CREATE TRIGGER search_of_answer AFTER DELETE ON asks FOR EACH ROW
     WHEN (OLD.kind = 'request') EXECUTE FUNCTION search_note_answer()""",
 )
-_IS_THERE = "SELECT 1 WHERE to_regclass('search_state') IS NOT NULL"
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '40ms'"
 """Whoever waits for a table that is written keeps those from it who come later."""
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -75,7 +70,17 @@ _PAUSE = 0.05
 class PostgresSearch(SqlSearch):
     """See `SqlSearch`."""
 
-    is_there: str = _IS_THERE
+    is_there: str = "SELECT 1 WHERE to_regclass('search_state') IS NOT NULL"
+    made: Sequence[str] = (
+        *(table.format(words="words tsvector NOT NULL") for table in TABLES),
+        "CREATE INDEX search_texts_by_word ON search_texts USING gin (words)",
+        *(_NOTES_TABLE, *_FUNCTIONS, *_TRIGGERS),
+    )
+    removed: Sequence[str] = (
+        # The triggers go with their functions.
+        *(f"DROP FUNCTION IF EXISTS {function.split()[2]} CASCADE" for function in _FUNCTIONS),
+        *(f"DROP TABLE IF EXISTS {name}" for name in NAMES),
+    )
     insert_text: str = """
 INSERT INTO search_texts (no, agent, seq, part, ask, words)
 VALUES (%s, %s, %s, %s, %s, array_to_tsvector(%s::text[]))"""
@@ -102,55 +107,27 @@ def begin_slice(connection: PsycopgConnection) -> bool:
     return rows == [(True,)]
 
 
-def turn(reading: PostgresConnection, on: bool) -> None:
-    """Make the tables, or remove them, at a moment when nobody writes.
+def while_nobody_writes(reading: PostgresConnection, change: Callable[[Fetch], None]) -> None:
+    """Change the tables in a transaction, at a moment when nobody writes.
 
     Raises:
         StoreUnavailable: if there is no such moment within a minute.
 
     """
+
+    def work(connection: PsycopgConnection) -> None:
+        with connection.transaction():
+            connection.execute(_LOCK_TIMEOUT)
+            connection.execute(LOCK_SCHEMA)  # of several hosts, one does it
+            change(partial(fetch_by, connection))
+
     end = time.monotonic() + _TRIES_FOR
-    change: Callable[[PsycopgConnection], Any] = _make if on else _remove
     while True:
         try:
-            reading.run_repeatable(lambda connection: _in_transaction(connection, change))
+            reading.run_repeatable(work)
             return
         except StoreUnavailable as error:
             is_locked = getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE
             if not is_locked or time.monotonic() > end:
                 raise
         time.sleep(_PAUSE)
-
-
-def _in_transaction(
-    connection: PsycopgConnection, change: Callable[[PsycopgConnection], Any]
-) -> None:
-    with connection.transaction():
-        connection.execute(_LOCK_TIMEOUT)
-        connection.execute(LOCK_SCHEMA)  # of several hosts, one does it
-        change(connection)
-
-
-def _make(connection: PsycopgConnection) -> None:
-    if connection.execute(_IS_THERE).fetchall():
-        is_ours = "SELECT 1 FROM search_state WHERE version = %s"
-        if connection.execute(is_ours, [SEARCH_VERSION]).fetchall():
-            return
-        _remove(connection)
-    for statement in TABLES:
-        connection.execute(statement.format(words="words tsvector NOT NULL"))
-    connection.execute("CREATE INDEX search_texts_by_word ON search_texts USING gin (words)")
-    for statement in (_NOTES_TABLE, *_FUNCTIONS, *_MAKE_TRIGGERS):
-        connection.execute(statement)
-    connection.execute("INSERT INTO search_state VALUES (%s, 0, false, 0)", [SEARCH_VERSION])
-
-
-def _remove(connection: PsycopgConnection) -> None:
-    if not connection.execute(_IS_THERE).fetchall():
-        return
-    for name, table in _TRIGGERS.items():
-        connection.execute(f"DROP TRIGGER IF EXISTS {name} {table}")
-    for function in ("search_note", "search_note_request", "search_note_answer"):
-        connection.execute(f"DROP FUNCTION IF EXISTS {function}()")
-    for table in NAMES:
-        connection.execute(f"DROP TABLE IF EXISTS {table}")

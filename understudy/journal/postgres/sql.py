@@ -109,11 +109,10 @@ FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
 WHERE n.nspname = %s AND t.relkind = 'r' ORDER BY t.relname"""
 """A statement for each table of the store."""
 
+READ_AGENTS = Columns("read", agent_id="text", incarnation="int8", epoch="int8", last_seq="int8")
 UNCHANGED_AGENTS = f"""
 SELECT a.key, a.agent_id, a.epoch, h.id
-FROM unnest(%(ids)b::text[], %(incarnations)b::int8[], %(epochs)b::int8[], %(last_seqs)b::int8[])
-    AS w (agent_id, incarnation, epoch, last_seq)
-JOIN agents a ON a.agent_id = w.agent_id LEFT JOIN hosts h
+FROM {READ_AGENTS.named("w")} JOIN agents a ON a.agent_id = w.agent_id LEFT JOIN hosts h
     ON h.id = a.owner AND h.id <> %(own_id)b::int8 AND h.lease_until > clock_timestamp()
 WHERE NOT a.deleted AND a.incarnation = w.incarnation AND a.epoch = w.epoch
     AND a.last_seq = w.last_seq AND (h.id IS NULL OR (a.takeable AND h.channel IS NOT NULL))
@@ -263,28 +262,11 @@ WITH added AS (
     INSERT INTO trust (number, at, decided_by, kind, data)
     SELECT %(number)s::int8, %(at)s::int8, %(by)s::text, %(kind)s::text, %(data)s::bytea
     FROM set_config('synchronous_commit', %(commit)s, true)
-    WHERE ({LAST_FACT}) = %(number)s::int8 - 1
-    ON CONFLICT DO NOTHING RETURNING number
-)
-SELECT number, (
-    SELECT count(pg_notify(channel, 'trust ' || number || ' ')) FROM hosts
-    WHERE channel IS NOT NULL AND lease_until > clock_timestamp()
-        AND id IS DISTINCT FROM %(own_id)s::int8
-) FROM added"""  # noqa: S608 - of constants
-"""One statement that commits by itself: a host that is suspended in the middle of a transaction
-would keep all others from adding. It is as durable as a claim, whatever other commits are."""
-
-REQUIRE = ADD_FACT.replace(
-    "- 1\n",
-    """- 1 AND NOT EXISTS (
+    WHERE ({LAST_FACT}) = %(number)s::int8 - 1 AND NOT EXISTS (
         SELECT FROM hosts WHERE lease_until > clock_timestamp()
-            AND id IS DISTINCT FROM %(own_id)s::int8 AND NOT %(required)s::text = ANY(has)
-    )
-""",
-    1,
-).replace(
-    ")\nSELECT number",
-    """), ended AS (
+            AND id IS DISTINCT FROM %(own_id)s::int8 AND NOT %(required)s::text = ANY(has))
+    ON CONFLICT DO NOTHING RETURNING number
+), ended AS (
     UPDATE hosts SET lease_until = '-infinity'
     WHERE EXISTS (SELECT FROM added) AND id IS DISTINCT FROM %(own_id)s::int8
         AND NOT %(required)s::text = ANY(has) AND lease_until <= clock_timestamp()
@@ -293,11 +275,16 @@ REQUIRE = ADD_FACT.replace(
     UPDATE agents SET epoch = epoch + 1, owner = NULL
     WHERE owner IN (SELECT id FROM ended) RETURNING 1
 )
-SELECT number""",
-    1,
-)
-"""As `ADD_FACT`, where each other living host has what is required. The leases of others without
-it are ended for good, and their agents get a higher epoch."""
+SELECT number, (
+    SELECT count(pg_notify(channel, 'trust ' || number || ' ')) FROM hosts
+    WHERE channel IS NOT NULL AND lease_until > clock_timestamp()
+        AND id IS DISTINCT FROM %(own_id)s::int8
+) FROM added"""  # noqa: S608 - of constants
+"""One statement that commits by itself: a host that is suspended in the middle of a transaction
+would keep all others from adding. It is as durable as a claim, whatever other commits are.
+
+Where something is required, each other living host must have it. The leases of others without it
+are ended for good, and their agents get a higher epoch. Where it is null, all hosts have it."""
 
 RELEASE = """
 UPDATE agents SET owner = NULL

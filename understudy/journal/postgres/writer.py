@@ -283,7 +283,7 @@ class PostgresWriter(PostgresHosts):
         """
         by_key = {self._keys.get(batch.agent_id, -1): batch for batch in batches}
         is_known = all(batch.asks_before is not None for batch in batches)
-        if -1 in by_key or not is_known or len(split(batches)) != 1:
+        if -1 in by_key or not is_known or len([*split(batches)]) != 1:
             return False
         row = self._commit_statements(self._adding(by_key, []))
         if row is not None:
@@ -388,13 +388,8 @@ class PostgresWriter(PostgresHosts):
         raise _contended(agent_id)
 
     def retire_all(self, agents: Sequence[StoredAgent]) -> list[bool]:
-        values = {
-            "ids": [each.agent_id for each in agents],
-            "incarnations": [each.incarnation for each in agents],
-            "epochs": [each.epoch for each in agents],
-            "last_seqs": [each.last_seq for each in agents],
-            "own_id": self._own_id,
-        }
+        read = [(each.agent_id, each.incarnation, each.epoch, each.last_seq) for each in agents]
+        values = {"own_id": self._own_id, **sql.READ_AGENTS.values(read)}
         found = self._fetch(sql.UNCHANGED_AGENTS, values)
         keys = [key for key, *_ in found]
         if keys:

@@ -83,6 +83,16 @@ _ENTOMBED = " AND NOT a.deleted RETURNING key"
 _RETIRE = f"""{_DELETE} AND a.incarnation = ? AND a.epoch = ? AND a.last_seq = ?
     AND {AT_REST}{_ENTOMBED}"""
 
+_RENAME_FEED = "UPDATE meta SET feed = lower(hex(randomblob(8)))"
+"""Makes it another feed: the cursors of before are answered by a gap."""
+# The newest mark of all agents, and the oldest of those with an open run or something due.
+_MARKS = """
+    SELECT coalesce(max(mark), 0),
+        min(mark) FILTER (
+            WHERE NOT deleted AND (index_status NOT IN ('rest', 'queued') OR due IS NOT NULL))
+    FROM agents
+"""
+
 _INCREMENTAL = 2
 """The mode of a file that gives pages back one by one."""
 
@@ -176,26 +186,49 @@ class SqliteBackend(SqliteReader):
         db = self._writer = self._connect()
         db.execute("BEGIN IMMEDIATE")
         TABLES.make(db)
-        tenure = writer.begin_tenure(db, self._host, watermark)
+        self.restored, database = self._begin_tenure(db, watermark)
         self.keeps_feed = bool(db.execute("SELECT feed_on FROM meta").fetchone()[0])
         (self._last_fact,) = db.execute(LAST_FACT).fetchone()
         db.execute("COMMIT")
-        if tenure.was_older:
+        self._lock.write_watermark(Watermark(database, self._mark))
+        self._files = self._files_now()
+
+    def _begin_tenure(self, db: sqlite3.Connection, last: Watermark | None) -> tuple[bool, str]:
+        """Begin the next tenure.
+
+        Args:
+            db: the connection.
+            last: of the database that was last used at this path.
+
+        Returns:
+            Whether the database is or was older than its watermark, and some agent with an open run
+            was not written since; and the database's id.
+
+        """
+        query = "SELECT database, tenure, restored_mark FROM meta"
+        database, tenure, restored_mark = db.execute(query).fetchone()
+        self._mark, oldest = db.execute(_MARKS).fetchone()
+        if last is not None and last.database == database and last.mark > self._mark:
+            # Numbers continue above those of the history that was replaced, so that a copy of that
+            # history counts as older too
+            # (test_a_copy_from_a_history_that_was_left_behind_is_restored_too).
+            restored_mark, self._mark = self._mark, last.mark
+            db.execute(_RENAME_FEED)
             _logger.warning(
                 "%r is older than the database that was used here last: what its agents did since "
                 "then is unknown",
                 self._path,
             )
-        self.restored = tenure.restored
-        self._tenure, self._mark = tenure.number, tenure.mark
-        self._lock.write_watermark(Watermark(tenure.database, tenure.mark))
-        self._files = self._files_now()
+        self._tenure = tenure + 1
+        begun = "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?"
+        db.execute(begun, (self._tenure, self._host, restored_mark))
+        return oldest is not None and oldest <= restored_mark, database
 
     def close(self) -> None:
         try:
             if self._writer is not None and self._final_error is None and not self._lock.forked:
                 self.rollback()
-                writer.end_tenure(self._writer)
+                self._writer.execute("UPDATE meta SET tenure = tenure + 1, host = NULL")
         except sqlite3.Error as error:
             _logger.warning("%r is closed, but its agents are not released: %s", self._path, error)
         self._disconnect()
@@ -270,11 +303,11 @@ class SqliteBackend(SqliteReader):
             _logger.warning("Rolling back in %r: %s", self._path, error)
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        owned = self._run(writer.claim_existing, agent_id, self._tenure)
-        if owned is None and agent is not None:
-            owned = self._run(writer.claim_new, agent_id, agent, self._tenure, self._mark)
+        rows = self._fetch(writer.CLAIM_EXISTING, [self._tenure, agent_id])
+        if not rows and agent is not None:
+            rows = self._fetch(writer.CLAIM_NEW, [agent_id, agent, self._tenure, self._mark])
             self._marked = True
-        return owned
+        return writer.owned(agent_id, *rows) if rows else None
 
     def append(self, batch: Batch) -> None:
         key = self._run(writer.append, batch, self._mark)
@@ -378,7 +411,7 @@ class SqliteBackend(SqliteReader):
         else:
             self._fetch("DELETE FROM feed")
             self._fetch("UPDATE meta SET feed_on = 0, feed_floor = 0")
-            self._fetch(writer.RENAME_FEED)
+            self._fetch(_RENAME_FEED)
         self.keeps_feed = on
 
     def trim_feed(self, before: datetime, keep: int) -> None:
@@ -387,9 +420,7 @@ class SqliteBackend(SqliteReader):
             self._fetch("UPDATE meta SET feed_floor = ?", [last])
 
     def turn_search(self, on: bool) -> None:
-        from understudy.journal.sqlite import search  # few stores have one
-
-        (search.turn_on if on else search.turn_off)(self._fetch)
+        self._search.turn(self._fetch, on)
 
     def _turn_notices(self, on: bool) -> bool:
         return turn_sqlite_triggers(self._fetch, on)

@@ -6,7 +6,13 @@ import sqlite3
 from collections.abc import Sequence
 
 from understudy.errors import StoreBroken
-from understudy.journal.sql_tables import AGENTS_TABLE, TABLES_OF_AGENTS, sqlite_form
+from understudy.journal.sql_tables import (
+    AGENTS_TABLE,
+    FEED_TABLE,
+    META_TABLE,
+    TABLES_OF_AGENTS,
+    sqlite_form,
+)
 from understudy.journal.store_format import Tables
 
 SEQ_BITS = 32
@@ -31,24 +37,19 @@ _FIRST_ROW = """
 
 TABLES = Tables(
     "SQLite file",
-    # `version`, `library` and `format` say what wrote the file. `key_secret` is that of the hashes
-    # of keys. `gone_incarnation` and `gone_epoch` are the highest of the tombstones that went.
-    """CREATE TABLE meta (
-        only INTEGER PRIMARY KEY CHECK (only = 1),
-        version INTEGER NOT NULL,
-        library TEXT NOT NULL,
-        format TEXT NOT NULL,
-        database TEXT NOT NULL,
-        tenure INTEGER NOT NULL,
-        host TEXT,
-        restored_mark INTEGER NOT NULL,
-        feed_on INTEGER NOT NULL,
-        feed TEXT NOT NULL,
-        feed_floor INTEGER NOT NULL,
-        key_secret BLOB NOT NULL,
-        gone_incarnation INTEGER NOT NULL DEFAULT 0,
-        gone_epoch INTEGER NOT NULL DEFAULT 0
-    ) STRICT""",
+    sqlite_form(
+        META_TABLE.format(
+            own="""only bigint PRIMARY KEY CHECK (only = 1),
+        database text NOT NULL,
+        tenure bigint NOT NULL,
+        host text,
+        restored_mark bigint NOT NULL,
+        feed_on boolean NOT NULL,
+        feed text NOT NULL,
+        feed_floor bigint NOT NULL,
+        """
+        )
+    ),
     # `tenure` is the one in which the agent was claimed last, so a new tenure, one row of `meta`,
     # ends all claims at once. `mark` is the transaction that changed its records last; each append
     # writes this row anyway, so the mark costs no further page.
@@ -64,17 +65,7 @@ TABLES = Tables(
         kind TEXT NOT NULL,
         payload BLOB NOT NULL
     ) STRICT""",
-    # `seq` is 0 for a deletion.
-    """CREATE TABLE feed (
-        no INTEGER PRIMARY KEY,
-        agent_id TEXT NOT NULL,
-        definition TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        at INTEGER,
-        kind TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        payload BLOB NOT NULL
-    ) STRICT""",
+    sqlite_form(FEED_TABLE.format(own="no bigint PRIMARY KEY", key="")),
     f"PRAGMA application_id = {_APPLICATION}",
     columns=_COLUMNS,
     first_row=_FIRST_ROW,

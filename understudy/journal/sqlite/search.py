@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from understudy.errors import StoreBroken
-from understudy.journal.search import SEARCH_VERSION
 from understudy.journal.search_words import SearchQuery
 from understudy.journal.sql_search import NAMES, TABLES, Fetch, SqlSearch
 from understudy.journal.sql_tables import sqlite_form
@@ -43,14 +43,20 @@ _TRIGGERS = (
         INSERT INTO search_words (search_words, rowid, words) VALUES ('delete', OLD.no, OLD.words);
     END""",
 )
-_NAMES_OF_TRIGGERS = tuple(trigger.split()[2] for trigger in _TRIGGERS)
-_IS_THERE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'search_state'"
 
 
 class SqliteSearch(SqlSearch):
     """See `SqlSearch`."""
 
-    is_there: str = _IS_THERE
+    is_there: str = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'search_state'"
+    made: Sequence[str] = (
+        *(sqlite_form(table.format(words="words text NOT NULL")) for table in TABLES),
+        *(_NOTES_TABLE, _WORDS, *_TRIGGERS),
+    )
+    removed: Sequence[str] = (
+        *(f"DROP TRIGGER IF EXISTS {trigger.split()[2]}" for trigger in _TRIGGERS),
+        *(f"DROP TABLE IF EXISTS {name}" for name in ("search_words", *NAMES)),
+    )
     # SQLite takes the tables of a CROSS JOIN in this order: that of the numbers.
     found: str = (
         "SELECT {columns} FROM search_words f CROSS JOIN search_texts t ON t.no = f.rowid CROSS"
@@ -72,33 +78,16 @@ ON CONFLICT (agent) DO NOTHING"""
     def words(self, words: frozenset[str]) -> str:
         return " ".join(sorted(words))
 
+    def turn(self, fetch: Fetch, on: bool) -> None:
+        """As of `SqlSearch`.
 
-def turn_on(fetch: Fetch) -> None:
-    """Make the tables, unless they are there. In a transaction.
+        Raises:
+            StoreBroken: if this SQLite has no FTS5.
 
-    Raises:
-        StoreBroken: if this SQLite has no FTS5.
-
-    """
-    if fetch(_IS_THERE, ()):
-        if fetch("SELECT 1 FROM search_state WHERE version = %s", [SEARCH_VERSION]):
-            return
-        turn_off(fetch)
-    if not fetch("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'", ()):
-        raise StoreBroken(
-            cause=f"this Python has SQLite {sqlite3.sqlite_version} without FTS5",
-            remedy="Use a Python whose SQLite has it, or Runtime() without search=True.",
-        )
-    for statement in TABLES:
-        fetch(sqlite_form(statement.format(words="words text NOT NULL")), ())
-    for statement in (_NOTES_TABLE, _WORDS, *_TRIGGERS):
-        fetch(statement, ())
-    fetch("INSERT INTO search_state VALUES (%s, 0, 0, 0)", [SEARCH_VERSION])
-
-
-def turn_off(fetch: Fetch) -> None:
-    """Remove the tables and the triggers, if they are there. In a transaction."""
-    for name in _NAMES_OF_TRIGGERS:
-        fetch(f"DROP TRIGGER IF EXISTS {name}", ())
-    for name in ("search_words", *NAMES):
-        fetch(f"DROP TABLE IF EXISTS {name}", ())
+        """
+        if on and not fetch("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'", ()):
+            raise StoreBroken(
+                cause=f"this Python has SQLite {sqlite3.sqlite_version} without FTS5",
+                remedy="Use a Python whose SQLite has it, or Runtime() without search=True.",
+            )
+        super().turn(fetch, on)

@@ -48,18 +48,13 @@ _PRUNE = (
 _ROWS = """
     SELECT s.agent, s.incarnation, s.what, s.counter, c.budget, s.bucket, s.amount, s.ref,
         s.is_unknown
-    FROM spending s CROSS JOIN counters c WHERE c.id = s.counter
+    FROM spending s CROSS JOIN counters c CROSS JOIN agents a
+    WHERE c.id = s.counter AND a.key = s.agent
 """
 _OPEN_OF_CALL = f"{_ROWS} AND s.agent = ? AND s.incarnation = ? AND s.what = ? AND s.is_open"
 _OPEN_OF_AGENT = f"{_ROWS} AND s.agent = ? AND s.is_open"
-_OF_REF = """
-    SELECT s.agent, s.incarnation, s.what, s.counter, c.budget, s.bucket, s.amount, s.ref,
-        s.is_unknown
-    FROM spending s CROSS JOIN counters c CROSS JOIN agents a
-    WHERE s.ref = ? AND s.ref <> '' AND c.id = s.counter AND c.budget = ? AND a.key = s.agent
-        AND NOT s.is_open
-    ORDER BY s.at, a.agent_id, s.incarnation, s.what, c.key LIMIT 1
-"""
+_OF_REF = f"""{_ROWS} AND s.ref = ? AND s.ref <> '' AND c.budget = ? AND NOT s.is_open
+    ORDER BY s.at, a.agent_id, s.incarnation, s.what, c.key LIMIT 1"""
 _OF_ROW = "WHERE agent = ? AND incarnation = ? AND what = ? AND counter = ?"
 _SETTLE = f"UPDATE spending SET amount = ?, is_open = 0, is_unknown = ? {_OF_ROW}"  # noqa: S608
 _DELETE = f"DELETE FROM spending {_OF_ROW}"  # noqa: S608 - of a constant

@@ -1,7 +1,4 @@
-"""The changes of a SQLite store, one function for each, and the tenure in which they are made.
-
-Each function but `end_tenure` is called inside a transaction. It raises what `Backend` says about
-it, or `sqlite3.Error`. `mark` is the number of that transaction.
+"""Claims and appends in a SQLite store, in the tenure in which they are made.
 
 A tenure is the time of one host with a database, from `open` to `close`. Each has a number, and the
 row of an agent has the number of the tenure that claimed it last. So a new number in one row ends
@@ -11,21 +8,19 @@ all claims at once, however many agents there are and however the last host ende
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
 from understudy.errors import StoreDamaged
 from understudy.journal.contracts import Batch, Owned
 from understudy.journal.sql_backend import Rows, changed_asks, refusal
-from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
-_CLAIM_EXISTING = """
+CLAIM_EXISTING = """
     UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE agent_id = ? AND NOT deleted
     RETURNING definition, incarnation, epoch, last_seq
 """
-_CLAIM_NEW = """
+CLAIM_NEW = """
     INSERT INTO agents (agent_id, definition, tenure, mark, incarnation, epoch)
     SELECT ?, ?, ?, ?, gone_incarnation + 1, gone_epoch + 1 FROM meta WHERE true
     ON CONFLICT (agent_id) DO UPDATE SET definition = excluded.definition,
@@ -67,23 +62,11 @@ _PUT_ASKS = (
 )
 """What is done with the rows of `changed_asks`."""
 _ADD_BLOB = "INSERT OR IGNORE INTO blobs (agent, hash, payload) VALUES (?, ?, ?)"
-RENAME_FEED = "UPDATE meta SET feed = lower(hex(randomblob(8)))"
-"""Makes it another feed: the cursors of before are answered by a gap."""
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
 
 
-def claim_existing(db: sqlite3.Connection, agent_id: str, tenure: int) -> Owned | None:
-    """Claim an agent that is in the store; None if it is not. No other host can own it."""
-    row = db.execute(_CLAIM_EXISTING, (tenure, agent_id)).fetchone()
-    return None if row is None else _owned(agent_id, row)
-
-
-def claim_new(db: sqlite3.Connection, agent_id: str, agent: str, tenure: int, mark: int) -> Owned:
-    """Begin the first incarnation of an agent, or the next one after a deletion."""
-    return _owned(agent_id, db.execute(_CLAIM_NEW, (agent_id, agent, tenure, mark)).fetchone())
-
-
-def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
+def owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
+    """The claim by a row of `CLAIM_EXISTING` or `CLAIM_NEW`."""
     agent, incarnation, epoch, last_seq = row
     if not (isinstance(agent, str) and all(isinstance(number, int) for number in row[1:])):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
@@ -133,62 +116,3 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         taken = [(key, *run) for run in batch.message_runs.items()]
         db.executemany("INSERT OR IGNORE INTO message_runs VALUES (?, ?, ?)", taken)
     return int(key)
-
-
-# The newest mark of all agents, and the oldest of those with an open run or something due.
-_MARKS = """
-    SELECT coalesce(max(mark), 0),
-        min(mark) FILTER (
-            WHERE NOT deleted AND (index_status NOT IN ('rest', 'queued') OR due IS NOT NULL))
-    FROM agents
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenure:
-    """A tenure that has begun."""
-
-    number: int
-    database: str
-    """The id of the database."""
-    mark: int
-    """The newest transaction ever, of this history or of one that a restored copy replaced."""
-    was_older: bool
-    """Whether the database is older than its watermark."""
-    restored: bool
-    """Whether it is or was older, and some agent with an open run was not written since."""
-
-
-def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None) -> Tenure:
-    """Begin the next tenure.
-
-    Args:
-        watermark: of the database that was last used at this path.
-
-    """
-    database, last, restored_mark = db.execute(
-        "SELECT database, tenure, restored_mark FROM meta"
-    ).fetchone()
-    newest, oldest = db.execute(_MARKS).fetchone()
-    mark, was_older = newest, False
-    if watermark is not None and watermark.database == database and watermark.mark > newest:
-        # Numbers continue above those of the history that was replaced, so that a copy of that
-        # history counts as older too
-        # (test_a_copy_from_a_history_that_was_left_behind_is_restored_too).
-        restored_mark, mark, was_older = newest, watermark.mark, True
-        db.execute(RENAME_FEED)
-    db.execute(
-        "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?", (last + 1, host, restored_mark)
-    )
-    return Tenure(
-        number=last + 1,
-        database=database,
-        mark=mark,
-        was_older=was_older,
-        restored=oldest is not None and oldest <= restored_mark,
-    )
-
-
-def end_tenure(db: sqlite3.Connection) -> None:
-    """Release all agents that were claimed in it, in a transaction of its own."""
-    db.execute("UPDATE meta SET tenure = tenure + 1, host = NULL")

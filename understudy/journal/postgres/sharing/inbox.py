@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from understudy.journal.postgres.arrays import Columns
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.sql import Fetch
 from understudy.journal.shared import (
@@ -20,14 +21,15 @@ TELL_OWNER = """
 SELECT pg_notify(channel, %s) FROM hosts WHERE id = %s AND channel IS NOT NULL"""
 """A hint: the host that gets it looks into the tables."""
 
-SEND = """
+SENT = Columns("sent", host="int8", text="text")
+SEND = f"""
 SELECT pg_notify(channel, text) FROM (
     SELECT h.channel, s.text
-    FROM unnest(%(ids)s::bigint[], %(texts)s::text[]) WITH ORDINALITY AS s (host, text, place)
+    FROM {SENT.named("s")}
     JOIN hosts h ON h.id = s.host OR (s.host IS NULL AND h.id IS DISTINCT FROM %(own_id)s)
     WHERE h.channel IS NOT NULL AND h.lease_until > clock_timestamp()
-    ORDER BY s.place
-) listeners"""
+    ORDER BY s.nth
+) listeners"""  # noqa: S608 - of a constant
 """To hosts, or to all but this one."""
 
 PLACE = """
@@ -37,7 +39,8 @@ SELECT a.incarnation, a.epoch, a.last_seq, a.owner,
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = %s AND NOT a.deleted"""
 
 
-POST = """
+POSTS = Columns("post", nonce="text", kind="text", body="bytea")
+POST = f"""
 WITH place AS (
     SELECT a.key, a.incarnation, h.channel FROM agents a JOIN hosts h ON h.id = a.owner
     WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s AND NOT a.deleted
@@ -45,12 +48,11 @@ WITH place AS (
 ), rows AS (
     INSERT INTO inbox (agent, incarnation, nonce, kind, body, asker)
     SELECT place.key, place.incarnation, n.nonce, n.kind, n.body, %(own_id)s
-    FROM place, unnest(%(nonces)s::text[], %(kinds)s::text[], %(bodies)s::bytea[]) WITH ORDINALITY
-        AS n (nonce, kind, body, nth) ORDER BY n.nth
+    FROM place, {POSTS.rows} ORDER BY n.nth
     ON CONFLICT (nonce) DO UPDATE SET nonce = excluded.nonce
     RETURNING id
 )
-SELECT id, (SELECT pg_notify(channel, %(told)s) IS NULL FROM place) FROM rows ORDER BY id"""
+SELECT id, (SELECT pg_notify(channel, %(told)s) IS NULL FROM place) FROM rows ORDER BY id"""  # noqa: S608 - of a constant
 """No rows where no living host that listens owns the agent by now."""
 
 TELL_ASKERS = """
@@ -146,10 +148,8 @@ class PostgresInbox(PostgresReader):
             "agent_id": agent_id,
             "incarnation": incarnation,
             "own_id": self._own_id,
-            "kinds": [each.kind for each in posts],
-            "bodies": [each.body for each in posts],
-            "nonces": [each.nonce for each in posts],
             "told": str(Hint("posted", 0, agent_id)),
+            **POSTS.values([(each.nonce, each.kind, each.body) for each in posts]),
         }
         return [id for id, _ in self._fetch(POST, values)]
 
@@ -193,5 +193,5 @@ class PostgresInbox(PostgresReader):
         return [(agent_id, agent) for agent_id, agent in self._read(ORPHANS, [limit])]
 
     def send(self, sent: Sequence[Sent]) -> None:
-        ids, texts = [each.host_id for each in sent], [each.text for each in sent]
-        self._read(SEND, {"own_id": self.host_id, "ids": ids, "texts": texts})
+        rows = [(each.host_id, each.text) for each in sent]
+        self._read(SEND, {"own_id": self.host_id, **SENT.values(rows)})
