@@ -11,15 +11,16 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.journal.asks import StoredAsk
 from understudy.journal.codec import decode
+from understudy.journal.contracts import StoredRecords
 from understudy.journal.lists import listed_ask
 from understudy.journal.search import (
     OFF,
@@ -37,8 +38,10 @@ from understudy.journal.search import (
 )
 from understudy.journal.search_texts import Said, row_number, said_in, text_asked, text_of_row
 from understudy.journal.search_words import SearchQuery, kept_words
-from understudy.journal.sql_backend import Rows, SqlBackend, Values
 
+T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
+Values = Sequence[Any] | Mapping[str, Any]
 Fetch = Callable[[str, Values], Rows]
 
 SLICE_TEXTS = 100
@@ -129,6 +132,14 @@ WHERE {matches} AND {order} < %s AND NOT a.deleted AND (
 ORDER BY {order} DESC LIMIT %s"""
 
 
+class Reads(Protocol):
+    """What a search reads of its backend."""
+
+    def _look(self, make: Callable[..., T], *queries: tuple[str, Values]) -> T: ...
+
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None: ...
+
+
 class SqlSearch(ABC):
     """The index of the search of one database.
 
@@ -153,8 +164,8 @@ class SqlSearch(ABC):
     note_agents: str
     """Notes the agents with keys above the first value, up to the second value."""
 
-    def __init__(self, backend: SqlBackend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Any) -> None:
+        self._backend: Reads = backend
 
     # ----------------------------------------------------------- of each database
 
@@ -417,7 +428,7 @@ def _of_text(seq: int, part: int, said: Said) -> Indexed:
 class _Read:
     """Reads what hits are of: a record of which there are several hits once."""
 
-    def __init__(self, backend: SqlBackend) -> None:
+    def __init__(self, backend: Reads) -> None:
         self._backend = backend
         self._said: dict[tuple[str, int], list[Said]] = {}
 

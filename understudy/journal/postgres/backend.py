@@ -119,7 +119,12 @@ class PostgresBackend(PostgresWriter):
         """Seconds by which `_server_ahead` may be wrong, as of `_measured`."""
         self._measured = 0.0
         *made, self._listener_connection, self._spender = make_connections(
-            url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
+            url,
+            host=host,
+            schema=schema,
+            commit=_COMMITS[durability],
+            lease=lease,
+            patience=patience,
         )
         self._connections = made
         super().__init__(self._connections, host, keep_claims=not self._durable)

@@ -333,62 +333,48 @@ class Watchdog:
 
 
 def make_connections(
-    url: str, *, host: str, schema: str, durability: str, lease: float, patience: float
+    url: str, *, host: str, schema: str, commit: str, lease: float, patience: float
 ) -> tuple[PostgresConnection, ...]:
     """The writer's, the reader's, the heartbeat's, the listener's and the spender's.
 
     They are not connected yet. That of the spender makes reservations, if there are any.
 
-    The arguments are those of `PostgresBackend`.
+    The arguments are those of `PostgresBackend`; `commit` is the value of `synchronous_commit`.
 
     Raises:
         UsageError: if `url` is not the URL of a PostgreSQL database.
 
     """
     parameters = _parameters(url, host=host)
-    commit = {"full": "on", "normal": "local", "off": "off"}[durability]
-    shared = {"search_path": schema, "lock_timeout": "5s"}
+    beat = max(1.0, lease / 4)
+
+    def made(limit: float, *, timeout: float | None = None, **more: str) -> PostgresConnection:
+        settings = {"search_path": schema, "lock_timeout": "5s", **more}
+        if timeout is not None:
+            settings["statement_timeout"] = f"{1000 * timeout:.0f}"
+        return PostgresConnection(parameters, settings, limit=limit)
+
     # Every statement finds its rows by an index, one by one, whatever the statistics say about
-    # young tables.
+    # young tables (test_who_leaves_looks_at_no_agent_at_rest).
     by_index = dict.fromkeys(_UNWANTED_PLANS, "off")
-    writer = {
-        **shared,
-        "statement_timeout": f"{1000 * patience:.0f}",
+    # So nothing has to be planned again each time.
+    planned = {**by_index, "plan_cache_mode": "force_generic_plan"}
+    writer = made(
+        1.5 * patience,
+        timeout=patience,
         # A runtime that is suspended in the middle of a transaction must not keep agents locked
         # (test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked).
-        "idle_in_transaction_session_timeout": f"{max(1.0, lease):g}s",
-        "synchronous_commit": commit,
-        **by_index,
-        # So nothing has to be planned again each time.
-        "plan_cache_mode": "force_generic_plan",
-    }
-    reader = {
-        **shared,
-        "statement_timeout": f"{4000 * patience:.0f}",
-        # It writes nothing. Texts that it sends to other hosts are commits all the same, one at a
-        # time for the whole server: they must not wait for a disk.
-        "synchronous_commit": "off",
-    }
-    beat = max(1.0, lease / 4)
-    heartbeat = {
-        **shared,
-        **by_index,  # (test_who_leaves_looks_at_no_agent_at_rest)
-        "statement_timeout": f"{1000 * beat:.0f}",
-        "synchronous_commit": "local" if durability == "off" else commit,
-    }
-    spender = {
-        **shared,
-        **by_index,
-        "statement_timeout": f"{1000 * patience:.0f}",
-        "plan_cache_mode": "force_generic_plan",
-    }
-    return (
-        PostgresConnection(parameters, writer, limit=1.5 * patience),
-        PostgresConnection(parameters, reader, limit=6 * patience),
-        PostgresConnection(parameters, heartbeat, limit=1.5 * beat),
-        PostgresConnection(parameters, shared, limit=math.inf),  # it waits for ever
-        PostgresConnection(parameters, spender, limit=1.5 * patience),
+        idle_in_transaction_session_timeout=f"{max(1.0, lease):g}s",
+        synchronous_commit=commit,
+        **planned,
     )
+    # The reader writes nothing. Texts that it sends to other hosts are commits all the same, one at
+    # a time for the whole server: they must not wait for a disk.
+    reader = made(6 * patience, timeout=4 * patience, synchronous_commit="off")
+    lasting = "local" if commit == "off" else commit
+    heartbeat = made(1.5 * beat, timeout=beat, synchronous_commit=lasting, **by_index)
+    listener = made(math.inf)  # it waits for ever
+    return writer, reader, heartbeat, listener, made(1.5 * patience, timeout=patience, **planned)
 
 
 def _parameters(url: str, *, host: str) -> dict[str, Any]:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from understudy.errors import StoreUnavailable
 from understudy.journal.contracts import Owned, StoredRecords
 from understudy.journal.postgres import feed_sql, sql
-from understudy.journal.postgres.sql import Fetch, is_storable_id
+from understudy.journal.postgres.sql import Fetch, fetch_by, is_storable_id
 from understudy.journal.retirement import OLD_TOMBSTONES, RAISE_FLOOR
 from understudy.journal.shared import SharedBackend
 from understudy.journal.sql_backend import Query, Rows, Values, stored_records
 from understudy.journal.sql_notes import SqlNotes
 
 if TYPE_CHECKING:
-    import psycopg
-
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
     from understudy.journal.postgres.search import PostgresSearch
     from understudy.journal.search import Work
@@ -152,16 +150,6 @@ class PostgresReader(SqlNotes, SharedBackend):
 
     def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         return load_behind(self._read, agent_id, after)
-
-
-def rows_of(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
-    """The rows of a statement; none of one that brings none."""
-    return cursor.fetchall() if cursor.description is not None else []
-
-
-def fetch_by(connection: PsycopgConnection, query: str, values: Values) -> Rows:
-    """The rows of a statement on a connection."""
-    return rows_of(connection.execute(query, values, binary=True))
 
 
 def load_behind(fetch: Fetch, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:

@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from understudy.errors import StoreUnavailable
-from understudy.journal.postgres.reader import fetch_by
 from understudy.journal.postgres.schema import LOCK_SCHEMA
-from understudy.journal.postgres.sql import IN_ITS_SCHEMA
+from understudy.journal.postgres.sql import IN_ITS_SCHEMA, fetch_by
 from understudy.journal.search_words import SearchQuery
 from understudy.journal.sql_search import NAMES, TABLES, Fetch, SqlSearch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from understudy.journal.postgres.arrays import Columns
 from understudy.journal.retirement import AT_REST
@@ -21,8 +21,24 @@ from understudy.journal.sql_backend import (
     agents_query,
 )
 
+if TYPE_CHECKING:
+    import psycopg
+
+    from understudy.journal.postgres.connection import PsycopgConnection
+
 Fetch: TypeAlias = Callable[[str, Values], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
+
+
+def rows_of(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Rows:
+    """The rows of a statement; none of one that brings none."""
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+def fetch_by(connection: PsycopgConnection, query: str, values: Values) -> Rows:
+    """The rows of a statement on a connection."""
+    return rows_of(connection.execute(query, values, binary=True))
+
 
 MAX_ID_BYTES = 2000
 """The longest id of an agent, in bytes: what fits into an entry of an index."""

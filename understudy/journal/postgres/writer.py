@@ -31,11 +31,11 @@ from understudy.journal.contracts import (
 from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.arrays import numbers
 from understudy.journal.postgres.batches import add_all, add_beside, split
-from understudy.journal.postgres.reader import load_behind, rows_of
+from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import PostgresHosts
 from understudy.journal.postgres.spending_sql import LEAVE, LOCK_AGENT
-from understudy.journal.postgres.sql import MAX_ID_BYTES, is_storable_id
+from understudy.journal.postgres.sql import MAX_ID_BYTES, is_storable_id, rows_of
 from understudy.journal.shared import Hint, answers_of_deleted
 from understudy.journal.sql_backend import Rows, Values, refusal
 
@@ -214,9 +214,9 @@ class PostgresWriter(PostgresHosts):
             found = self._claimable(agent_id, take=False)
             version = found["run_version"] if found is not None else None
             other = self._fitting_host(agent, version, needs)
-            if other is None:
+            if not other:
                 return None
-            other_id, name = other
+            other_id, name = other[0]
             if found is None:
                 rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
             else:
@@ -234,7 +234,7 @@ class PostgresWriter(PostgresHosts):
                     )
                     self._fetch(*add_all({key: batch}, other_id, stored=[], sees_trust=False))
                 self._fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
-                return name
+                return str(name)
         raise _contended(agent_id)
 
     def append(self, batch: Batch) -> None:

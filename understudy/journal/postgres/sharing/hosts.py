@@ -11,6 +11,7 @@ from understudy.errors import UnfitHost
 from understudy.journal.postgres.sharing.inbox import PostgresInbox
 from understudy.journal.postgres.sharing.processes import has_ended, this_process
 from understudy.journal.shared import HostedDefinition, Neighbours, Process
+from understudy.journal.sql_backend import Rows
 from understudy.journal.troubles import GoneHost
 from understudy.state.trust_log import HostBehind
 
@@ -217,24 +218,18 @@ class PostgresHosts(PostgresInbox):
         self._fetch(SET_DRAINING, [draining, self._own_id])
 
     def _fitting_host(
-        self, agent: str, run_version: str | None, needs: Collection[str] | None = None
-    ) -> tuple[int, str] | None:
-        """The id and the name of another living host that may run an agent; None if none lives.
+        self, agent: str, run_version: str | None, needs: Collection[str] | None
+    ) -> Rows:
+        """The id and the name of another living host that may run an agent; none if none lives.
 
         Args:
             agent, run_version: as of `_check_fits`.
             needs: as of `SharedBackend.give`.
 
         """
-        values = {
-            "own_id": self._own_id,
-            "agent": agent,
-            "run_version": run_version,
-            "made_needs": None if needs is None else sorted(needs),
-        }
-        for id, name in self._fetch(FITTING_HOST, values):
-            return id, name
-        return None
+        made_needs = None if needs is None else sorted(needs)
+        of_run = {"agent": agent, "run_version": run_version, "made_needs": made_needs}
+        return self._fetch(FITTING_HOST, {**of_run, "own_id": self._own_id})
 
     def _check_fits(self, agent_id: str, agent: str, run_version: str | None) -> None:
         """Raise `UnfitHost` if this host must not run an agent.
