@@ -784,8 +784,8 @@ def _decodable(path: Path) -> None:
         "UPDATE records SET kind = 'rexx'",
         "UPDATE records SET kind = CAST(x'ff' AS TEXT)",
         "DELETE FROM meta",
-        """INSERT INTO meta SELECT 2, version, library, format, database, tenure, host,
-            restored_mark, feed_on, feed, feed_floor, key_secret, 0, 0 FROM meta""",
+        """INSERT INTO meta SELECT 2, database, tenure, host, restored_mark, feed_on, feed,
+            feed_floor, version, library, format, key_secret, 0, 0 FROM meta""",
     ],
 )
 def test_a_damaged_row_is_told_as_damage_wherever_it_is_read(path: Path, damage: str) -> None:

@@ -280,11 +280,13 @@ WITH added AS (
     FROM set_config('synchronous_commit', %(commit)s, true)
     WHERE ({LAST_FACT}) = %(number)s::int8 - 1 AND NOT EXISTS (
         SELECT FROM hosts WHERE lease_until > clock_timestamp()
-            AND id IS DISTINCT FROM %(own_id)s::int8 AND NOT %(required)s::text = ANY(has))
+            AND id IS DISTINCT FROM %(own_id)s::int8
+            AND %(required)s::text IS NOT NULL AND NOT %(required)s::text = ANY(has))
     ON CONFLICT DO NOTHING RETURNING number
 ), ended AS (
     UPDATE hosts SET lease_until = '-infinity'
     WHERE EXISTS (SELECT FROM added) AND id IS DISTINCT FROM %(own_id)s::int8
+        AND %(required)s::text IS NOT NULL
         AND NOT %(required)s::text = ANY(has) AND lease_until <= clock_timestamp()
     RETURNING id
 ), fenced AS (
@@ -300,7 +302,7 @@ SELECT number, (
 would keep all others from adding. It is as durable as a claim, whatever other commits are.
 
 Where something is required, each other living host must have it. The leases of others without it
-are ended for good, and their agents get a higher epoch. Where it is null, all hosts have it."""
+are ended for good, and their agents get a higher epoch. Where it is null, nothing is."""
 
 RELEASE = """
 UPDATE agents SET owner = NULL
