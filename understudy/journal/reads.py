@@ -419,7 +419,6 @@ class DatabaseReads(StoreReads):
     read_usage = of_backend(Backend.read_usage)
     search_state = of_backend(Backend.search_state)
     search = of_backend(Backend.search)
-    search_asks = of_backend(Backend.search_asks)
     read_feed = of_backend(Backend.read_feed)
     notices = of_backend(Backend.notices)
     trust_after = of_backend(Backend.trust_after)
