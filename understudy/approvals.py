@@ -9,16 +9,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
+
+from pydantic import Field
 
 from understudy._base.authors import By, Login
 from understudy._base.grant_terms import GrantTerms
 from understudy._base.json_values import checked_text, shown
-from understudy._base.request_timing import Seconds, checked_span, span_text
+from understudy._base.request_timing import MAX_SECONDS, Seconds, checked_span, span_text
 from understudy.errors import UsageError
 
 __all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
 
+Span: TypeAlias = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+"""A span of time in seconds, in the bounds of `checked_span`, also where it is read back."""
 Assurance = Literal["host", "login", "idp"]
 """The source of an identity, the weakest first.
 
@@ -124,14 +128,14 @@ class Approval:
     """
     never: tuple[Excluded, ...] = ()
     """The persons who have no vote, whatever their roles."""
-    within: float | None = None
+    within: Span | None = None
     """The number of seconds after which the request expires; None = as its gate says."""
-    use_after: float | None = None
+    use_after: Span | None = None
     """The number of seconds for which enough persons must have agreed before the call is approved.
 
     None = the call is approved at once.
     """
-    use_within: float | None = None
+    use_within: Span | None = None
     """The number of seconds after the decision within which the call must start; None = no limit.
 
     If the call starts later, persons vote again.
@@ -140,7 +144,7 @@ class Approval:
     """The roles of which one person may let the call run alone; None = nobody may."""
     assurance: Assurance = "host"
     """The weakest assurance that a voter may have."""
-    max_auth_age: float | None = None
+    max_auth_age: Span | None = None
     """The longest time since the login of a voter, in seconds; None = no limit."""
 
     @property

@@ -99,6 +99,18 @@ def test_a_mutation_is_refused_or_read_as_it_is(data: st.DataObject) -> None:
     check(mutated)
 
 
+@pytest.mark.parametrize("value", [10**20, 1e20, 0, -1])
+def test_a_stored_span_that_no_approval_could_have_is_refused(value: float) -> None:
+    names = ("within", "use_after", "use_within", "max_auth_age")
+    spans = [(index, path) for index, path in PLACES if path[-1] in names]
+    assert len({path[-1] for _, path in spans}) > 1
+    for index, path in spans[::25]:
+        mutated = deepcopy(STATES[index])
+        at(mutated, path[:-1])[path[-1]] = value
+        with pytest.raises(UsageError):
+            AgentState.from_dict(mutated)
+
+
 @pytest.mark.parametrize("data", [None, [], "x", 5, {}, {"schema_version": None}])
 def test_what_is_no_stored_state_is_refused(data: Any) -> None:
     with pytest.raises(UsageError, match="not a stored AgentState"):
