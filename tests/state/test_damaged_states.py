@@ -64,7 +64,8 @@ def stored(data: Any) -> Any:
 
 
 def as_float(digits: str) -> float | int:
-    return float(digits) if len(digits) < 16 else int(digits)
+    exact, number = int(digits), float(digits)
+    return number if number == exact else exact
 
 
 @pytest.mark.slow
