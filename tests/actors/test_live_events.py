@@ -459,7 +459,7 @@ class Stored:
     def hear(self, behind: int, text: str, path: tuple[str, ...] = ("desk",)) -> None:
         """Another host has sent this text, which it emitted behind a record."""
         delta = TextDelta(agent_path=path, turn=0, attempt=1, n=0, text=text)
-        self.log.emit_of_other_host(behind, delta)
+        self.log.emit(delta, behind)
 
     def told(self) -> list[int | str | None]:
         """The numbers of records and the texts, in the order of a subscriber."""

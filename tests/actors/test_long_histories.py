@@ -210,7 +210,7 @@ async def test_live_text_stays_behind_a_record_that_is_stored_during_a_read() ->
     events = log.subscribe(0, reads.read, loop=asyncio.get_running_loop())
     reads.answer(1, 2)
     log.catch_up(3)
-    log.emit_of_other_host(4, LIVE)
+    log.emit(LIVE, 4)
     reads.answer(3, 2)  # the store had nothing new yet
     reads.answer(3, 4)
     events.close()
@@ -222,7 +222,7 @@ async def test_live_text_behind_a_record_that_the_store_lacks_is_told() -> None:
     log, reads = EventLog("a", threading.Lock()), Reads()
     events = log.subscribe(0, reads.read, loop=asyncio.get_running_loop())
     reads.answer(1, 2)
-    log.emit_of_other_host(4, LIVE)
+    log.emit(LIVE, 4)
     reads.answer(3, 2)
     events.close()
     assert reads.asked == [0, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -14,7 +15,7 @@ from understudy import AgentRef, DecisionError, Runtime, StopSignal, approve
 from understudy.actors import Schedules
 from understudy.actors.agent import messages as m
 from understudy.actors.agent.planner import PlanChange
-from understudy.actors.hosts.wire import body_of, message_of, reply_value, value_of_reply
+from understudy.actors.hosts.wire import body_of, message_of, reply_to, value_of_reply
 from understudy.actors.verbs import ROWS, VERB_OF, VERBS, Verb, Way, arguments_of
 from understudy.cli.app import app
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
@@ -272,7 +273,7 @@ def test_a_call_of_each_kind_is_read_as_it_was_posted() -> None:
     ids=lambda given: type(given).__name__,
 )
 def test_what_a_call_brings_is_read_as_it_was_replied(message: Any, value: Any) -> None:
-    reply = reply_value(VERB_OF[type(message)].row_kind, value)
+    reply = json.loads(reply_to(VERB_OF[type(message)].row_kind, value))
     assert value_of_reply(message, reply) == value
 
 

@@ -108,7 +108,9 @@ class Activator:
     def check_inbox_here(self, slot: AgentSlot) -> None:
         """The same, on the loop."""
         if not slot.phase.is_in_memory and not self.services.closing:
-            slot.answer_looks()
+            # The store answers the looks before the first message that needs the agent itself.
+            while slot.inbox and slot.inbox[0].is_look:
+                self.services.looks.answer(slot, slot.inbox.pop(0))
             if not slot.is_needed_in_memory():
                 if slot.phase is Phase.PASSIVE:  # a look keeps it no longer
                     self._directory.drop_unless_needed(slot)

@@ -308,7 +308,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Messages whose time has not come are not included; `state().plans.timed` has them. A queued
         `run` has `choices`; a message that was sent has none.
         """
-        return self._ask(Query(_queue_of))
+        return self._ask(Query(lambda state: list(state.queue.values())))
 
     def resume(
         self,
@@ -1006,10 +1006,6 @@ def _names_in(decisions: object) -> Iterator[str]:
         name = each.get("by") if isinstance(each, Mapping) else name
         if isinstance(name, str):
             yield name
-
-
-def _queue_of(state: AgentState) -> list[QueuedMessage]:
-    return list(state.queue.values())
 
 
 def _decisions_of(state: AgentState) -> list[DecisionRecord]:

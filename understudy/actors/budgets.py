@@ -188,7 +188,8 @@ class BudgetDesk:
         if budget is None:
             known = ", ".join(repr(each.name) for each in keeper.all)
             raise UsageError(f"There is no budget {shown(name)}; there are: {known}")
-        if not _is_key(key, budget.per):
+        form = ", ".join(f"{name}=.*" for name in budget.per)  # see `Budget.key`
+        if re.fullmatch(form, key, re.DOTALL) is None:
             raise UsageError(
                 f"The budget {name!r} is counted for each {' and '.join(budget.per)}: say for "
                 f"which, such as key={', '.join(f'{each}=...' for each in budget.per)!r}, as "
@@ -215,11 +216,6 @@ class BudgetDesk:
         return next(
             each for each in await self.uses() if (each.budget.id, each.key) == (budget.id, key)
         )
-
-
-def _is_key(key: str, per: Sequence[str]) -> bool:
-    """Whether it says for whom such a budget is counted: see `Budget.key`."""
-    return re.fullmatch(", ".join(f"{name}=.*" for name in per), key, re.DOTALL) is not None
 
 
 def _time(seconds: int) -> datetime:

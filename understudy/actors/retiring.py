@@ -172,11 +172,6 @@ class Terms(NamedTuple):
     dry_run: bool = False
 
 
-class _Checked(NamedTuple):
-    agent: StoredAgent
-    line: bytes
-
-
 class Retiring:
     """Retires agents once. On the runtime's loop.
 
@@ -250,14 +245,16 @@ class Retiring:
         if not checked:
             return
         if self._archive is not None:
-            await asyncio.to_thread(self._archive.add, [each.line for each in checked])
-        gone = await self._delete([each.agent for each in checked])
+            await asyncio.to_thread(self._archive.add, [line for _, line in checked])
+        gone = await self._delete([agent for agent, _ in checked])
         self._count += len(gone)
-        for each in checked:
-            if each.agent.agent_id not in gone:
-                self._leave(each.agent.agent_id, "it has changed meanwhile, or is in use")
+        for agent, _ in checked:
+            if agent.agent_id not in gone:
+                self._leave(agent.agent_id, "it has changed meanwhile, or is in use")
 
-    def _checked(self, wholes: Collection[WholeAgent], before: datetime) -> Iterator[_Checked]:
+    def _checked(
+        self, wholes: Collection[WholeAgent], before: datetime
+    ) -> Iterator[tuple[StoredAgent, bytes]]:
         """Yield the agents that may be retired, each with its line for the archive. In a thread."""
         has_lines = self._archive is not None or self._terms.dry_run  # a dry run finds what fails
         for whole in wholes:
@@ -274,7 +271,7 @@ class Retiring:
             if why:
                 self._leave(id, why)
             else:
-                yield _Checked(whole.stored.agent, line)
+                yield whole.stored.agent, line
 
     def _readable(self, page: Sequence[StoredAgent]) -> list[StoredAgent]:
         for each in page:

@@ -308,12 +308,18 @@ class EventLog:
     incarnation: int | None = None
     """The incarnation of the agent that the events are of, as far as it is known."""
 
-    def emit(self, event: Event | AgentOnlyEvent) -> None:
-        """Emit an event that has no record. A slow subscriber never slows the agent."""
+    def emit(self, event: Event | AgentOnlyEvent, behind: int | None = None) -> None:
+        """Emit an event that has no record. A slow subscriber never slows the agent.
+
+        Args:
+            event: the event.
+            behind: of another host's event: the number of the record that it came behind there.
+
+        """
         if self._subscriptions:
             emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
             for subscription in self._subscriptions:
-                subscription._put(Emitted(None, (emitted,)))
+                subscription._put(Emitted(None, (emitted,), behind))
 
     def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
         """Emit the events of a durable record. Also called for those that have none."""
@@ -328,12 +334,6 @@ class EventLog:
         """The store has records up to this number: emit those that were not emitted here."""
         for subscription in self._subscriptions:
             subscription._put(Emitted(None, (), seq))
-
-    def emit_of_other_host(self, behind: int, event: Event | EventsDropped) -> None:
-        """Emit an event that has no record, and came behind this record at another host."""
-        emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
-        for subscription in self._subscriptions:
-            subscription._put(Emitted(None, (emitted,), behind))
 
     def has_subscribers(self) -> bool:
         """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""

@@ -21,7 +21,6 @@ from understudy._base.json_values import shown
 from understudy.actors.agent.cron import next_time, times_until
 from understudy.errors import UsageError
 from understudy.run.ledger import Ledger
-from understudy.state.agent_state import AgentState
 from understudy.state.next_due import due_of_plans
 from understudy.state.plans import NO_PLANS, Occurrence, Schedule, Skipped
 from understudy.state.records import MessageDue, Occurred, ScheduleRemoved, ScheduleSet
@@ -77,20 +76,16 @@ class Plans:
     """Of the runtime, as is `_new_id`."""
     _new_id: NewId
 
-    @property
-    def _state(self) -> AgentState:
-        return self._ledger.state
-
     def now(self) -> datetime:
         """The time, by the clock of the runtime."""
         return self._clock.now()
 
     def record_due(self, now: datetime) -> bool:
         """Record what is due now; whether a message is among it, which no run has taken yet."""
-        due = due_of_plans(self._state)
+        due = due_of_plans(self._ledger.state)
         if due is None or due > now:
             return False
-        plans = self._state.plans or NO_PLANS
+        plans = self._ledger.state.plans or NO_PLANS
         coming: list[_Coming] = []
         for message in plans.timed.values():
             if message.due is not None and message.due <= now:
@@ -109,7 +104,7 @@ class Plans:
 
     def check_room(self) -> None:
         """Raise `UsageError` if one more message cannot wait for its time."""
-        timed = (self._state.plans or NO_PLANS).timed
+        timed = (self._ledger.state.plans or NO_PLANS).timed
         if len(timed) >= MAX_TIMED:
             raise UsageError(
                 f"{len(timed)} messages of this agent wait for their times already, and no more "
@@ -125,7 +120,7 @@ class Plans:
             UsageError: if there is none; it lists those that there are.
 
         """
-        schedules = (self._state.plans or NO_PLANS).schedules
+        schedules = (self._ledger.state.plans or NO_PLANS).schedules
         if schedule_id not in schedules:
             there = ", ".join(map(repr, schedules)) or "none"
             raise UsageError(f"This agent has no schedule {shown(schedule_id)}; there are: {there}")
@@ -136,7 +131,7 @@ class Plans:
 
         One that is changed stays paused if it was. While its times are the same, so is the next.
         """
-        schedules = (self._state.plans or NO_PLANS).schedules
+        schedules = (self._ledger.state.plans or NO_PLANS).schedules
         before = schedules.get(wanted.id)
         if before is None and len(schedules) >= MAX_SCHEDULES:
             raise UsageError(
@@ -183,7 +178,7 @@ class Plans:
         occurrence = Occurrence(
             schedule_id=schedule.id, due=at, triggered=True, by=by, authors=schedule.authors
         )
-        if message_id in self._state.queue or message_id in self._state.message_ids:
+        if message_id in self._ledger.state.queue or message_id in self._ledger.state.message_ids:
             return occurrence
         return self._occur(occurrence, None, message_id)
 
@@ -237,11 +232,11 @@ class Plans:
         return occurrence
 
     def _why_skipped(self, schedule_id: str) -> Skipped | None:
-        queued = [each.occurrence for each in self._state.queue.values()]
+        queued = [each.occurrence for each in self._ledger.state.queue.values()]
         waiting = sum(each is not None and each.schedule_id == schedule_id for each in queued)
         if waiting >= MAX_WAITING:
             return "full"
-        run = self._state.run
+        run = self._ledger.state.run
         running = run.occurrence if run is not None and not run.over else None
         is_open = waiting or (running is not None and running.schedule_id == schedule_id)
         return "overlap" if is_open and self.get(schedule_id).overlap == "skip" else None

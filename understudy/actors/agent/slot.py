@@ -572,11 +572,6 @@ class AgentSlot:
             else:
                 refuse(call.future, error)
 
-    def answer_looks(self) -> None:
-        """Have the store answer the looks before the first message that needs the agent itself."""
-        while self.inbox and self.inbox[0].is_look:
-            self.services.looks.answer(self, self.inbox.pop(0))
-
     def is_needed_in_memory(self) -> bool:
         """Whether a message in the inbox activates the agent."""
         return any(not call.is_guess for call in self.inbox)

@@ -18,6 +18,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -73,20 +74,6 @@ _Sent = ReplyStarted | TextDelta | ThinkingDelta | ToolCallAnnounced | ToolEmitt
 _SENT: TypeAdapter[_Sent] = TypeAdapter(Annotated[_Sent, Discriminator("kind")])
 
 
-def _data_of(event: _Sent) -> Any:
-    if isinstance(event, ToolEmitted):  # a tool emits what it likes
-        event = replace(event, data=jsonable(event.data))
-    return _SENT.dump_python(event, mode="json")
-
-
-def _event_of(data: Any) -> _Sent | None:
-    """The event; None for one of a later version."""
-    try:
-        return _SENT.validate_python(data)
-    except ValidationError:
-        return None
-
-
 class _Relay(EventSink):
     """Collects the events of an agent for the hosts that follow it."""
 
@@ -136,7 +123,9 @@ class _Relay(EventSink):
         """The events that wait, each as it is sent. Nothing waits behind it."""
         while self.waiting:
             number, behind, event = self.waiting.popleft()
-            yield [*self.owned, self.number, number, behind, _data_of(event)]
+            if isinstance(event, ToolEmitted):  # a tool emits what it likes
+                event = replace(event, data=jsonable(event.data))
+            yield [*self.owned, self.number, number, behind, _SENT.dump_python(event, mode="json")]
 
 
 class _FeedRelay:
@@ -217,7 +206,7 @@ class LiveEvents(Live):
             services.start_task,
         )
         self._feed_hint = services.store.feed_hint
-        self._feed_hint.on_wait = self._follow_feed
+        self._feed_hint.on_wait = partial(self.follow, FEED)
         self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE
         """Seconds that this host wants between two hints of another host."""
@@ -253,9 +242,6 @@ class LiveEvents(Live):
         if agent_id not in self._followed:
             self._lookout.hint()
         self._start()
-
-    def _follow_feed(self) -> None:
-        self.follow(FEED)
 
     def notified(self, hint: Hint) -> None:
         """Handle the notification of another host, of a kind of `journal.chunks`."""
@@ -300,10 +286,9 @@ class LiveEvents(Live):
         before, expected = self._expected.get(agent_id, (None, 0))
         self._expected[agent_id] = source, number + 1
         if source == before and number > expected:
-            slot.log.emit_of_other_host(behind, EventsDropped(count=number - expected))
-        event = _event_of(data)
-        if event is not None:
-            slot.log.emit_of_other_host(behind, event)
+            slot.log.emit(EventsDropped(count=number - expected), behind)
+        with suppress(ValidationError):  # an event of a later version
+            slot.log.emit(_SENT.validate_python(data), behind)
 
     def _follows(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         if not self._wanted and not self._followed:

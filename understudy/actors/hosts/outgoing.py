@@ -97,9 +97,7 @@ class Outgoing(Calls[AgentSlot]):
 
     """
 
-    def __init__(
-        self, directory: Directory, shared: SharedStore, *, has_peers: bool = True
-    ) -> None:
+    def __init__(self, directory: Directory, shared: SharedStore, *, has_peers: bool) -> None:
         services = self._services = directory.services
         self._directory = directory
         self._shared = shared

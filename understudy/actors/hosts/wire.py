@@ -136,22 +136,17 @@ def call_of(
 
 def reply_to(kind: str, value: object) -> bytes:
     """The reply to a call that has brought this value."""
-    return to_reply(reply_value(kind, value))
+    if isinstance(value, Outcome):
+        # It was there already, and its run may be another step further when it is read
+        # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
+        is_over = value.state.run is not None and value.state.run.over
+        return to_reply({"run": value.run_id, "at": None if is_over else value._seq})
+    return to_reply({"value": _result(kind).dump_python(value, mode="json")})
 
 
 def refusal_of(error: Exception) -> bytes:
     """The reply to a call that has brought this error."""
     return error_reply(as_stored(error))
-
-
-def reply_value(kind: str, value: object) -> Data:
-    """What a call has brought, as a part of its reply."""
-    if isinstance(value, Outcome):
-        # It was there already, and its run may be another step further when it is read
-        # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
-        is_over = value.state.run is not None and value.state.run.over
-        return {"run": value.run_id, "at": None if is_over else value._seq}
-    return {"value": _result(kind).dump_python(value, mode="json")}
 
 
 def value_of_reply(call: AgentMessage, data: Mapping[str, Any]) -> Any:

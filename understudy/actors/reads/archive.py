@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +25,7 @@ from pydantic_core import from_json, to_json
 from understudy._base.json_values import shown
 from understudy.errors import StoreDamaged, UsageError
 from understudy.journal.codec import EncodedRecord, decode
+from understudy.journal.contracts import StoredAgent
 from understudy.journal.retirement import WholeAgent
 from understudy.journal.store_format import library_version
 from understudy.state.record_format import FORMAT_VERSION, record_format
@@ -44,10 +47,6 @@ class _Form(NamedTuple):
     """What reading raises where a part is not whole."""
 
 
-def _as_it_is(data: bytes) -> bytes:
-    return data
-
-
 def _form_of(path: Path) -> _Form:
     """The form of an archive of this name.
 
@@ -56,23 +55,17 @@ def _form_of(path: Path) -> _Form:
 
     """
     if path.name.endswith(".jsonl"):
-        return _Form(_as_it_is, _as_it_is, lambda name: open(name, "rb"), ())  # noqa: PTH123
+        return _Form(bytes, bytes, partial(open, mode="rb"), ())
     if path.name.endswith(".jsonl.gz"):
         packed = cast("Callable[[bytes], bytes]", lambda data: gzip.compress(data, 6, mtime=0))
-        errors = (EOFError, gzip.BadGzipFile)
-        return _Form(packed, gzip.decompress, lambda name: gzip.open(name, "rb"), errors)
+        return _Form(packed, gzip.decompress, gzip.open, (EOFError, gzip.BadGzipFile))
     if not path.name.endswith(".jsonl.zst"):
         raise UsageError(
             f"The name of an archive must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}, got "
             f"{str(path)!r}"
         )
     zstd = _zstd(path)
-    return _Form(
-        zstd.compress,
-        zstd.decompress,
-        lambda name: zstd.open(name, "rb"),
-        (EOFError, zstd.ZstdError),
-    )
+    return _Form(zstd.compress, zstd.decompress, zstd.open, (EOFError, zstd.ZstdError))
 
 
 def _zstd(path: Path) -> Any:
@@ -120,6 +113,19 @@ def checked_folder(folder: object, *, what: str) -> Path:
     return found
 
 
+def head_of(agent: StoredAgent, first_seq: int) -> dict[str, Any]:
+    """What an export says before its records, the first of which has this number."""
+    return {
+        "export_version": FORMAT_VERSION,
+        "format": record_format(),
+        "library": library_version(),
+        "agent_id": agent.agent_id,
+        "agent": agent.agent,
+        "incarnation": agent.incarnation,
+        "first_seq": first_seq,
+    }
+
+
 def export_line(whole: WholeAgent, at: datetime, by: str | None) -> bytes:
     """An agent as a line of an archive: what `export` returns, and when and by whom it was retired.
 
@@ -128,16 +134,8 @@ def export_line(whole: WholeAgent, at: datetime, by: str | None) -> bytes:
 
     """
     agent = whole.stored.agent
-    head: dict[str, Any] = {
-        "export_version": FORMAT_VERSION,
-        "format": record_format(),
-        "library": library_version(),
-        "agent_id": agent.agent_id,
-        "agent": agent.agent,
-        "incarnation": agent.incarnation,
-        "first_seq": whole.stored.first_seq,
-        "retired": {"at": at.isoformat(), "by": by},
-    }
+    head = head_of(agent, whole.stored.first_seq)
+    head["retired"] = {"at": at.isoformat(), "by": by}
     if whole.blobs:
         from base64 import b64encode  # few agents have files
 
@@ -187,11 +185,12 @@ class Archive:
         if self._file is None:
             self._file = self._made()
         try:
-            self._write(part)
+            self._write(self._file, part)
             os.fsync(self._file)
-            found = self._read(len(part))
+            found = self._read(self._file, len(part))
             if found != part or self._form.unpacked(found) != data:
-                raise OSError(errno.EIO, "what was read back is not what was written", self._name)
+                why = "what was read back is not what was written"
+                raise OSError(errno.EIO, why, str(self.path))
         except BaseException:
             with suppress(OSError):
                 os.ftruncate(self._file, self.size)
@@ -203,10 +202,6 @@ class Archive:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    @property
-    def _name(self) -> str:
-        return str(self.path)
 
     def _made(self) -> int:
         # What agents know is of the user who runs them. It must not be there: another runtime
@@ -220,18 +215,16 @@ class Archive:
                 os.close(folder)
         return made
 
-    def _write(self, part: bytes) -> None:
-        assert self._file is not None, "it is made"
-        os.lseek(self._file, self.size, os.SEEK_SET)
+    def _write(self, file: int, part: bytes) -> None:
+        os.lseek(file, self.size, os.SEEK_SET)
         view = memoryview(part)
         while view:
-            view = view[os.write(self._file, view) :]
+            view = view[os.write(file, view) :]
 
-    def _read(self, length: int) -> bytes:
-        assert self._file is not None, "it is made"
-        os.lseek(self._file, self.size, os.SEEK_SET)
+    def _read(self, file: int, length: int) -> bytes:
+        os.lseek(file, self.size, os.SEEK_SET)
         found = bytearray()
-        while len(found) < length and (more := os.read(self._file, length - len(found))):
+        while len(found) < length and (more := os.read(file, length - len(found))):
             found += more
         return bytes(found)
 
@@ -249,9 +242,8 @@ def read_archive(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """
     file = Path(path)
     form = _form_of(file)
-    number = 0
     with form.opened(str(file)) as lines:
-        while True:
+        for number in count(1):
             try:
                 line = lines.readline()
             except form.errors as error:
@@ -259,7 +251,6 @@ def read_archive(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
                 return
             if not line:
                 return
-            number += 1
             if not line.endswith(b"\n"):
                 logger.warning("the archive %r ends in the middle of a line", str(file))
                 return

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timezone
@@ -19,6 +19,7 @@ from understudy._base.log_fields import log_extra
 from understudy._base.pieces import ITEMS, each, in_pieces
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.agent.stored_agents import unknown_agent
+from understudy.actors.reads.archive import head_of
 from understudy.errors import (
     JournalFailed,
     RecordRefused,
@@ -30,7 +31,6 @@ from understudy.journal import FoldedAgent, IndexStatus, Loaded, Store, StoreRea
 from understudy.journal.codec import UPGRADES, encode, upgraded
 from understudy.journal.loaded import size_of
 from understudy.journal.parts import read_in_parts
-from understudy.journal.store_format import library_version
 from understudy.models.messages import Messages
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import check_kept
@@ -85,13 +85,7 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
 
     await in_pieces(each(range(len(records)), write_next, size=lambda _: size_of(records[0])))
     return {
-        "export_version": FORMAT_VERSION,
-        "format": record_format(),
-        "library": library_version(),
-        "agent_id": agent_id,
-        "agent": loaded.agent.agent,
-        "incarnation": loaded.agent.incarnation,
-        "first_seq": loaded.first_seq,
+        **head_of(loaded.agent, loaded.first_seq),
         "records": written,
         **({"blobs": files} if files else {}),
         **({"message_runs": dict(runs)} if runs else {}),
@@ -145,13 +139,13 @@ async def import_(
     """
     version, now = _checked_version(data), clock.now()
     # It may be large: agents go on meanwhile.
-    found, records = await asyncio.to_thread(_as_imported, data, version, by, now)
+    found = await asyncio.to_thread(_as_imported, data, version, by, now)
     id = checked_id(found.agent_id if agent_id is None else agent_id)
     if await store.load(id) is not None:
         raise UsageError(
             f"There is an agent {id!r} already: import this one under another id, or delete it"
         )
-    return id, await _append(store, id, found.agent, records, found.blobs)
+    return id, await _append(store, id, found.agent, found.records, found.blobs)
 
 
 class Exported(NamedTuple):
@@ -193,18 +187,14 @@ def read_export(data: Mapping[str, Any]) -> Exported:
     return _decoded(data, _checked_version(data))
 
 
-def _as_imported(
-    data: Mapping[str, Any], version: int, by: str | None, now: datetime
-) -> tuple[Exported, list[Record]]:
-    """An export, and the records that an import of it writes."""
+def _as_imported(data: Mapping[str, Any], version: int, by: str | None, now: datetime) -> Exported:
+    """An export, with the records that an import of it writes."""
     found = _decoded(data, version)
     archived = (MessagesArchived(runs=found.message_runs, at=now),) if found.message_runs else ()
     imported = Imported(at=now, agent_id=found.agent_id, incarnation=found.incarnation, by=by)
-    records = [*found.records, *archived, imported]
-    with _as_damage():
-        state = replay(records)  # checked before anything is written
-        check_kept(state.file_hashes, found.blobs)
-    return found, records
+    found = found._replace(records=(*found.records, *archived, imported))
+    _ = found.state  # it is checked before anything is written
+    return found
 
 
 def _decoded(data: Mapping[str, Any], version: int) -> Exported:
@@ -329,7 +319,7 @@ async def _append(
     store: Store,
     agent_id: str,
     agent: str,
-    records: list[Record],
+    records: Sequence[Record],
     blobs: Mapping[str, bytes] | None = None,
 ) -> datetime | None:
     """Append records to an agent. Returns when the agent is due then."""

@@ -106,7 +106,9 @@ class PeerCalls:
         """The process that is to do a call; None for this one. In any thread."""
         slot = call.slot
         before = self._sent.get(slot.id)
-        if not _can_be_sent(call):
+        message = call.message
+        is_token = isinstance(message, AnswerWait) and message.given is not None
+        if is_token or isinstance(message, Passivate):  # whether it is a guess is found out here
             return None
         if before:  # it comes behind what was sent there before
             if call.names_no_run:
@@ -225,12 +227,8 @@ class PeerCalls:
             call.take_reply(reply)
             if "error" in reply:
                 return
-        self._has_agent(call.slot)
-
-    def _has_agent(self, slot: AgentSlot) -> None:
-        """The store has the agent that was spawned here: nothing is to be kept of it."""
-        if slot.is_spawned and slot.id not in self._sent:
-            self._forget(slot)
+        if call.slot.is_spawned and call.slot.id not in self._sent:  # the store has it by now
+            self._forget(call.slot)
 
     def _forget(self, slot: AgentSlot) -> None:
         """Keep nothing of an agent that was spawned here, and is another process's."""
@@ -286,16 +284,12 @@ class PeerCalls:
         is_here = found is not None and found.phase.is_in_memory
         if not is_here and (call.is_for_owner or self._services.placement.is_closed):
             return None
-        is_new = call.agent is not None and not is_here
         if call.agent is None or is_here:
-            slot = self._directory.get(call.agent_id)
-        elif self._directory.knows(call.agent):
-            is_new = found is None or not found.is_spawned
-            slot, _ = self._directory.spawn(
-                call.agent, call.agent_id, deps=None, values=call.values
-            )
-        else:
+            return ServedCall(link, call, self._directory.get(call.agent_id), False)
+        if not self._directory.knows(call.agent):
             return None
+        is_new = found is None or not found.is_spawned
+        slot, _ = self._directory.spawn(call.agent, call.agent_id, deps=None, values=call.values)
         return ServedCall(link, call, slot, is_new)
 
     def _refuse(self, link: Link, number: int, agent_id: str, *, is_begun: bool = False) -> None:
@@ -322,13 +316,6 @@ class PeerCalls:
         else:
             outcome = outcome_frame(number, value) if isinstance(value, Outcome) else None
             link.send(outcome or Answered(number, reply_to(served.kind, value)))
-
-
-def _can_be_sent(call: RefCall) -> bool:
-    message = call.message
-    if isinstance(message, AnswerWait) and message.given is not None:
-        return False  # whether it is a guess is found out here
-    return not isinstance(message, Passivate)
 
 
 class ServedCall(CallNotes):

@@ -178,7 +178,12 @@ class Peers:
                     if is_gone or is_other:
                         link.close()
                 for host_id, process in there.items():
-                    self._connect(host_id, process)
+                    # Those that come later than this host connect with it.
+                    own_id = 0 if seen is None else seen.host_id
+                    if host_id < own_id and host_id not in self._connecting:
+                        work = self._connected(host_id, process, own_id)
+                        what = f"connecting with host {host_id}"
+                        self._connecting[host_id] = self._services.start_task(work, what)
                 self._count_homes()
         except JournalFailed as error:
             logger.info("other processes of this machine are not looked for: %s", text_of(error))
@@ -214,15 +219,6 @@ class Peers:
     def _greeting(self, other_id: int) -> Greeting:
         own = 0 if self._seen is None else self._seen.host_id
         return Greeting(library(), own, os.getpid(), proof_of(self._secret, own, other_id))
-
-    def _connect(self, host_id: int, process: Process) -> None:
-        """Connect with a host that was there before this one. Those that come later do it."""
-        assert self._seen is not None, "it is one of the neighbours"
-        if host_id < self._seen.host_id and host_id not in self._connecting:
-            work = self._connected(host_id, process, self._seen.host_id)
-            self._connecting[host_id] = self._services.start_task(
-                work, f"connecting with host {host_id}"
-            )
 
     async def _connected(self, host_id: int, process: Process, own_id: int) -> None:
         """Keep the connection with a host, as long as it is there."""
