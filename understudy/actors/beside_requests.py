@@ -154,7 +154,8 @@ class BesideRequests:
         state = await self._state_of(agent_id)
         found = await self._found(agent_id, request_id)
         is_open = any(each.id == request_id for each in state.requests)
-        if is_open or (is_comment and (found.count or _was_decided(state, request_id))):
+        made = (record.request.id for inner in state.tree for record in inner.decisions)
+        if is_open or (is_comment and (found.count or request_id in made)):
             return found
         raise DecisionError(
             f"Request {shown(request_id)} of agent {shown(agent_id)} does not wait for a person: "
@@ -165,8 +166,3 @@ class BesideRequests:
     async def _found(self, agent_id: str, request_id: str) -> RequestNotes:
         found = await self._store.notes([(agent_id, request_id)], texts=True)
         return notes_of((each.note for each in found), self._clock.now())
-
-
-def _was_decided(state: AgentState, request_id: str) -> bool:
-    made = (record for inner in state.tree for record in inner.decisions)
-    return any(record.request.id == request_id for record in made)

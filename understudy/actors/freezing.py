@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from understudy._base.clock import new_random_id
-from understudy._base.pieces import in_pieces
 from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.stored_agents import latest_state
 from understudy.actors.trust_watch import TrustWatch
 from understudy.agent.rule_checks import reachable_tools
 from understudy.errors import UsageError
@@ -95,13 +95,10 @@ class Freezing:
         names = self._names(freeze)
         async for stored in self._store.agents(GOES_ON):
             slot = self._directory.find(stored.agent_id)
-            if slot is not None and slot.activation is not None:
-                state = slot.activation.state
-            else:
-                loaded = await self._store.load_latest(stored.agent_id)
-                if loaded is None:
-                    continue
-                state = await in_pieces(loaded.folding())
+            here = None if slot is None else slot.activation
+            state = here.state if here else await latest_state(self._store, stored.agent_id)
+            if state is None:
+                continue
             calls = list(_under_way(state, stored.agent_id, freeze, names))
             if calls:
                 found += await self._with_times(stored.agent_id, calls)

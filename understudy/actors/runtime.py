@@ -1147,7 +1147,7 @@ class Runtime(Opened):
                 self._searching = SearchKeeper(services.store, services.start_task)
                 self._searching.begin()
                 opened.callback(self._searching.close)
-            self._sweep = Sweep(host, self._sweep_seconds, feed=feed or None)
+            self._sweep = Sweep(host, self._sweep_seconds, feed or None)
             watch.on_released, watch.on_thawed = self._sweep.hint, self._thawed
             self._sweep.open()
             opened.callback(self._sweep.close)

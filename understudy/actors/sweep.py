@@ -48,11 +48,7 @@ class Sweep:
     """
 
     def __init__(
-        self,
-        agent_host: AgentHost,
-        seconds: float | None,
-        *,
-        feed: FeedOptions | None = None,
+        self, agent_host: AgentHost, seconds: float | None, feed: FeedOptions | None
     ) -> None:
         self._feed = feed
         self._host = agent_host

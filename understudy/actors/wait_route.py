@@ -83,9 +83,7 @@ class WaitRoute:
             raise UsageError(
                 f"WaitRoute takes a Runtime, or a function that gives it, got {shown(runtime)}"
             )
-        self._runtime_of: Callable[[], Runtime] = (
-            (lambda: runtime) if isinstance(runtime, Runtime) else runtime
-        )
+        self._runtime = runtime
         self._by = checked_author(by, what="WaitRoute(by=...)")
         self._max_bytes = checked_count(max_bytes, what="WaitRoute: `max_bytes`")
 
@@ -117,11 +115,11 @@ class WaitRoute:
             remedy = "send the reason as a JSON text" if is_rejection else "not a value for this"
             raise _Refused(400, remedy) from None
         try:
-            runtime, by = self._runtime_of(), self._by
+            runtime = self._runtime if isinstance(self._runtime, Runtime) else self._runtime()
             if is_rejection:
-                await runtime.reject(before, value, by=by)
+                await runtime.reject(before, value, by=self._by)
             else:
-                await runtime.resolve(last, value, by=by)
+                await runtime.resolve(last, value, by=self._by)
         except UnknownToken:
             raise _Refused(404, "unknown") from None
         except Expired:

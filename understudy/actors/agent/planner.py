@@ -204,7 +204,9 @@ class Plans:
         if schedule.missed == "skip" and now - times[-1] > MISSED_AFTER:
             missed_until: datetime | None = times.pop()
         else:  # those before the ones that are made up for
-            missed_until = _last_before(cron, zone, first, times[0])
+            before = times[0] - timedelta(seconds=1)
+            earlier = times_until(cron, zone, first, before, most=1) if first < times[0] else []
+            missed_until = earlier[-1] if earlier else None
         following = [*times[1:], next_time(cron, zone, now)]
         if missed_until is not None:
             missed = Occurrence(schedule_id=schedule.id, due=missed_until, skipped="missed")
@@ -240,14 +242,6 @@ class Plans:
         running = run.occurrence if run is not None and not run.over else None
         is_open = waiting or (running is not None and running.schedule_id == schedule_id)
         return "overlap" if is_open and self.get(schedule_id).overlap == "skip" else None
-
-
-def _last_before(cron: str, zone: str, first: datetime, before: datetime) -> datetime | None:
-    """The last time of a schedule before another one, from `first` on."""
-    if first >= before:
-        return None
-    found = times_until(cron, zone, first, before - timedelta(seconds=1), most=1)
-    return found[-1] if found else None
 
 
 def _content(schedule: Schedule) -> list[object]:

@@ -211,23 +211,17 @@ def check_known(
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}{why}")
+    if isinstance(fact, Revoked):
+        return
     if isinstance(fact, Settled):
-        name = shown_author(fact.by)
+        about, review_id, name = "The doubt about call", "", shown_author(fact.by)
         refused = why_not_settled_by(state.doubts_in_tree[wanted], name, voter, now)
-        if refused is not None:
-            raise VoteRefused(
-                f"The doubt about call {wanted!r} of agent {agent_id!r}: {refused}",
-                request_id="",
-                person=name or "",
-            )
-    if isinstance(fact, ReviewClosed):
+    else:
+        about, review_id, name = "Review", wanted, fact.by
         refused = state.reviews[wanted].why_not_by(fact.person)
-        if refused is not None:
-            raise VoteRefused(
-                f"Review {wanted!r} of agent {agent_id!r}: {refused}",
-                request_id=wanted,
-                person=fact.by,
-            )
+    if refused is not None:
+        text = f"{about} {wanted!r} of agent {agent_id!r}: {refused}"
+        raise VoteRefused(text, request_id=review_id, person=name or "")
 
 
 @handles(ChangeFiles)
