@@ -103,12 +103,6 @@ class Presence:
 
     # ------------------------------------------------------------------------ other hosts
 
-    @property
-    def is_told(self) -> bool:
-        """Whether there is something to tell other hosts."""
-        with self._lock:
-            return bool(self._here or self._noted)
-
     def content(self) -> dict[str, Any]:
         """What other hosts are told, as JSON. What has happened is told once."""
         with self._lock:
