@@ -468,7 +468,11 @@ class DatabaseReads(StoreReads):
             return await threads.run(function)
         except StoreUnavailable as error:
             attempts = failed_once(error, partial(threads.run, function))
-            return await self._retrying.copy()(attempts)
+
+            async def attempt() -> T:  # Tenacity awaits only what is declared as a coroutine
+                return await attempts()
+
+            return await self._retrying.copy()(attempt)
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:
