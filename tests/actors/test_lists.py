@@ -537,7 +537,7 @@ async def test_a_cursor_of_another_list_is_refused() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "a", "a\U0010ffff", "\ud7ff", "\U0010ffff", "é~"])
 def test_the_ids_of_a_prefix_are_those_that_begin_with_it(prefix: str) -> None:
-    ids = ids_from(prefix)
+    first, end = ids_from(prefix)
     for id in (
         "",
         "a",
@@ -549,7 +549,7 @@ def test_the_ids_of_a_prefix_are_those_that_begin_with_it(prefix: str) -> None:
         "é~x",
         "\U0010ffff",
     ):
-        is_in = ids.first <= id and (ids.end is None or id < ids.end)
+        is_in = first <= id and (end is None or id < end)
         assert is_in == id.startswith(prefix)
 
 

@@ -322,10 +322,7 @@ class AgentJournal(OwnedJournal, Job):
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
         if job is not None:
             self.push()
-            committer = self._environment.committer
-            with committer.lock:
-                committer.put(job)
-                committer.flush_now()
+            self._environment.committer.put_alone(job)
 
     def left_state(self) -> TakenState | None:
         """The state that its records fold to; None where it may be another one."""

@@ -82,13 +82,18 @@ def open_asks(state: AgentState) -> tuple[Ask, ...]:
     doubts = (request for request in requests if request.kind == "doubt")
     return (
         *(
-            _ask(
-                request,
-                told.get(request.id, NO_NOTICES),
-                sizes.get(request.id, 1),
-                votes.get(request.id, ()),
+            Ask(
+                id=f"{id}/{len(votes[id])}" if votes.get(id) else id,  # another row with each vote
+                tool=request.tool_name,
+                asked_at=request.created_at,
+                expires_at=request.expires_at,
+                told=told.get(id, NO_NOTICES),
+                asked=request,
+                reply_size=sizes.get(id, 1),
+                votes=votes.get(id, ()),
             )
             for request in requests
+            for id in (request.id,)
         ),
         *(_ask_of_wait(wait) for wait in (waits_of(state) if has_waits(state) else ())),
         *(_ask_of_doubt(doubt_asked(request, *_named(state))) for request in doubts),
@@ -134,19 +139,6 @@ def reply_sizes(state: AgentState) -> dict[str, int]:
             ids = [request.id for call in inner.run.calls for request in call.unused_requests]
             sizes.update(dict.fromkeys(ids, len(ids)))
     return sizes
-
-
-def _ask(request: Request, told: Notices, reply_size: int, votes: tuple[Vote, ...]) -> Ask:
-    return Ask(
-        id=f"{request.id}/{len(votes)}" if votes else request.id,  # another row with each vote
-        tool=request.tool_name,
-        asked_at=request.created_at,
-        expires_at=request.expires_at,
-        told=told,
-        asked=request,
-        reply_size=reply_size,
-        votes=votes,
-    )
 
 
 def _ask_of_wait(wait: Wait) -> Ask:

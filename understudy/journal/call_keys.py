@@ -65,10 +65,6 @@ class KeyTaking:
     passes_done: bool = False
     """Whether no call that is done holds it up."""
 
-    def is_held_up_by(self, use: KeyUse) -> bool:
-        """Whether another call that has the key holds this one up."""
-        return not (use.call in self.passes or (self.passes_done and use.done_at is not None))
-
     def use_of(self, agent_id: str, incarnation: int) -> KeyUse:
         """The use that it becomes, of a call of this agent."""
         return KeyUse(
@@ -90,9 +86,10 @@ def may_take(taking: KeyTaking, agent_id: str, incarnation: int, uses: Sequence[
     What it has already, it has: a process may have ended right after the call took the key.
     """
     mine = (agent_id, incarnation, taking.call_key)
-    if any(use[:3] == mine for use in uses):
-        return True
-    return not any(taking.is_held_up_by(use) for use in uses)
+    return any(use[:3] == mine for use in uses) or all(
+        use.call in taking.passes or (taking.passes_done and use.done_at is not None)
+        for use in uses
+    )
 
 
 class CallKeys(ABC):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
-
-from pydantic_ai.messages import ModelMessage
+from collections.abc import Callable
+from functools import partial
 
 from understudy._base.log_fields import log_extra
 from understudy.errors import StoreError
@@ -106,7 +105,8 @@ class CheckpointWriter:
             return None
         self._kept, self._seq = after, owned.last_seq
         self.due = self._seq + max(self._every, len(head) // BYTES_PER_RECORD)
-        return CheckpointJob(owned, head, kept, added, on_failure=self.stop)
+        make = partial(make_checkpoint, owned.incarnation, owned.last_seq, head, kept, added)
+        return CheckpointJob(owned, make, on_failure=self.stop)
 
     def last(self, owned: Owned, state: AgentState) -> CheckpointJob | None:
         """The last checkpoint; None if too little was recorded since the one before."""
@@ -150,19 +150,11 @@ class CheckpointJob(Job):
     """
 
     def __init__(
-        self,
-        owned: Owned,
-        head: bytes,
-        kept: KeptMessages,
-        messages: Sequence[ModelMessage],
-        *,
-        on_failure: Callable[[], None],
+        self, owned: Owned, make: Callable[[], Checkpoint], *, on_failure: Callable[[], None]
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._owned = owned
-        self._head = head
-        self._kept = kept
-        self._messages = messages
+        self._make = make
         self._on_failure = on_failure
         self._checkpoint: Checkpoint | None = None
         self._failed = False
@@ -171,27 +163,20 @@ class CheckpointJob(Job):
 
     def execute(self, backend: Backend) -> None:
         if self._checkpoint is None and not self._failed:
-            self._make()
+            self._checkpoint = self._made()
+            self._failed = self._checkpoint is None
         if self._checkpoint is not None:
             backend.write_checkpoint(self._owned, self._checkpoint)
 
-    def _make(self) -> None:
+    def _made(self) -> Checkpoint | None:
+        """The checkpoint; None if it cannot be made, or is too large."""
         try:
-            made = make_checkpoint(
-                self._owned.incarnation,
-                self._owned.last_seq,
-                self._head,
-                self._kept,
-                self._messages,
-            )
+            made = self._make()
         except Exception:  # as of the head
             _log_failure(self._owned.agent_id)
-            self._failed = True
-            return
-        if sum(len(each.payload) for each in made.segments) > MAX_SEGMENTS_BYTES:
-            self._failed = True
-        else:
-            self._checkpoint = made
+            return None
+        is_small = sum(len(each.payload) for each in made.segments) <= MAX_SEGMENTS_BYTES
+        return made if is_small else None
 
     # ------------------------------------------------------------------- on the loop
 

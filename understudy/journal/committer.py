@@ -211,6 +211,13 @@ class Committer:
         if len(self._jobs) == 1:
             self._wake.notify()
 
+    def put_alone(self, job: Job, *, flush: bool = True) -> None:
+        """Acquire `lock`, and add one job. `flush` says whether a caller waits for it."""
+        with self._lock:
+            self.put(job)
+            if flush:
+                self.flush_now()
+
     def flush_now(self) -> None:
         """A caller waits: commit the queued jobs without lingering. The caller holds `lock`.
 
@@ -280,7 +287,9 @@ class Committer:
             try:
                 return self._run_transaction(group)
             except StoreUnavailable as error:
-                return self._retry_commit(group, error)
+                # The first attempt runs without Tenacity, which takes as long as a commit without
+                # a sync.
+                return self._retry.copy()(failed_once(error, partial(self._run_again, group)))
             except StoreDamaged:
                 # Perhaps one read of the disk has failed, and the next one does not.
                 return self._run_again(group)
@@ -288,13 +297,6 @@ class Committer:
             if error.is_final:
                 self._broken = error
             raise
-
-    def _retry_commit(self, group: Group, first: StoreUnavailable) -> dict[Job, StoreError]:
-        """The attempts after the first one, which has failed.
-
-        The first one runs without Tenacity, which takes as long as a commit without a sync.
-        """
-        return self._retry.copy()(failed_once(first, partial(self._run_again, group)))
 
     def _run_again(self, group: Group) -> dict[Job, StoreError]:
         self._backend.reconnect()

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreError, StoreUnavailable
@@ -32,7 +32,6 @@ from understudy.journal.spending_books import Books
 if TYPE_CHECKING:
     from understudy.journal.store import Store
 
-T = TypeVar("T")
 
 MOST_JOINED = 64
 """Reservations of one statement: each has a lock in a table of the server that has room for some
@@ -62,7 +61,7 @@ class DatabaseSpending(Spending):
             # What was settled last makes room once it is committed
             # (test_what_was_settled_last_makes_room_before_it_is_waited_for).
             await asyncio.sleep(0)  # the journals hand over what they have
-            await self._threads.change(_nothing)
+            await self._threads.change(lambda: None)  # takes its place in the queue, and no more
             self._committed = max(self._committed, noted)
             answer = await self._reserve(asked)
         return answer
@@ -80,10 +79,6 @@ class DatabaseSpending(Spending):
     def left(self, agent_id: str) -> None:
         """The agent is deleted."""
         return
-
-
-def _nothing() -> None:
-    """Takes its place in the queue, and no more."""
 
 
 class LocalSpending(DatabaseSpending):
@@ -109,9 +104,10 @@ class LocalSpending(DatabaseSpending):
         decision = books.reserve(asked, self._store.feed_clock.now())
         if decision.lines is not None:
             keep = partial(self._threads.backend.keep_reserved, decision)
-            kept = self._put(Change(keep, ended=self._kept), flush=asked.must_last)
+            kept = Change(keep, ended=self._kept)
+            self._threads.committer.put_alone(kept, flush=asked.must_last)
             if asked.must_last:
-                await kept
+                await kept.future
         return decision.answer
 
     async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
@@ -138,19 +134,12 @@ class LocalSpending(DatabaseSpending):
             # books are installed at its end: a commit behind this one settles in them
             # (test_what_is_settled_while_the_counters_are_read_counts_once).
             load = Change(lambda: Books(self._threads.backend.load_spending()), ended=self._loaded)
-            self._loading = self._put(load, flush=True)
+            self._loading = load.future
+            self._threads.committer.put_alone(load)
         return await asyncio.shield(self._loading)
 
     def _loaded(self, books: Books | None, error: StoreError | None) -> None:
         self._books, self._loading = books, None
-
-    def _put(self, change: Change[T], *, flush: bool) -> asyncio.Future[T]:
-        committer = self._threads.committer
-        with committer.lock:
-            committer.put(change)
-            if flush:
-                committer.flush_now()
-        return change.future
 
 
 class SharedSpending(DatabaseSpending):

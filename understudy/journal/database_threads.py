@@ -104,9 +104,7 @@ class DatabaseThreads(DatabaseReads):
 
         """
         change = Change(function, batch)
-        with self.committer.lock:
-            self.committer.put(change)
-            self.committer.flush_now()
+        self.committer.put_alone(change)
         return await change.future
 
     async def claim_by(self, agent_id: str, claim: Callable[[], T | None]) -> T | None:

@@ -22,7 +22,7 @@ from understudy.approvals import Vote
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Decision, DecisionRecord, DecisionType, Request
 from understudy.journal.codec import json_of
-from understudy.journal.contracts import from_row, time_number
+from understudy.journal.contracts import Owned, from_row, time_number
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.record_format import FORMAT_VERSION
@@ -156,12 +156,14 @@ def decided_in(
         asked = _asked(each.request_id, appended, state)
         if asked is None:  # the fold refuses the record
             continue
-        votes = (*asked.votes, *_votes_with(each.request_id, appended))
+        request, votes = asked
+        voted = (inner for inner in map(_inner, appended) if isinstance(inner, r.Voted))
+        votes += tuple(vote.vote for vote in voted if vote.request_id == each.request_id)
         grant = state.grants.get(each.decision.by_grant or "")
         votes = votes or (() if grant is None else grant.votes)
         found.append(
             DecisionRecord(
-                request=replace(asked.request, context={}, salt=""),
+                request=replace(request, context={}, salt=""),
                 decision=each.decision,
                 at=each.at,
                 votes=votes,
@@ -171,21 +173,16 @@ def decided_in(
     return tuple(found)
 
 
-class _Asked(NamedTuple):
-    """A request, with the votes on it so far."""
-
-    request: Request
-    votes: tuple[Vote, ...] = ()
-
-
 def _inner(record: r.Record) -> r.Record:
     while isinstance(record, r.ChildRecord):
         record = record.record
     return record
 
 
-def _asked(id: str, appended: Sequence[r.Record], state: AgentState) -> _Asked | None:
-    """The request with this id; None if there is none."""
+def _asked(
+    id: str, appended: Sequence[r.Record], state: AgentState
+) -> tuple[Request, tuple[Vote, ...]] | None:
+    """The request with this id, with the votes on it so far; None if there is none."""
     for inner in map(_inner, appended):
         requests: Sequence[Request] = ()
         if isinstance(inner, r.Requested):
@@ -194,22 +191,17 @@ def _asked(id: str, appended: Sequence[r.Record], state: AgentState) -> _Asked |
             requests = inner.requests
         for request in requests:
             if request.id == id:
-                return _Asked(request)
+                return request, ()
     for each in state.tree:
         run = each.run
         if run is None:
             continue
         if run.halt is not None and run.halt.id == id:
-            return _Asked(run.halt)
+            return run.halt, ()
         for call in run.calls:
             if id in call.requests:
-                return _Asked(call.requests[id], tuple(call.votes.get(id, ())))
+                return call.requests[id], tuple(call.votes.get(id, ()))
     return None
-
-
-def _votes_with(id: str, appended: Sequence[r.Record]) -> tuple[Vote, ...]:
-    voted = (inner for inner in map(_inner, appended) if isinstance(inner, r.Voted))
-    return tuple(each.vote for each in voted if each.request_id == id)
 
 
 def origin_of(record: DecisionRecord) -> DecidedBy:
@@ -243,16 +235,14 @@ def by_of(record: DecisionRecord) -> str | None:
     return ", ".join(ids) if ids else decision.by
 
 
-def decided_request(
-    record: DecisionRecord, *, no: int, agent_id: str, agent: str, incarnation: int
-) -> DecidedRequest:
-    """The decision as it is listed."""
+def decided_request(owned: Owned, no: int, record: DecisionRecord) -> DecidedRequest:
+    """The decision on a request of an agent, as it is listed."""
     request, decision = record.request, record.decision
     return DecidedRequest(
         no=no,
-        agent_id=agent_id,
-        agent=agent,
-        incarnation=incarnation,
+        agent_id=owned.agent_id,
+        agent=owned.agent,
+        incarnation=owned.incarnation,
         request_id=request.id,
         kind=request.kind,
         tool_name=request.tool_name,

@@ -7,7 +7,6 @@ begins, and nothing that changes between two pages moves what follows.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -118,22 +117,17 @@ AskKey: TypeAlias = tuple[int, int]
 """When it was asked, or expires, in microseconds since 1970; and its number."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdRange:
-    """The ids that begin with a prefix: from `first` on, and below `end`; None = there is none."""
+def ids_from(prefix: str) -> tuple[str, str | None]:
+    """The first id with this prefix, and the end behind all of them; None: there is none.
 
-    first: str
-    end: str | None
-
-
-def ids_from(prefix: str) -> IdRange:
-    """The range of ids with this prefix. Ids are compared by code points, in every store."""
+    Ids are compared by code points, in every store.
+    """
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:
             following = 0xE000 if last == 0xD7FF else last + 1  # no text holds half a character
-            return IdRange(prefix, prefix[: length - 1] + chr(following))
-    return IdRange(prefix, None)
+            return prefix, prefix[: length - 1] + chr(following)
+    return prefix, None
 
 
 def agents_where(query: AgentQuery, after: AgentKey | None, limit: int) -> tuple[str, list[Any]]:
@@ -145,10 +139,10 @@ def agents_where(query: AgentQuery, after: AgentKey | None, limit: int) -> tuple
         limit: how many at most.
 
     """
-    ids = ids_from(query.prefix)
-    where, values = ["a.agent_id >= %s"], list[Any]([ids.first])
+    first, end = ids_from(query.prefix)
+    where, values = ["a.agent_id >= %s"], list[Any]([first])
     for column, sign, value in (
-        ("agent_id", "<", ids.end),
+        ("agent_id", "<", end),
         ("status", "=", query.status),
         ("definition", "=", query.agent),
         ("run_version", "=", query.version),

@@ -308,10 +308,8 @@ class MemoryStore(Store):
     def _has_more(self, agent: StoredAgent) -> bool:
         """Whether something of an agent at rest is reserved, or is to be told."""
         spending, outbox = self._spending, self._outbox
-        is_told = outbox is None or not outbox.has_new(agent.agent_id)
-        return not is_told or (
-            spending is not None and bool(spending.books.open_spending(agent.agent_id))
-        )
+        is_reserved = spending is not None and spending.books.open_spending(agent.agent_id)
+        return bool(is_reserved) or (outbox is not None and outbox.has_new(agent.agent_id))
 
     async def deletion(self, agent_id: str) -> Deletion | None:
         found = self._deleted.get(agent_id)
@@ -403,17 +401,14 @@ class MemoryStore(Store):
     async def search(
         self, query: SearchQuery, before: int | None, limit: int
     ) -> Sequence[StoredHit]:
-        return [] if self._search is None else self._searched().hits(query, before, limit)
-
-    def _searched(self) -> MemorySearch:
-        """The index of the search, with all that there is now."""
         found, index = self._search, self._up_to_date()
-        assert found is not None, "it is on"
+        if found is None:
+            return []
         found.keep(self._kept)
         for agent_id, kept in self._kept.items():
             about = agent_id, kept.agent, kept.incarnation, kept.floor
             found.follow(*about, kept.records, index.asks.get(agent_id, {}).values())
-        return found
+        return found.hits(query, before, limit)
 
     @property
     def trust_seen(self) -> int:

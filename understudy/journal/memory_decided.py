@@ -33,14 +33,7 @@ class MemoryDecided:
     def add(self, owned: Owned, record: DecisionRecord) -> None:
         """Add a decision on a request of an agent."""
         no = next(self._numbers)
-        decided = decided_request(
-            record,
-            no=no,
-            agent_id=owned.agent_id,
-            agent=owned.agent,
-            incarnation=owned.incarnation,
-        )
-        self._by_no[no] = decided, persons_of(record)
+        self._by_no[no] = decided_request(owned, no, record), persons_of(record)
         insort(self._keys, (time_number(record.at), no))
         if len(self._keys) > MOST_DECIDED:
             del self._by_no[self._keys.pop(0)[1]]

@@ -144,11 +144,11 @@ class MemoryIndex:
         return [self._agents[agent_id] for _, agent_id in sorted(due)]
 
     def _by_id(self, query: AgentQuery, after: AgentKey | None) -> Iterator[StoredAgent]:
-        ids, range_ = self._ids, ids_from(query.prefix)
-        start = bisect_left(ids, range_.first)
+        ids, (first, below) = self._ids, ids_from(query.prefix)
+        start = bisect_left(ids, first)
         if after is not None:
             start = max(start, bisect_right(ids, after[1]))
-        end = len(ids) if range_.end is None else bisect_left(ids, range_.end)
+        end = len(ids) if below is None else bisect_left(ids, below)
         for place in range(start, end):
             agent = self._agents[ids[place]]
             if (

@@ -68,7 +68,12 @@ def open_store(
     if separator and scheme == "sqlite":
         return DatabaseStore(_sqlite(store, rest, durability, host))
     if separator and scheme in ("postgresql", "postgres"):
-        return DatabaseStore(_postgres(store, durability, host, lease))
+        from understudy.journal.postgres.backend import PostgresBackend
+
+        seconds = LEASE if lease is None else lease
+        return DatabaseStore(
+            PostgresBackend(store, durability=durability, host=host, lease=seconds)
+        )
     raise _no_store(repr(_without_login(store)), _meant(scheme, rest) if separator else "")
 
 
@@ -108,13 +113,6 @@ def _sqlite(url: str, rest: str, durability: Durability, host: str) -> Any:
             "opened by DatabaseStore(SqliteBackend(path, host=...))"
         )
     return SqliteBackend(path, durability=durability, host=host)
-
-
-def _postgres(url: str, durability: Durability, host: str, lease: float | None) -> Any:
-    from understudy.journal.postgres.backend import PostgresBackend
-
-    seconds = LEASE if lease is None else lease
-    return PostgresBackend(url, durability=durability, host=host, lease=seconds)
 
 
 LONGEST_HOST = 200

@@ -66,22 +66,6 @@ class Decision(NamedTuple):
     """Counters of which all before this bucket goes, but what is open."""
 
 
-class _Line:
-    """As `KeptLine`."""
-
-    __slots__ = ("amount", "at", "bucket", "counter", "id", "is_open", "is_unknown", "ref")
-
-    def __init__(self, kept: KeptLine, counter: _Counter) -> None:
-        self.id, _, self.bucket, self.amount, self.ref, self.at, self.is_open, self.is_unknown = (
-            kept
-        )
-        self.counter = counter
-
-
-def _by_age(line: _Line) -> tuple[datetime, SpendId, CounterId]:
-    return line.at, line.id, line.counter.id
-
-
 class _Counter:
     """The sums of a counter: of each bucket, and of those that counted when it was asked last."""
 
@@ -91,7 +75,7 @@ class _Counter:
         self.id = id
         self.amounts: dict[int, Decimal] = {}
         self.unknown: dict[int, Decimal] = {}
-        self.lines: dict[SpendId, _Line] = {}
+        self.lines: dict[SpendId, KeptLine] = {}
         """Those that are open, and those that may be given back."""
         self._since = 0
         self._total = _NOTHING
@@ -144,11 +128,11 @@ class Books:
 
     def __init__(self, kept: KeptSpending | None = None) -> None:
         self._counters: dict[CounterId, _Counter] = {}
-        self._calls: dict[SpendId, dict[CounterId, _Line]] = {}
+        self._calls: dict[SpendId, dict[CounterId, KeptLine]] = {}
         """The lines of each call that has some: all of them are open, or none is."""
         self._open: dict[str, dict[SpendId, None]] = {}
         """The calls of each agent that are not settled."""
-        self._refs: dict[tuple[str, str], list[_Line]] = {}
+        self._refs: dict[tuple[str, str], list[KeptLine]] = {}
         """By budget and `ref`, the lines that may be given back, in order."""
         self._settled: dict[SpendId, None] = {}
         """The last ones, in order."""
@@ -159,10 +143,6 @@ class Books:
                 counter.add_unknown(each.bucket, each.unknown)
         for line in kept.lines if kept is not None else ():
             self._put(line)
-            counter = self._counters[line.counter]
-            counter.add(line.bucket, line.amount)
-            if line.is_unknown:
-                counter.add_unknown(line.bucket, line.amount)
 
     # ------------------------------------------------------------------- reservations
 
@@ -170,8 +150,8 @@ class Books:
         """As `Spending.reserve`."""
         seconds, id, lines = int(now.timestamp()), asked.id, asked.lines
         is_late = not asked.valid_from <= seconds < asked.valid_until
-        before = self._calls.get(id)
-        is_settled = id in self._settled or (before is not None and id not in self._opened(id))
+        before = self._calls.get(id, {})
+        is_settled = id in self._settled or (bool(before) and id not in self._opened(id))
         sums: dict[CounterId, Decimal] = {}
         made: dict[CounterId, Decimal] = {}
         refused: list[CounterId] = []
@@ -180,7 +160,7 @@ class Books:
             total = _NOTHING if counter is None else counter.sum_since(line.since)
             sums[line.counter] = total
             after = EXACT.add(total, line.amount)
-            old = None if before is None else before.get(line.counter)
+            old = before.get(line.counter)
             if old is not None and old.bucket >= line.since:
                 after = EXACT.subtract(after, old.amount)
             if line.limit is not None and after > line.limit and after > total:
@@ -194,12 +174,12 @@ class Books:
         return self._make(asked, now, Reserved(now=seconds, sums=made))
 
     def _make(self, asked: Reservation, now: datetime, answer: Reserved) -> Decision:
-        before = self._calls.pop(asked.id, None)
-        for old in before.values() if before is not None else ():
+        before = self._calls.pop(asked.id, {})
+        for old in before.values():
             now = old.at  # when it was made first
             self._remove(old)
-            old.counter.take_off(old.bucket, old.amount)
-        if before is not None:
+            self._counters[old.counter].take_off(old.bucket, old.amount)
+        if before:
             self._forget_open(asked.id)
         lines: list[KeptLine] = []
         pruned: list[tuple[CounterId, int]] = []
@@ -213,7 +193,6 @@ class Books:
                 asked.id, line.counter, line.bucket, line.amount, line.ref, now, True, False
             )
             self._put(kept)
-            counter.add(line.bucket, line.amount)
             lines.append(kept)
         return Decision(asked.id, answer, lines, pruned)
 
@@ -226,25 +205,28 @@ class Books:
             counter = self._counters[id] = _Counter(id)
         return counter
 
-    def _put(self, kept: KeptLine) -> None:
-        counter = self._counter(kept.counter)
-        line = counter.lines[kept.id] = _Line(kept, counter)
-        self._calls.setdefault(kept.id, {})[kept.counter] = line
-        if kept.is_open:
-            self._open.setdefault(kept.id.agent_id, {})[kept.id] = None
-        if kept.ref:
-            self._refs.setdefault((kept.counter.budget, kept.ref), []).append(line)
+    def _put(self, line: KeptLine) -> None:
+        """Keep a line, and add it to its counter."""
+        counter = self._counter(line.counter)
+        counter.add(line.bucket, line.amount)
+        if line.is_unknown:
+            counter.add_unknown(line.bucket, line.amount)
+        counter.lines[line.id] = self._calls.setdefault(line.id, {})[line.counter] = line
+        if line.is_open:
+            self._open.setdefault(line.id.agent_id, {})[line.id] = None
+        if line.ref:
+            self._refs.setdefault((line.counter.budget, line.ref), []).append(line)
 
-    def _remove(self, line: _Line) -> None:
+    def _remove(self, line: KeptLine) -> None:
         """Forget a line, but not what it has added to its counter."""
-        del line.counter.lines[line.id]
+        del self._counters[line.counter].lines[line.id]
         of_call = self._calls.get(line.id)
         if of_call is not None:
-            of_call.pop(line.counter.id)
+            of_call.pop(line.counter)
             if not of_call:
                 del self._calls[line.id]
         if line.ref:
-            of_ref = (line.counter.id.budget, line.ref)
+            of_ref = (line.counter.budget, line.ref)
             self._refs[of_ref].remove(line)
             if not self._refs[of_ref]:
                 del self._refs[of_ref]
@@ -286,15 +268,13 @@ class Books:
         if len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
         for line in list(self._calls[id].values()):
-            spent = settlement.spent(line.counter.id.budget, line.amount)
-            if spent != line.amount:
-                line.counter.add(line.bucket, EXACT.subtract(spent, line.amount))
-                line.amount = spent
-            line.is_open, line.is_unknown = False, settlement.unknown
-            if settlement.unknown:
-                line.counter.add_unknown(line.bucket, spent)
+            spent = settlement.spent(line.counter.budget, line.amount)
+            settled = line._replace(amount=spent, is_open=False, is_unknown=settlement.unknown)
+            self._remove(line)
+            self._counters[line.counter].take_off(line.bucket, line.amount)
+            self._put(settled)
             if not line.ref:
-                self._remove(line)
+                self._remove(settled)
 
     def _forget_open(self, id: SpendId) -> None:
         of_agent = self._open[id.agent_id]
@@ -304,13 +284,14 @@ class Books:
 
     def _give_back(self, of_ref: tuple[str, str], amount: Decimal | None) -> None:
         settled = (line for line in self._refs.get(of_ref, ()) if not line.is_open)
-        line = min(settled, key=_by_age, default=None)
+        line = min(settled, key=lambda each: (each.at, each.id, each.counter), default=None)
         if line is None:
             return
         back = line.amount if amount is None else min(amount, line.amount)
-        line.counter.take_off(line.bucket, back)
+        counter = self._counters[line.counter]
+        counter.take_off(line.bucket, back)
         if line.is_unknown:
-            line.counter.add_unknown(line.bucket, back.copy_negate())
+            counter.add_unknown(line.bucket, back.copy_negate())
         self._remove(line)
 
     def leave(self, agent_id: str) -> None:
@@ -321,12 +302,14 @@ class Books:
 
     def open_spending(self, agent_id: str) -> list[OpenSpending]:
         """As `Spending.open_spending`. All that is open is of its present incarnation."""
-        return [self._open_call(id) for id in self._open.get(agent_id, ())]
-
-    def _open_call(self, id: SpendId) -> OpenSpending:
-        lines = self._calls[id].values()
-        amounts = {line.counter.id: line.amount for line in lines}
-        return OpenSpending(id=id, amounts=amounts, at=min(line.at for line in lines))
+        return [
+            OpenSpending(
+                id=id,
+                amounts={of: line.amount for of, line in self._calls[id].items()},
+                at=min(line.at for line in self._calls[id].values()),
+            )
+            for id in self._open.get(agent_id, ())
+        ]
 
     def counters(self, budgets: Collection[str] | None) -> Iterator[CounterSums]:
         """As `Spending.counters`."""

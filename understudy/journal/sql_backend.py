@@ -478,7 +478,7 @@ class SqlBackend(Backend):
 
     def _put_fact(self, add: Callable[[dict[str, Any]], bool], fact: TrustFact) -> bool:
         """As `add_trust`, by a function that adds a fact if its number is the next one."""
-        columns = fact_columns(fact)
+        columns = (fact.number, time_number(fact.at), fact.by, fact.kind, to_json(dict(fact.data)))
         # The answer to an attempt before this one may have been lost
         # (test_a_fact_that_is_added_once_more_is_there_once).
         return add(dict(zip(_FACT_VALUES, columns, strict=True))) or self._look(
@@ -532,7 +532,8 @@ class SqlBackend(Backend):
         kept = {bytes.fromhex(hash) for hash in batch.blobs_in_use}
         for (key,) in self._fetch(floor, [batch.first_seq - 1, batch.agent_id]):
             self._fetch(self.delete_records, {"key": key, "below": batch.first_seq})
-            self._delete_checkpoint(key)
+            self._fetch("DELETE FROM checkpoints WHERE agent = %s", [key])
+            self._delete_segments(key, 0)
             there = self._fetch("SELECT hash FROM blobs WHERE agent = %s", [key])
             gone = [hash for (hash,) in there if hash not in kept]
             for query in among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
@@ -609,10 +610,6 @@ class SqlBackend(Backend):
             for each in checkpoint.segments:
                 values = [key, each.number, each.messages, each.payload, each.crc]
                 self._fetch(_WRITE_SEGMENT, values)
-
-    def _delete_checkpoint(self, key: int) -> None:
-        self._fetch("DELETE FROM checkpoints WHERE agent = %s", [key])
-        self._delete_segments(key, 0)
 
     def _delete_segments(self, key: int, first: int) -> None:
         query = "DELETE FROM checkpoint_segments WHERE agent = %s AND number >= %s"
@@ -723,11 +720,6 @@ def _feed_page(after: FeedKey | None, states: Rows, named: Rows, rows: Rows) -> 
 
 
 _FACT_VALUES = ("number", "at", "by", "kind", "data")
-
-
-def fact_columns(fact: TrustFact) -> tuple[Any, ...]:
-    """The columns of a fact in the log of trust."""
-    return (fact.number, time_number(fact.at), fact.by, fact.kind, to_json(dict(fact.data)))
 
 
 def _facts(after: int, rows: Rows) -> list[TrustFact]:

@@ -19,7 +19,6 @@ from typing import Any, Protocol, TypeVar
 from understudy._base.log_fields import log_extra
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.journal.asks import StoredAsk
-from understudy.journal.codec import decode
 from understudy.journal.contracts import StoredRecords
 from understudy.journal.lists import listed_ask
 from understudy.journal.search import (
@@ -36,7 +35,7 @@ from understudy.journal.search import (
     moment_of,
     texts_of,
 )
-from understudy.journal.search_texts import Said, row_number, said_in, text_asked, text_of_row
+from understudy.journal.search_texts import Said, row_number, text_asked, text_of_row
 from understudy.journal.search_words import SearchQuery, kept_words
 
 T = TypeVar("T")
@@ -223,16 +222,37 @@ class SqlSearch(ABC):
         found = self.found.format(columns=columns)
         text = _HITS.format(found=found, matches=matches, order=self.order)
         hits: list[StoredHit] = []
-        read = _Read(self._backend)
+        said: dict[tuple[str, int], list[Said]] = {}
         last, wanted = (1 << 63) - 1 if before is None else before, limit
         while wanted > 0:
             rows = self._look(text, value, last, wanted)
-            hits += [hit for row in rows if (hit := read.hit(row)) is not None]
+            hits += [hit for row in rows if (hit := self._hit(row, said)) is not None]
             # Of a text whose record is compacted meanwhile, or cannot be read, there is none.
             if len(rows) < wanted:
                 break
             last, wanted = rows[-1][0], limit - len(hits)
         return hits
+
+    def _hit(
+        self, row: tuple[Any, ...], said: dict[tuple[str, int], list[Said]]
+    ) -> StoredHit | None:
+        """What a row has found. A record of which there are several hits is read once."""
+        no, _, agent_id, agent, seq, part, ask = row
+        hit = partial(StoredHit, no=no, agent_id=agent_id, agent=agent)
+        if ask is not None:
+            for found in self._look(f"{_ASK_COLUMNS} AND k.no = %s", ask):
+                return hit(ask=listed_ask(found))
+            return None
+        place = agent_id, seq
+        if place not in said:
+            stored = self._backend.load_part(agent_id, seq - 1, 1)
+            is_there = stored is not None and stored.first_seq == seq
+            records = enumerate(stored.records if stored is not None and is_there else (), seq)
+            said[place] = [each for _, texts in texts_of(agent_id, records) for each in texts]
+        texts = said[place]
+        if part >= len(texts):
+            return None
+        return hit(seq=seq, row=row_number(texts, part), said=texts[part])
 
     # --------------------------------------------------------- the work that is left
 
@@ -423,43 +443,3 @@ def _of_ask(ask: StoredAsk) -> Indexed:
 def _of_text(seq: int, part: int, said: Said) -> Indexed:
     words = frozenset(kept_words(text_of_row(said.row), "conversations"))
     return Indexed(at=said.at, words=words, seq=seq, part=part)
-
-
-class _Read:
-    """Reads what hits are of: a record of which there are several hits once."""
-
-    def __init__(self, backend: Reads) -> None:
-        self._backend = backend
-        self._said: dict[tuple[str, int], list[Said]] = {}
-
-    def hit(self, row: tuple[Any, ...]) -> StoredHit | None:
-        no, _, agent_id, agent, seq, part, ask = row
-        hit = partial(StoredHit, no=no, agent_id=agent_id, agent=agent)
-        if ask is not None:
-            query = f"{_ASK_COLUMNS} AND k.no = %s", [ask]
-            for found in self._backend._look(Rows, query):
-                return hit(ask=listed_ask(found))
-            return None
-        place = agent_id, seq
-        if place not in self._said:
-            self._said[place] = self._read(agent_id, seq)
-        texts = self._said[place]
-        if part >= len(texts):
-            return None
-        return hit(seq=seq, row=row_number(texts, part), said=texts[part])
-
-    def _read(self, agent_id: str, seq: int) -> list[Said]:
-        stored = self._backend.load_part(agent_id, seq - 1, 1)
-        if stored is None or stored.first_seq != seq or not stored.records:
-            return []
-        try:
-            return said_in(decode(stored.records[0]))
-        except (SchemaVersionError, StoreDamaged, ValueError, TypeError, LookupError) as error:
-            logger.error(
-                "record %d of agent %r cannot be shown: %s",
-                seq,
-                agent_id,
-                error,
-                extra=log_extra(agent_id),
-            )
-            return []

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timezone
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, get_args
 
-from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from understudy._base.json_values import storable_text
@@ -22,9 +21,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 
 Asks: TypeAlias = r.Reply | r.ReplyHeld | r.ModelAsked | r.ModelGaveNoAnswer
-ASKS: frozenset[type[r.Record]] = frozenset(
-    {r.Reply, r.ReplyHeld, r.ModelAsked, r.ModelGaveNoAnswer}
-)
+ASKS: frozenset[type[r.Record]] = frozenset(get_args(Asks))
 """The records of requests to models; those of agents inside are in a `ChildRecord`."""
 _PLACES = Decimal(10) ** 12
 """A store counts in millionths of a millionth of a dollar."""
@@ -87,11 +84,12 @@ def used_by(record: r.Record, agent: str, state: AgentState) -> tuple[Used, ...]
     while isinstance(inner, r.ChildRecord):
         place = None if place is None else place.children.get(inner.child)
         inner = inner.record
-    if type(inner) not in ASKS:
+    if not isinstance(inner, Asks):
         return ()
-    if isinstance(inner, r.Reply) and place is not None and _was_held(place):
+    call = None if place is None or place.run is None else place.run.model_call
+    if isinstance(inner, r.Reply) and call is not None and call.held is not None:
         return ()  # it was counted when it came
-    response: ModelResponse = inner.response  # type: ignore[union-attr]  # by its type, above
+    response = inner.response
     at = record.at or response.timestamp
     day = at.astimezone(timezone.utc).date().toordinal()
     attempts = [
@@ -100,11 +98,6 @@ def used_by(record: r.Record, agent: str, state: AgentState) -> tuple[Used, ...]
         if each.usage is not None
     ]
     return (*attempts, _used(day, agent, response.model_name, response.usage))
-
-
-def _was_held(state: AgentState) -> bool:
-    call = None if state.run is None else state.run.model_call
-    return call is not None and call.held is not None
 
 
 def _used(day: int, agent: str, model: str | None, usage: RequestUsage) -> Used:
