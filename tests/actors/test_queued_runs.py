@@ -638,7 +638,7 @@ async def test_a_run_on_its_way_to_another_host_is_not_unknown(hosts: Hosts, des
 async def test_a_message_that_arrives_at_another_host_during_a_look_is_not_unknown(
     hosts: Hosts, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look has read the store before; the call is answered before the look ends."""
+    """J70: the look has read the store before, and the call is answered before the look ends."""
     queue = Queue(desk)
     here, there = stores(hosts, "here", "there")
     async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
