@@ -111,7 +111,7 @@ class Conversation:
     ref: AgentRef = field(init=False)
 
     def __post_init__(self) -> None:
-        need(self.user, "display_events")
+        need(self.user, "events")
         if self.said.answers:
             need(self.user, "resume")
         self.source = self.site.source()

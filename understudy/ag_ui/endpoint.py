@@ -162,7 +162,7 @@ def vercel(
         return answered(user, vercel_ai.said_in(body), vercel_ai.calls_in(body))
 
     async def again(thread_id: str, user: User) -> Response:
-        need(user, "display_events")
+        need(user, "events")
         ref = site.ref(site.source(), user, thread_id)
         try:
             await site.info(ref)
