@@ -316,6 +316,25 @@ def test_a_commit_waits_for_a_takeover_under_way_and_is_fenced(hosts: Hosts) -> 
     assert texts(b, "x") == []
 
 
+def test_who_has_lost_an_agent_does_not_wait_for_its_owner(hosts: Hosts) -> None:
+    """J7."""
+    a, b = hosts.open("a"), hosts.open("b")
+    lost, kept = claim(a, "x"), claim(a, "y")
+    hosts.end_lease("a")
+    taken = claim(b, "x")
+    b.begin()
+    b.append(batch(taken, "new"))
+    a.begin()
+    refused_batch, added = a.append_all([batch(lost, "late"), batch(kept, "kept")])
+    assert isinstance(refused_batch, Fenced)
+    assert "'b'" in str(refused_batch)
+    assert added is None
+    b.commit()
+    a.commit()
+    assert texts(b, "x") == ["new"]
+    assert texts(b, "y") == ["kept"]
+
+
 def test_a_deletion_takes_what_was_committed_while_it_waited(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
     owned = claim(a, "x")

@@ -161,13 +161,19 @@ FEED = Columns(
 )
 ADD_TO_FEED = FEED.insert("feed")
 
-LOCK_AGENTS = """
+_WRITTEN = """
 SELECT a.agent_id, a.key, a.ask_count, a.deleted, a.incarnation, a.epoch, a.last_seq, a.owner,
     h.name
-FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)
-ORDER BY a.key FOR NO KEY UPDATE OF a"""
-"""From these rows follows which batches may be added, until the end of the transaction. They are
-locked in the order of the keys, so two hosts with the same agents do not deadlock."""
+FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)"""
+LOCK_AGENTS = f"{_WRITTEN} AND a.owner = %s ORDER BY a.key FOR NO KEY UPDATE OF a"
+"""Of the agents that this host owns. From these rows follows which batches may be added, until the
+end of the transaction. They are locked in the order of the keys, so two hosts with the same agents
+do not deadlock.
+
+The rows of others are not locked: whoever has lost an agent would wait for its owner, and hold it
+up (test_who_has_lost_an_agent_does_not_wait_for_its_owner)."""
+LOST_AGENTS = _WRITTEN
+"""The same of any agents, as they are now: from these rows follows why a batch is refused."""
 
 BATCHES = Columns(
     "batch",

@@ -246,7 +246,11 @@ class PostgresWriter(PostgresHosts):
         answers: list[Refusal | None] = [None] * len(batches)
         for indexes in split(batches):
             ids = [batches[index].agent_id for index in indexes]
-            rows = {agent_id: row for agent_id, *row in self._fetch(sql.LOCK_AGENTS, [ids])}
+            found = self._fetch(sql.LOCK_AGENTS, [ids, self._own_id])
+            if len(found) < len(ids):
+                lost = set(ids).difference(agent_id for agent_id, *_ in found)
+                found += self._fetch(sql.LOST_AGENTS, [sorted(lost)])
+            rows = {agent_id: row for agent_id, *row in found}
             accepted: dict[int, Batch] = {}
             asking: list[int] = []
             for index in indexes:
