@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from tests.support.held_commits import turns
+from tests.support.kept_keys import NOON
 from understudy.errors import Fenced, StoreBroken
 from understudy.journal import (
     DatabaseStore,
@@ -201,3 +202,41 @@ async def test_no_incarnation_in_memory_comes_twice_also_after_a_thousand_deleti
         await store.delete("a")
         with pytest.raises(Fenced):
             await store.compact(owned, Once(key="k", value="x"), IndexEntry(IndexStatus.REST))
+
+
+class Untold(FoldedAgent):
+    """An agent of which the index can be told nothing."""
+
+    def index_entry(self) -> IndexEntry:
+        raise LookupError("the test says so")
+
+
+async def test_what_an_agent_cannot_tell_the_index_fails_no_other_agent(tmp_path: Path) -> None:
+    failures: list[BaseException | None] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context.get("exception")))
+    path = str(tmp_path / "store.db")
+    store = DatabaseStore(SqliteBackend(path, durability="off", host="here"))
+    await store.open(lambda: None)
+    try:
+        agents = {
+            "x": Untold(AgentState()),
+            "y": FoldedAgent(AgentState()),
+            "z": FoldedAgent(AgentState()),
+        }
+        journals = {}
+        for id, agent in agents.items():
+            owned = await store.claim(id, "desk")
+            assert owned is not None
+            journals[id] = store.journal(owned, agent)
+        for journal in journals.values():
+            journal.append([Once(key="k", value=1, at=NOON)])
+        await journals["z"].durable()
+        assert [type(each) for each in failures] == [LookupError]
+        async with asyncio.timeout(60):
+            while journals["y"].has_unflushed:
+                await asyncio.sleep(0)
+        assert journals["x"].has_unflushed
+    finally:
+        loop.set_exception_handler(None)
+        await store.close()

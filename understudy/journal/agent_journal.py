@@ -376,7 +376,7 @@ class AgentJournal(OwnedJournal, Job):
         if flush:
             for lingering in self._environment.lingering.take():
                 if lingering is not self:
-                    lingering.push()
+                    lingering.push_with_others()
         buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:
@@ -406,6 +406,15 @@ class AgentJournal(OwnedJournal, Job):
             if flush:
                 committer.flush_now()
         self._buffer = None
+
+    def push_with_others(self) -> None:
+        """As `push`, for a caller that waits for another agent. A failure here is not its own."""
+        try:
+            self.push()
+        except Exception as error:
+            # (test_what_an_agent_cannot_tell_the_index_fails_no_other_agent)
+            what = "the records of an agent could not be handed over"
+            self.loop.call_exception_handler({"message": what, "exception": error})
 
     # ------------------------------------------------------ in the committer's thread
 
