@@ -6,13 +6,14 @@ import asyncio
 import gc
 import threading
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests.support.held_commits import turns
-from tests.support.kept_keys import NOON
+from tests.support.kept_keys import NOON, taking
 from understudy.errors import Fenced, StoreBroken
 from understudy.journal import (
     DatabaseStore,
@@ -26,6 +27,7 @@ from understudy.journal.contracts import IndexEntry, IndexStatus
 from understudy.journal.memory import MOST_DELETED
 from understudy.journal.sqlite import SqliteBackend
 from understudy.state.agent_state import AgentState
+from understudy.state.held_keys import HeldKey
 from understudy.state.records import Once
 
 
@@ -233,10 +235,39 @@ async def test_what_an_agent_cannot_tell_the_index_fails_no_other_agent(tmp_path
             journal.append([Once(key="k", value=1, at=NOON)])
         await journals["z"].durable()
         assert [type(each) for each in failures] == [LookupError]
-        async with asyncio.timeout(60):
-            while journals["y"].has_unflushed:
-                await asyncio.sleep(0)
+        assert not journals["y"].has_unflushed
         assert journals["x"].has_unflushed
     finally:
         loop.set_exception_handler(None)
+        await store.close()
+
+
+async def test_who_takes_a_key_finds_what_other_agents_gave_back_last(tmp_path: Path) -> None:
+    """J85: also where their records wait for nobody yet."""
+    path = str(tmp_path / "store.db")
+    store = DatabaseStore(SqliteBackend(path, durability="off", host="here"))
+    await store.open(lambda: None)
+    try:
+        states, journals = {"x": AgentState(), "y": AgentState()}, []
+        for id, state in states.items():
+            owned = await store.claim(id, "desk")
+            assert owned is not None
+            journals.append(store.journal(owned, FoldedAgent(state)))
+        x, y = journals
+        assert x.call_keys is not None
+        assert y.call_keys is not None
+        hash = await x.call_keys.key_hash("refund:17")
+        wanted = replace(taking("call 1"), key_hash=hash)
+        assert list(await x.call_keys.take_key(wanted)) == []
+        states["x"].held_keys = {
+            "call 1": HeldKey(key_hash=hash, tool_name="refund", tool_call_id="c")
+        }
+        x.append([Once(key="k", value=1, at=NOON)])
+        await x.durable()
+        states["x"].held_keys = {}
+        x.append([Once(key="k", value=2, at=NOON)])  # the call is over, and nothing happened
+        await asyncio.sleep(0)
+        assert list(await y.call_keys.key_uses(hash, NOON)) == []
+        assert list(await y.call_keys.take_key(replace(wanted, call_key="call 2"))) == []
+    finally:
         await store.close()

@@ -374,9 +374,7 @@ class AgentJournal(OwnedJournal, Job):
 
         """
         if flush:
-            for lingering in self._environment.lingering.take():
-                if lingering is not self:
-                    lingering.push_with_others()
+            self.push_others()
         buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:
@@ -407,14 +405,17 @@ class AgentJournal(OwnedJournal, Job):
                 committer.flush_now()
         self._buffer = None
 
-    def push_with_others(self) -> None:
-        """As `push`, for a caller that waits for another agent. A failure here is not its own."""
-        try:
-            self.push()
-        except Exception as error:
-            # (test_what_an_agent_cannot_tell_the_index_fails_no_other_agent)
-            what = "the records of an agent could not be handed over"
-            self.loop.call_exception_handler({"message": what, "exception": error})
+    def push_others(self) -> None:
+        """As `push`, of all others of the store for which no caller waits yet."""
+        for other in self._environment.lingering.take():
+            if other is self:
+                continue
+            try:
+                other.push()
+            except Exception as error:
+                # (test_what_an_agent_cannot_tell_the_index_fails_no_other_agent)
+                what = "the records of an agent could not be handed over"
+                self.loop.call_exception_handler({"message": what, "exception": error})
 
     # ------------------------------------------------------ in the committer's thread
 
@@ -474,6 +475,8 @@ class _StoredKeys(KeysOfJournal):
         return key_hash(key, await self._threads.key_secret())
 
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        # (test_who_takes_a_key_finds_what_other_agents_gave_back_last)
+        self._journal.push_others()
         self._journal.push()
         return await self._threads.change(partial(self._backend.key_uses, key_hash, at))
 
@@ -486,6 +489,7 @@ class _StoredKeys(KeysOfJournal):
         """
         self._journal.check_failure()
         self._journal.follow_keys()
+        self._journal.push_others()
         self._journal.push()  # the reply that has made the call is in this commit, or in one before
         take = partial(self._backend.take_key, self._journal.owned, taking)
         end, pause = time.monotonic() + self._threads.patience, FIRST_PAUSE
