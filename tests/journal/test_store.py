@@ -12,8 +12,9 @@ from typing import cast
 
 import pytest
 
+from tests.support.frozen.samples import request
 from tests.support.held_commits import turns
-from tests.support.kept_keys import NOON, taking
+from tests.support.kept_keys import DAY, NOON, taking
 from understudy.errors import Fenced, StoreBroken
 from understudy.journal import (
     DatabaseStore,
@@ -22,8 +23,10 @@ from understudy.journal import (
     Owned,
     OwnedJournal,
 )
+from understudy.journal.asks import Ask
 from understudy.journal.backend import Backend
 from understudy.journal.contracts import IndexEntry, IndexStatus
+from understudy.journal.lists import AskQuery
 from understudy.journal.memory import MOST_DELETED
 from understudy.journal.sqlite import SqliteBackend
 from understudy.state.agent_state import AgentState
@@ -271,3 +274,28 @@ async def test_who_takes_a_key_finds_what_other_agents_gave_back_last(tmp_path: 
         assert list(await y.call_keys.take_key(replace(wanted, call_key="call 2"))) == []
     finally:
         await store.close()
+
+
+class Asks(FoldedAgent):
+    """An agent that asks a person."""
+
+    def index_entry(self) -> IndexEntry:
+        asked = request("q", "call 1")
+        return IndexEntry(
+            IndexStatus.WAITS, asks=(Ask(id="q", tool="t", asked_at=NOON, asked=asked),)
+        )
+
+
+async def test_a_request_that_is_listed_while_a_store_in_memory_is_closed_is_told() -> None:
+    store, later = MemoryStore(), NOON + DAY
+    await store.open(lambda: None)
+    assert await store.change_outbox(lambda outbox: outbox.turn(True))
+    owned = await store.claim("x", "desk")
+    assert owned is not None
+    store.journal(owned, Asks(AgentState())).append([Once(key="k", value=1, at=NOON)])
+    await store.close()
+    assert [each.agent_id for each in await store.list_asks(AskQuery(), None, 9)] == ["x"]
+    await store.open(lambda: None)
+    found = await store.change_outbox(lambda outbox: outbox.claim(later, later + DAY, "here", 9))
+    assert [(each.agent_id, each.request_id, each.what) for each in found] == [("x", "q", "asked")]
+    await store.close()

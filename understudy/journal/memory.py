@@ -152,6 +152,9 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         if self._outbox is not None:
+            # Else who lists what is asked while it is closed has the outbox miss it
+            # (test_a_request_that_is_listed_while_a_store_in_memory_is_closed_is_told).
+            self._up_to_date()
             self._notices = self._outbox.close()
             self._outbox = None
 
