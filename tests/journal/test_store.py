@@ -7,6 +7,7 @@ import gc
 import threading
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -28,6 +29,7 @@ from understudy.journal.backend import Backend
 from understudy.journal.contracts import IndexEntry, IndexStatus
 from understudy.journal.lists import AskQuery
 from understudy.journal.memory import MOST_DELETED
+from understudy.journal.notices import STATES, Outbox
 from understudy.journal.sqlite import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.held_keys import HeldKey
@@ -298,4 +300,28 @@ async def test_a_request_that_is_listed_while_a_store_in_memory_is_closed_is_tol
     await store.open(lambda: None)
     found = await store.change_outbox(lambda outbox: outbox.claim(later, later + DAY, "here", 9))
     assert [(each.agent_id, each.request_id, each.what) for each in found] == [("x", "q", "asked")]
+    await store.close()
+
+
+async def test_an_outbox_in_memory_forgets_the_agents_of_which_nothing_is_told() -> None:
+    store, later = MemoryStore(), NOON + DAY
+    await store.open(lambda: None)
+    sizes = []
+    for number in range(400):
+        await store.change_outbox(lambda outbox: outbox.turn(True))
+        owned = await store.claim(f"{number}" * 50, "desk")
+        assert owned is not None
+        store.journal(owned, Asks(AgentState())).append([Once(key="k", value=1, at=NOON)])
+        for row in await store.change_outbox(lambda outbox: outbox.claim(later, later, "here", 9)):
+            await store.change_outbox(partial(Outbox.settle, no=row.no, state="done", at=NOON))
+        assert await store.delete(owned.agent_id)
+        for row in await store.change_outbox(lambda outbox: outbox.claim(later, later, "here", 9)):
+            await store.change_outbox(partial(Outbox.settle, no=row.no, state="done", at=NOON))
+        await store.change_outbox(lambda outbox: outbox.clean(later))
+        assert list(await store.notices(STATES, None, 9)) == []
+        if number in (199, 399):
+            await store.close()
+            sizes.append(len(store._notices or b""))
+            await store.open(lambda: None)
+    assert sizes[0] == sizes[1]
     await store.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 
 from understudy.journal.asks import AskChanges
@@ -39,6 +40,11 @@ _PUT_ASK = """
 INSERT INTO asks (agent, id, kind, reminders, escalations) VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (agent, id) DO UPDATE SET reminders = excluded.reminders,
     escalations = excluded.escalations"""
+
+
+_FORGET_AGENTS = """
+DELETE FROM agent_rows WHERE is_gone(agent_id)
+    AND NOT EXISTS (SELECT 1 FROM notices n WHERE n.agent = key)"""
 
 
 class MemoryOutbox(Outbox):
@@ -88,6 +94,11 @@ class MemoryOutbox(Outbox):
         for ask in (*changed.new, *changed.told):
             told = ask.told.reminders, ask.told.escalations
             self._fetch(_PUT_ASK, [key, ask.id, ask.kind, *told])
+
+    def clean(self, before: datetime) -> None:
+        super().clean(before)
+        # (test_an_outbox_in_memory_forgets_the_agents_of_which_nothing_is_told)
+        self._fetch(_FORGET_AGENTS, ())
 
     def has_new(self, agent_id: str) -> bool:
         """Whether something about an agent is to be told."""
