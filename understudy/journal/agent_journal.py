@@ -47,7 +47,7 @@ _NO_ASKS: Mapping[str, tuple[int, int]] = {}  # one for all agents
 class Lingering:
     """Journals of one store with records for which no caller waits yet. Used on the loop.
 
-    Their records go with the next commit for which a caller waits, of any agent, or after `LINGER`
+    Their records go with the next records for which a caller waits, of any agent, or after `LINGER`
     seconds. A turn of the loop that puts a journal into the queue of the committer takes 10 µs: the
     loop then contends with the committer's thread for the interpreter.
     """
