@@ -184,3 +184,45 @@ async def test_a_clock_that_raises_is_asked_again(
         await until(lambda: done.count == 1)
     done.work.close()
     assert caplog.text.count("the clock raised") == 1
+
+
+class AtOnce(Early):
+    """A clock that calls back at once, in the thread that asks, for a time that has passed."""
+
+    def call_at(
+        self, at: datetime, callback: Callable[[Callable[[], None]], None]
+    ) -> Callable[[], None]:
+        if at > self.now():
+            return self.clock.call_at(at, callback)
+        callback(lambda: None)
+        return lambda: None
+
+
+async def test_work_that_is_due_already_is_done_once_by_a_clock_that_calls_back_at_once() -> None:
+    clock = AtOnce()
+    clock.clock.advance(60)
+    done = Done(clock)
+    done.due -= timedelta(seconds=120)
+    done.work.look()
+    await until(lambda: done.count == 2 and bool(clock.clock._callbacks))
+    await soon(clock.clock.advance(59))
+    assert done.count == 2
+    await soon(clock.clock.advance(1))
+    assert done.count == 3
+    done.work.close()
+
+
+@pytest.mark.usefixtures("_often")
+async def test_a_clock_that_sets_no_timer_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SimulatedClock()
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "call_at", lambda *_: 1 / 0)
+        done = Done(clock)
+        await until(lambda: "the clock raised" in caplog.text)
+    await until(lambda: bool(clock._callbacks))
+    await soon(clock.advance(60))
+    assert done.count == 1
+    done.work.close()
+    assert caplog.text.count("the clock raised") == 1

@@ -121,14 +121,15 @@ class DueWork:
     def now(self) -> datetime | None:
         """The time; None while the clock raises."""
         try:
-            now = self._clock.now()
+            return self._clock.now()
         except BaseException:  # a SystemExit of it would end the loop
-            if not self._clock_fails:
-                logger.exception("the clock raised: nothing is due until it tells the time")
-            self._clock_fails = True
+            self._note_failure()
             return None
-        self._clock_fails = False
-        return now
+
+    def _note_failure(self) -> None:
+        if not self._clock_fails:
+            logger.exception("the clock raised: nothing is due until it tells the time")
+        self._clock_fails = True
 
     def look(self) -> None:
         """The next time may be another one now: set the timer to it, or begin at once."""
@@ -142,17 +143,26 @@ class DueWork:
         self._armed_at, self._disarm = at, _nobody
         if now is None:
             self._disarm = self._loop.call_later(RECHECK, self._ring).cancel
-        elif at is not None:
-            clock, left = self._clock, max((at - now).total_seconds(), 0.0)
-            if isinstance(clock, TimerClock):
-                # Also for a time that has passed: who advances the clock waits for the work.
-                self._disarm = _call_at(clock, at, self._loop, self._ring)
-            else:
-                left = min(_until_next_look(clock, left), RECHECK)
-                self._disarm = self._loop.call_later(left, self._ring).cancel
-            if at <= now:
+            return
+        if at is not None:
+            if at <= now:  # before the timer is set: a clock may call back at once
                 self._task = self._start_task(self._work())
                 self._task.add_done_callback(self._ended)
+            try:
+                self._disarm = self._set_timer(at, now)
+            except BaseException:  # as in `now`
+                self._note_failure()
+                self._disarm = self._loop.call_later(RECHECK, self._ring).cancel
+                return
+        self._clock_fails = False
+
+    def _set_timer(self, at: datetime, now: datetime) -> Callable[[], object]:
+        clock = self._clock
+        if isinstance(clock, TimerClock):
+            # Also for a time that has passed: who advances the clock waits for the work.
+            return _call_at(clock, at, self._loop, self._ring)
+        left = _until_next_look(clock, max((at - now).total_seconds(), 0.0))
+        return self._loop.call_later(min(left, RECHECK), self._ring).cancel
 
     def _ring(self, done: Callable[[], None] = _nobody) -> None:
         self._on_done.append(done)
