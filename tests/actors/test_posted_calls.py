@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pykka
@@ -45,6 +46,7 @@ from understudy.errors import (
     NotInterrupted,
     OwnedElsewhere,
     RecordRefused,
+    SchemaVersionError,
     UnfitHost,
     UnknownAgent,
     UsageError,
@@ -811,3 +813,69 @@ async def raised_in_a_step(
     await soon(leaving)
     (error,) = raised
     return error
+
+
+async def test_a_call_whose_run_cannot_be_found_out_keeps_no_other_from_being_done(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller alone is told why."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+
+    async def unreadable(*_: object) -> Any:
+        raise SchemaVersionError(what="a record", version=99, known=1)
+
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "second"])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        monkeypatch.setattr(outgoing, "latest_state", unreadable)
+        paused, sent = second.get("t").pause("later"), second.get("t").send("more")
+        with pytest.raises(SchemaVersionError):
+            await soon(paused)
+        assert await soon(sent)
+        held.release.set()
+        await soon(run)
+
+
+class _Line(list[Any]):
+    """A line to which another thread adds at the moment in which its calls are replaced."""
+
+    between: Callable[[], object]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        thread = threading.Thread(target=self.between)
+        thread.start()
+        thread.join(0.02)  # it may have to wait until the calls are replaced
+        super().__setitem__(place, value)
+
+
+async def test_a_call_that_comes_while_the_run_of_another_is_found_out_is_not_lost(
+    hosts: Hosts,
+) -> None:
+    """It comes in any thread, and the calls in line are replaced by those that are left."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, *["more"] * 9])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        ref, sent = second.get("t"), list[Any]()
+        calls = second._agent_host.services.calls
+        assert isinstance(calls, outgoing.Outgoing)
+
+        class Lines(dict[str, list[Any]]):
+            def __setitem__(self, id: str, line: list[Any]) -> None:
+                hooked = _Line(line)
+                hooked.between = lambda: sent.append(ref.send("more")) if len(sent) < 9 else None
+                super().__setitem__(id, hooked)
+
+        calls._lines = Lines()
+        await soon(ref.pause("later"))
+        await until(lambda: len(sent) > 2)
+        for each in list(sent):
+            assert await soon(each)
+        held.release.set()
+        await soon(run)

@@ -396,8 +396,12 @@ class Outgoing(Calls[AgentSlot]):
                 self._services.check_inbox(slot)
         elif unknown:
             for call in unknown:
-                await self._find_run(call)
-            line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
+                try:
+                    await self._find_run(call)
+                except Exception as error:  # told to its caller, before anything is kept
+                    call.refuse(error)
+            with self._lock:
+                line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
         elif place is not None and place.host is None:
             self._take_back(slot, calls, is_free=True)
         elif place is not None:
