@@ -20,6 +20,7 @@ from understudy import (
     Fenced,
     Runtime,
     ScriptedModel,
+    Status,
     UnfitHost,
     UsageError,
     WouldDeadlock,
@@ -345,6 +346,28 @@ async def test_a_host_that_raises_the_version_of_its_rules_holds_no_call(
         completed(await soon(runtime.spawn(agent).run("go")))
     assert paid == [7]
     assert [each.message for each in caplog.records if "no call starts" in each.message] == []
+
+
+async def test_no_more_agents_are_given_up_once_newer_rules_have_come(hosts: Hosts) -> None:
+    """V9: though the step of one that was to be given up goes on by then."""
+    held = Held()
+
+    async def before(amount: int) -> None:
+        if amount == 7:
+            await held.wait()
+
+    agent, paid = desk(7, 8, before=before)
+    other = Agent("other", ScriptedModel(["done"]))
+    async with opened(host(hosts, "first"), agent, other, rules=rules(1), sweep=3600) as first:
+        await soon(first.spawn(agent, "t").send("go"))
+        await soon(held.entered.wait())
+        async with opened(host(hosts, "second"), rules=rules(2)):
+            await until(lambda: not first.status().ready)
+            await soon(first.set_rules(rules(2)))
+            completed(await soon(first.spawn(other, "u").run("go")))
+            held.release.set()
+            await until(lambda: paid == [7, 8])
+            assert first.get("u").status() is Status.IDLE
 
 
 async def test_a_host_that_opened_without_rules_learns_that_the_store_has_some(

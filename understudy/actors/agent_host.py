@@ -227,10 +227,14 @@ class AgentHost:
         await asyncio.gather(saying, self._give_up_active())
         # Race: this against an agent that was being activated when the draining began
         # (test_an_agent_that_is_being_activated_is_passivated_too).
-        while await self._give_up_active():
+        while self.services.placement.is_closed and await self._give_up_active():
             pass
+        # Race: this against newer rules, by which calls start again before a step has ended
+        # (test_no_more_agents_are_given_up_once_newer_rules_have_come).
+        is_closed = self.services.placement.is_closed
         for slot in self.directory.all_slots():
-            slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
+            if is_closed or slot.phase is Phase.PASSIVE:
+                slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
 
     async def _give_up_active(self) -> bool:
         """Give up all agents that are in memory; False for none."""
