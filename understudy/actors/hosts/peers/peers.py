@@ -181,7 +181,7 @@ class Peers:
                     # Those that come later than this host connect with it.
                     own_id = 0 if seen is None else seen.host_id
                     if host_id < own_id and host_id not in self._connecting:
-                        work = self._connected(host_id, process, own_id)
+                        work = self._connected(host_id, process)
                         what = f"connecting with host {host_id}"
                         self._connecting[host_id] = self._services.start_task(work, what)
                 self._count_homes()
@@ -220,12 +220,16 @@ class Peers:
         own = 0 if self._seen is None else self._seen.host_id
         return Greeting(library(), own, os.getpid(), proof_of(self._secret, own, other_id))
 
-    async def _connected(self, host_id: int, process: Process, own_id: int) -> None:
-        """Keep the connection with a host, as long as it is there."""
+    async def _connected(self, host_id: int, process: Process) -> None:
+        """Keep the connection with a host, as long as it is there, and came before this host.
+
+        This host may get another number meanwhile
+        (test_a_host_whose_lease_was_lost_connects_by_its_next_number).
+        """
         pause = FIRST_PAUSE
         try:
             while (seen := self._seen) is not None and (
-                seen.host_id == own_id and seen.others.get(host_id) == process
+                host_id < seen.host_id and seen.others.get(host_id) == process
             ):
                 if host_id not in self._links:
                     with suppress(OSError):  # it has not seen this host yet, or is no peer at all
