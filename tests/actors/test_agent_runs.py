@@ -483,6 +483,26 @@ async def test_decisions_that_were_made_in_an_earlier_run_are_answered_by_that_r
         assert len(model.requests) == 5
 
 
+async def test_decisions_of_the_last_run_are_answered_by_it_though_another_is_about_to_begin() -> (
+    None
+):
+    """I5: a freeze holds the next run."""
+    agent, _ = gated(call("refund"), "done", "later")
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("gated")
+        asked = interrupted(await soon(ref.run("go")))
+        yes = asked.decide(approve())
+        completed(await soon(ref.resume(yes)))
+        freeze = await soon(runtime.freeze(why="a leak", by="ann"))
+        more = ref.run("more")
+        while not await soon(ref.queue()):
+            pass
+        again = completed(await soon(ref.resume(yes)))
+        assert (again.text, again.run_id) == ("done", asked.run_id)
+        await soon(runtime.thaw(freeze.id, by="ann"))
+        assert completed(await soon(more)).text == "later"
+
+
 @pytest.mark.parametrize(
     "wrong", [{"unknown": approve()}, {}, [approve()], None, {"unknown": "approve"}], ids=str
 )

@@ -71,11 +71,12 @@ def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
         answer_earlier(slot, call.future, earlier)
         return
     _decide(slot, call.message)
-    run = starts.open_run(slot)
-    if run is not None and not run.is_held:
-        slot.wait(run.run_id, call)
+    run = slot.state.run
+    assert run is not None, "it was decided about"
+    if run.over or run.is_held:
+        waiters.wait_outcome(slot, call, WaitOutcome(run_id=run.run_id))
     else:
-        waiters.wait_outcome(slot, call, WaitOutcome())
+        slot.wait(run.run_id, call)
 
 
 @handles(Decide)
