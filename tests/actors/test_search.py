@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.agents import completed, interrupted
 from tests.support.batches import batch
-from tests.support.loops import SECONDS
+from tests.support.loops import SECONDS, soon
 from tests.support.places import Place, SqlitePlace
 from tests.support.postgres import Hosts
 from tests.support.searched import agents, begin
@@ -29,6 +30,7 @@ from understudy import (
     Request,
     Runtime,
     ScriptedModel,
+    Status,
     UsageError,
     approve,
     call,
@@ -54,6 +56,25 @@ def found(runtime: Runtime | Observer, text: str, **options: Any) -> list[Search
 
 def places(hits: list[SearchHit]) -> set[tuple[str, str]]:
     return {(hit.agent_id, hit.kind) for hit in hits}
+
+
+async def test_a_search_finds_what_an_agent_waits_for_once_its_status_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J30: what is committed while the search begins is indexed before it looks."""
+    async with Runtime(agents(), store=f"sqlite:///{tmp_path}/store.db", search=True) as runtime:
+        await soon(runtime.search("sister"))
+        ready, ref = runtime._ready, runtime.spawn("desk", "a")
+
+        async def commits() -> None:
+            if ref.status() is Status.PASSIVE:
+                interrupted(await soon(ref.run("refund 17 to my sister")))
+            await ready()
+
+        monkeypatch.setattr(runtime, "_ready", commits)
+        assert runtime._searching is not None
+        runtime._searching.close()  # only the search itself indexes
+        assert [hit.agent_id for hit in await soon(runtime.search("sister"))] == ["a"]
 
 
 def test_a_search_finds_requests_and_all_that_was_said(place: Place) -> None:

@@ -877,8 +877,8 @@ class StoreViews(ABC):
         seconds = None if self._store.patience is None else self._store.patience + LATE
 
         async def read(after: str | None, limit: int) -> Page[T]:
-            page = Page[T]() if empty is None else await empty()
             await self._ready()
+            page = Page[T]() if empty is None else await empty()
             found = await rows(cursors.key(after), limit + 1)
             for row in found[:limit]:
                 try:
