@@ -67,6 +67,22 @@ async def test_a_look_without_a_hint_knows_that_the_period_has_passed() -> None:
     await until(lambda: looks == [False])
 
 
+async def test_hints_without_end_put_off_no_look_that_is_due() -> None:
+    """What a lost hint should have told of is found though other hints come all the time."""
+    looks: list[bool] = []
+
+    async def look(is_hinted: bool) -> None:
+        looks.append(is_hinted)
+        lookout.hint()
+        await asyncio.sleep(0.001)
+
+    lookout = Lookout("what is new", lambda: 0.02, look, start_task)
+    lookout.hint()
+    lookout.begin()
+    await until(lambda: looks.count(False) == 2)
+    lookout.close()
+
+
 async def test_a_lookout_ends_where_there_is_nothing_to_look_at_and_begins_again() -> None:
     wanted, looked_at = ["a"], list[str]()
     tasks: list[asyncio.Task[None]] = []

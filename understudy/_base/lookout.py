@@ -63,7 +63,8 @@ class Lookout:
         what: the look finds out, as in "what became of calls".
         period: seconds until the next look at the latest; None: there is nothing to look at. It is
             asked before each wait.
-        look: looks. It gets whether a hint led to the look.
+        look: looks. It gets whether a hint led to the look. No hint did where a period has passed
+            without such a look, however many hints came meanwhile.
         start_task: starts a task that ends with the runtime at the latest.
         hints: that others give. Each that was given before the first look leads to it at once.
 
@@ -100,12 +101,19 @@ class Lookout:
             self._task.cancel()
 
     async def _look_again_and_again(self) -> None:
+        now = asyncio.get_running_loop().time
+        last = now()
         try:
             while (seconds := self._period()) is not None:
-                before = self._seen
-                self._seen = await self._hints.wait(seconds, before)
-                if not await look_once(self._what, self._look(self._seen != before)):
+                before, due_at = self._seen, last + seconds
+                self._seen = await self._hints.wait(max(due_at - now(), 0.0), before)
+                # Who is hinted all the time looks for what no hint told of, too
+                # (test_hints_without_end_put_off_no_look_that_is_due).
+                is_hinted = self._seen != before and now() < due_at
+                if not await look_once(self._what, self._look(is_hinted)):
                     await asyncio.sleep(PAUSE)
+                if not is_hinted:
+                    last = now()
         finally:
             self._task = None
 
