@@ -122,7 +122,7 @@ async def test_an_author_arrives_by_a_row_of_another_host(
         kinds.extend(row.kind for row in rows)
         return rows
 
-    here.shared.posted = posted  # type: ignore[method-assign]
+    here.shared.posted = posted  # type: ignore[misc, method-assign]
     async with (
         opened(here, *acts.immovable_agents(), people=PEOPLE) as owner,
         opened(there, *acts.immovable_agents(), people=PEOPLE) as other,

@@ -857,7 +857,7 @@ async def test_what_an_open_transaction_holds_up_comes_soon_after_its_end(hosts:
         held_up.append(page.is_held_up)
         return page
 
-    store.read_feed = noted  # type: ignore[method-assign]  # it tells what it has read
+    store.read_feed = noted  # type: ignore[misc, method-assign]  # it tells what it has read
     async with Runtime([talker()], store=store, feed=True) as runtime:
         a, b = claim(slow, "a"), claim(fast, "b")
         waiting = asyncio.ensure_future(first(runtime.events(), 1))

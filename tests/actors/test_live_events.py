@@ -418,7 +418,7 @@ async def test_events_end_where_an_agent_that_was_only_heard_of_is_deleted(hosts
         await may_look.wait()
         return await find(ids)
 
-    store.find_agents = find_agents  # type: ignore[method-assign, assignment]  # it waits
+    store.find_agents = find_agents  # type: ignore[misc, method-assign, assignment]  # it waits
     speech = Speech("How ", "are ", "you?")
     async with (
         opened(host(hosts, "first"), followed(speech)) as first,

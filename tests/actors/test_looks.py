@@ -487,7 +487,7 @@ async def test_who_waits_at_another_host_gets_the_outcome_when_it_is_there(hosts
         watches.set()
         return await find_agents(agent_ids)
 
-    store.find_agents = found  # type: ignore[method-assign]
+    store.find_agents = found  # type: ignore[misc, method-assign]
     async with (
         opened(host(hosts, "first"), Agent("desk", ScriptedModel([held, behind]))) as first,
         opened(store, desk()) as second,
@@ -810,7 +810,7 @@ async def test_events_end_where_an_agent_that_was_only_read_is_deleted(hosts: Ho
         opened(store, desk()) as second,
     ):
         completed(await soon(first.spawn("desk", "t").run("go")))
-        store.find_agents = find_agents  # type: ignore[method-assign, assignment]  # it waits
+        store.find_agents = find_agents  # type: ignore[misc, method-assign, assignment]  # it waits
         followed = second.get("t").events(after=0)
         await _numbers(followed, runs=1)
         assert await soon(first.delete("t"))
@@ -831,7 +831,7 @@ async def test_nobody_asks_the_store_for_what_nobody_follows(hosts: Hosts) -> No
         asked.append(ids)
         return await find(ids)
 
-    store.find_agents = find_agents  # type: ignore[method-assign, assignment]  # it counts
+    store.find_agents = find_agents  # type: ignore[misc, method-assign, assignment]  # it counts
     async with opened(store, desk("one", "two")) as runtime:
         ref = runtime.spawn("desk", "t")
         completed(await soon(ref.run("go")))

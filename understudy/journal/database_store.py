@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from understudy._base.pieces import in_pieces
 from understudy._base.worker_threads import WorkerThreads
@@ -275,7 +275,7 @@ class DatabaseStore(DatabaseThreads, Store):
         if await self.read(partial(self.backend.has_old_keys, before)):
             await self.change(partial(self.backend.delete_old_keys, before))
 
-    add_note = of_backend(Backend.add_note, by="beside")
+    add_note: Final = of_backend(Backend.add_note, by="beside")
 
     async def sweep_notes(self, now: datetime) -> None:
         # Nothing is written where there are none.
@@ -303,9 +303,9 @@ class DatabaseStore(DatabaseThreads, Store):
     def provide(self, names: Collection[str]) -> None:
         self.backend.provide(names)
 
-    acknowledge_trust = of_backend(Backend.acknowledge_trust)
-    hosts_behind = of_backend(Backend.hosts_behind)
-    hosts_without = of_backend(Backend.hosts_without)
+    acknowledge_trust: Final = of_backend(Backend.acknowledge_trust)
+    hosts_behind: Final = of_backend(Backend.hosts_behind)
+    hosts_without: Final = of_backend(Backend.hosts_without)
 
     async def add_trust(self, fact: TrustFact) -> bool:
         return await self._add_fact(fact, partial(self.backend.add_trust, fact))
@@ -321,9 +321,9 @@ class DatabaseStore(DatabaseThreads, Store):
             self._trust_added = max(self._trust_added, fact.number)
         return is_added
 
-    turn_feed = of_backend(Backend.turn_feed, by="change")
-    trim_feed = of_backend(Backend.trim_feed, by="change")
-    turn_search = of_backend(Backend.turn_search, by="beside")
+    turn_feed: Final = of_backend(Backend.turn_feed, by="change")
+    trim_feed: Final = of_backend(Backend.trim_feed, by="change")
+    turn_search: Final = of_backend(Backend.turn_search, by="beside")
 
     async def index_more(self) -> bool:
         work = await self.read(partial(self.backend.unindexed, self._indexed_to))

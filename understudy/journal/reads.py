@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable
@@ -407,22 +407,22 @@ class DatabaseReads(StoreReads):
 
         return await self.read_records(load)
 
-    load_whole = of_backend(Backend.load_whole)
-    has_text = of_backend(Backend.has_text)
-    load_blobs = of_backend(Backend.load_blobs)
-    deletion = of_backend(Backend.deletion)
-    message_runs = of_backend(Backend.message_runs)
-    find_agents = of_backend(Backend.find_agents)
-    gone_hosts = of_backend(Backend.gone_hosts)
-    list_decided = of_backend(Backend.list_decided)
-    count_decided = of_backend(Backend.count_decided)
-    read_usage = of_backend(Backend.read_usage)
-    search_state = of_backend(Backend.search_state)
-    search = of_backend(Backend.search)
-    read_feed = of_backend(Backend.read_feed)
-    notices = of_backend(Backend.notices)
-    trust_after = of_backend(Backend.trust_after)
-    notes = of_backend(Backend.notes)
+    load_whole: Final = of_backend(Backend.load_whole)
+    has_text: Final = of_backend(Backend.has_text)
+    load_blobs: Final = of_backend(Backend.load_blobs)
+    deletion: Final = of_backend(Backend.deletion)
+    message_runs: Final = of_backend(Backend.message_runs)
+    find_agents: Final = of_backend(Backend.find_agents)
+    gone_hosts: Final = of_backend(Backend.gone_hosts)
+    list_decided: Final = of_backend(Backend.list_decided)
+    count_decided: Final = of_backend(Backend.count_decided)
+    read_usage: Final = of_backend(Backend.read_usage)
+    search_state: Final = of_backend(Backend.search_state)
+    search: Final = of_backend(Backend.search)
+    read_feed: Final = of_backend(Backend.read_feed)
+    notices: Final = of_backend(Backend.notices)
+    trust_after: Final = of_backend(Backend.trust_after)
+    notes: Final = of_backend(Backend.notes)
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None

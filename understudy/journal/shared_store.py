@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from understudy._base.lookout import Hints
 from understudy.errors import StoreBroken
@@ -51,8 +52,8 @@ class SharedStore:
         max_bytes: int,
     ) -> None:
         self.backend = backend
-        self.read = threads.read
-        self.change = threads.change
+        self.read: Final = threads.read
+        self.change: Final = threads.change
         self._threads = threads
         self._taken = taken
         self._max_bytes = max_bytes
@@ -117,8 +118,8 @@ class SharedStore:
     def introduce(self, labels: Collection[str]) -> None:
         self.backend.introduce(labels)
 
-    register = of_backend(SharedBackend.register, by="change")
-    set_draining = of_backend(SharedBackend.set_draining, by="change")
+    register: Final = of_backend(SharedBackend.register, by="change")
+    set_draining: Final = of_backend(SharedBackend.set_draining, by="change")
 
     async def give(
         self,
@@ -184,19 +185,19 @@ class SharedStore:
         if left is not None:
             self._taken.keep(left)
 
-    place = of_backend(SharedBackend.place)
+    place: Final = of_backend(SharedBackend.place)
 
     # ------------------------------------------------------------------- calls
 
-    post = of_backend(SharedBackend.post, by="change")
-    begin_post = of_backend(SharedBackend.begin_post, by="change")
-    reply = of_backend(SharedBackend.reply, by="change")
-    remove_posts = of_backend(SharedBackend.remove_posts, by="change")
-    withdraw = of_backend(SharedBackend.withdraw, by="change")
-    retell = of_backend(SharedBackend.retell, by="change")
-    delete_lost_replies = of_backend(SharedBackend.delete_lost_replies, by="change")
-    tell = of_backend(SharedBackend.tell, by="change")
-    posted = of_backend(SharedBackend.posted)
-    post_states = of_backend(SharedBackend.post_states)
-    orphans = of_backend(SharedBackend.orphans)
-    send = of_backend(SharedBackend.send)
+    post: Final = of_backend(SharedBackend.post, by="change")
+    begin_post: Final = of_backend(SharedBackend.begin_post, by="change")
+    reply: Final = of_backend(SharedBackend.reply, by="change")
+    remove_posts: Final = of_backend(SharedBackend.remove_posts, by="change")
+    withdraw: Final = of_backend(SharedBackend.withdraw, by="change")
+    retell: Final = of_backend(SharedBackend.retell, by="change")
+    delete_lost_replies: Final = of_backend(SharedBackend.delete_lost_replies, by="change")
+    tell: Final = of_backend(SharedBackend.tell, by="change")
+    posted: Final = of_backend(SharedBackend.posted)
+    post_states: Final = of_backend(SharedBackend.post_states)
+    orphans: Final = of_backend(SharedBackend.orphans)
+    send: Final = of_backend(SharedBackend.send)

@@ -25,8 +25,8 @@ class LoopActorRef(pykka.ActorRef[A]):
 
     def __init__(self, actor: A) -> None:
         # Not Pykka's __init__: its weak reference, beside that of the mailbox, takes 80 bytes.
-        self.actor_class = type(actor)
-        self.actor_urn = actor.actor_urn
+        self.actor_class: type[A] = type(actor)
+        self.actor_urn: str = actor.actor_urn
         self.actor_inbox = cast("Mailbox", actor.actor_inbox)
         self.actor_stopped = cast("Lifetime", actor.actor_stopped)
 

@@ -334,7 +334,7 @@ class ServedCall(CallNotes):
 
     def __init__(self, link: Link, call: Call, slot: AgentSlot, is_new: bool) -> None:
         self.slot = slot
-        self.kind = call.kind
+        self.kind: str = call.kind
         self.is_new = is_new
         self.done: Future[Any] = Future(slot.services.loop)
         self.call: AgentCall = call_of(call.kind, call.body, self.done, self)
