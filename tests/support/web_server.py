@@ -58,6 +58,13 @@ class _Server(uvicorn.Server):
         await self.on_tick(0)
         await self._is_stopped.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # A page that follows events keeps its connection, beyond the time for a graceful end too.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the transports close their sockets
+
     def stop(self) -> None:
         """Of one that has started."""
         self.should_exit = True
