@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from understudy.journal.spending import Settlement
     from understudy.journal.usage import Used
 
-T = TypeVar("T")
+_Row = TypeVar("_Row")
 
 Durability = Literal["full", "normal", "off"]
 """What a commit survives; each backend says what that means for its database."""
@@ -255,7 +255,7 @@ def _readers(cls: Any) -> tuple[tuple[str, _Reader | None, bool], ...]:
     return tuple(found)
 
 
-def from_row(cls: type[T], row: Sequence[Any], what: str, **given: Any) -> T:
+def from_row(cls: type[_Row], row: Sequence[Any], what: str, **given: Any) -> _Row:
     """The object of a database's row, whose columns are in the order of the fields.
 
     Args:
