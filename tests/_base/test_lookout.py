@@ -74,7 +74,7 @@ async def test_hints_without_end_put_off_no_look_that_is_due() -> None:
     async def look(is_hinted: bool) -> None:
         looks.append(is_hinted)
         lookout.hint()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
 
     lookout = Lookout("what is new", lambda: 0.02, look, start_task)
     lookout.hint()

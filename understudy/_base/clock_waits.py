@@ -142,7 +142,7 @@ class DueWork:
         self._disarm()
         self._armed_at, self._disarm = at, _nobody
         if now is None:
-            self._disarm = self._loop.call_later(RECHECK, self._ring).cancel
+            self._disarm = self._ring_in(RECHECK)
             return
         if at is not None:
             if at <= now:  # before the timer is set: a clock may call back at once
@@ -152,7 +152,7 @@ class DueWork:
                 self._disarm = self._set_timer(at, now)
             except BaseException:  # as in `now`
                 self._note_failure()
-                self._disarm = self._loop.call_later(RECHECK, self._ring).cancel
+                self._disarm = self._ring_in(RECHECK)
                 return
         self._clock_fails = False
 
@@ -162,7 +162,10 @@ class DueWork:
             # Also for a time that has passed: who advances the clock waits for the work.
             return _call_at(clock, at, self._loop, self._ring)
         left = _until_next_look(clock, max((at - now).total_seconds(), 0.0))
-        return self._loop.call_later(min(left, RECHECK), self._ring).cancel
+        return self._ring_in(min(left, RECHECK))
+
+    def _ring_in(self, seconds: float) -> Callable[[], object]:
+        return self._loop.call_later(seconds, self._ring).cancel
 
     def _ring(self, done: Callable[[], None] = _nobody) -> None:
         self._on_done.append(done)

@@ -947,7 +947,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return None if self._caller is None else self._caller.login
 
     def _signed(self, verb: str, by: str | None) -> By | None:
-        """What is kept of who calls this verb, checked."""
+        """The author to record for a call of this verb, after a check of the name."""
         return self._by(checked_author(by, what=f"{verb}(by=...)"))
 
     def _by(self, author: str | None) -> By | None:

@@ -25,7 +25,8 @@ from understudy.journal import StoredAgent
 logger: logging.Logger = logging.getLogger(__name__)
 
 SET_BACK = timedelta(milliseconds=10)
-"""By how much a clock differs from the monotonic one that was set back, and is not only slow."""
+"""The time by which a clock lags behind the monotonic clock, from which on it counts as set back. A
+smaller lag is that of a slow clock."""
 MOST = 1000
 """The most dues of the store that are kept in memory: the next ones. A million later dues cost
 nothing."""

@@ -374,7 +374,7 @@ class AgentJournal(OwnedJournal, Job):
 
         """
         if flush:
-            self.push_others()
+            self._push_others()
         buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:
@@ -405,8 +405,16 @@ class AgentJournal(OwnedJournal, Job):
                 committer.flush_now()
         self._buffer = None
 
-    def push_others(self) -> None:
-        """As `push`, of all others of the store for which no caller waits yet."""
+    def push_all(self) -> None:
+        """Have the committer take what all agents of the store have appended so far.
+
+        Who takes a key must find the keys that the calls of other agents have given back
+        (test_who_takes_a_key_finds_what_other_agents_gave_back_last).
+        """
+        self._push_others()
+        self.push()
+
+    def _push_others(self) -> None:
         for other in self._environment.lingering.take():
             if other is self:
                 continue
@@ -475,9 +483,7 @@ class _StoredKeys(KeysOfJournal):
         return key_hash(key, await self._threads.key_secret())
 
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        # (test_who_takes_a_key_finds_what_other_agents_gave_back_last)
-        self._journal.push_others()
-        self._journal.push()
+        self._journal.push_all()
         return await self._threads.change(partial(self._backend.key_uses, key_hash, at))
 
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
@@ -489,8 +495,7 @@ class _StoredKeys(KeysOfJournal):
         """
         self._journal.check_failure()
         self._journal.follow_keys()
-        self._journal.push_others()
-        self._journal.push()  # the reply that has made the call is in this commit, or in one before
+        self._journal.push_all()  # the reply that has made the call is in this commit, or before
         take = partial(self._backend.take_key, self._journal.owned, taking)
         end, pause = time.monotonic() + self._threads.patience, FIRST_PAUSE
         while (found := await self._threads.change(take)) is None:

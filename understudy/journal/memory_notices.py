@@ -101,7 +101,7 @@ class MemoryOutbox(Outbox):
         self._fetch(_FORGET_AGENTS, ())
 
     def has_new(self, agent_id: str) -> bool:
-        """Whether something about an agent is to be told."""
+        """Whether a notice about an agent is to be made."""
         new = (
             "SELECT 1 FROM notices n JOIN agents a ON a.key = n.agent"
             " WHERE a.agent_id = %s AND n.state = 'new' LIMIT 1"

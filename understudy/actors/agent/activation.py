@@ -128,7 +128,7 @@ class Activation(JournalledAgent):
     unpause_asked: Unpause | None = None
     """`unpause` was called while a run task was under way."""
     result: RunTaskResult | None = None
-    """Of a run task that has ended and that no actor has looked at yet."""
+    """The result of a run task that has ended, until an actor handles it."""
     leaving: tuple[AgentCall, ...] = ()
     """The requests that the agent leaves memory. Their futures settle once it has left."""
     notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
@@ -140,10 +140,10 @@ class Activation(JournalledAgent):
     lost_attempt: LostAttempt | None = None
     """The attempt here that was cut off because another runtime took over."""
     kept_back: Stop | None = None
-    """Why a run of it did not begin, or go on; None where nothing was kept back."""
+    """The stop that kept back a run of the agent; None if nothing was kept back."""
     beginning: Beginning | None = None
     lookup: MessageLookup | None = None
-    """Of the id of the message that is handled now, if the state does not have it."""
+    """The lookup of the id of the message in hand, if the state does not have the id."""
     place: Any = None
     """The `AgentSlot` that it is in: this module is imported by that of the slot."""
     self_started_runs: int = 0

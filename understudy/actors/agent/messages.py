@@ -168,10 +168,10 @@ class Cancel(AgentMessage):
 
 @dataclass(frozen=True, slots=True)
 class OfRun(AgentMessage):
-    """What a person asks of a run."""
+    """A request about one run."""
 
     run_id: str | None = None
-    """As of `Cancel`."""
+    """The id of the run; None for the run that is open when the request arrives."""
     by: By | None = None
     """The person who asks for it; None where nobody is named."""
 

@@ -73,7 +73,7 @@ class Plans:
 
     _ledger: Ledger
     _clock: Clock
-    """Of the runtime, as is `_new_id`."""
+    """The clock of the runtime."""
     _new_id: NewId
 
     def now(self) -> datetime:

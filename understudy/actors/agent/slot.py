@@ -105,12 +105,12 @@ class AgentSlot:
     log: EventLog = field(init=False)
     activation: Activation | None = None
     waits: dict[str, tuple[AgentCall, ...]] | None = None
-    """Who waits for an outcome, by the id of the run, or by `waits_for` of a message that no
-    run has taken. None where nobody does. It outlives the activation."""
+    """The calls that wait for an outcome, by the id of the run, or by `waits_for` of a message that
+    no run has taken. None if no call waits. The table outlives the activation."""
     change: asyncio.Task[None] | None = None
     """Starts or releases the actor. A second change waits for the first one."""
     actor_ref: LoopActorRef[Any] | None = None
-    """Of its actor; of the one before while the supervisor restarts a crashed one."""
+    """The ref of the actor. While the supervisor restarts a crashed actor, its former ref."""
     on_progress: tuple[asyncio.Event, ...] = ()
     """Set when the run gets further, or ends: each recovery of the agent waits for its own."""
 

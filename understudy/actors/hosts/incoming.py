@@ -111,7 +111,7 @@ class Incoming:
         self._lookout.hint()
 
     async def _look(self, is_hinted: bool) -> None:
-        """Read what was posted; now and then also what a hint that was lost should have told."""
+        """Read what was posted. Without a hint, also find what a lost hint was about."""
         agent_ids = sorted(self._wanted) if is_hinted and not self._all_wanted else None
         self._all_wanted = False
         self._wanted.clear()

@@ -215,7 +215,7 @@ class LiveEvents(Live):
         self._presence = services.presence
         self._presence.on_changed = self._presence_changed
         self._presence_due = math.inf
-        """The time at which the others are told who looks at requests here."""
+        """The time at which the other hosts hear who looks at requests here."""
         self._was_looking = False
         """Whether the others believe that somebody looks here."""
 

@@ -13,6 +13,7 @@ import logging
 import random
 import threading
 from collections.abc import Coroutine, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -398,7 +399,7 @@ class Outgoing(Calls[AgentSlot]):
             for call in unknown:
                 try:
                     await self._find_run(call)
-                except Exception as error:  # told to its caller, before anything is kept
+                except Exception as error:  # its caller gets it, before anything is kept
                     call.refuse(error)
             with self._lock:
                 line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
@@ -533,8 +534,8 @@ class Outgoing(Calls[AgentSlot]):
             call.phase = CallPhase.POSTED
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             call.incarnation = place.incarnation
-            call.reads = self._services.looks.looking(slot.id)
-            call.reads.__enter__()
+            call.reads = ExitStack()
+            call.reads.enter_context(self._services.looks.looking(slot.id))
             self._posted[id] = by_id[id] = call
         # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
         # owner, whose claim did not see the call yet, nor was it told of it
@@ -613,7 +614,7 @@ class Outgoing(Calls[AgentSlot]):
         if not by_id:
             del self._by_agent[call.slot.id]
         if call.reads is not None:
-            call.reads.__exit__(None, None, None)
+            call.reads.close()
         return call
 
     def _take_up(self, id: int, *, begun: bool) -> RefCall:

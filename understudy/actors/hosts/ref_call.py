@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -65,7 +65,7 @@ class RefCall(CallNotes):
     """When the owner was told of it last, by the clock of the loop."""
     epoch: int = 0
     """The epoch of the agent when its owner was told of this call."""
-    reads: AbstractContextManager[Any] | None = None
+    reads: ExitStack | None = None
     """Keeps what is read of the agent while the call is posted: its outcome is looked for."""
     link: Any = None
     """The connection with the process that has it: a `hosts.peers.link.Link`."""

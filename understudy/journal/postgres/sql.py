@@ -170,8 +170,8 @@ LOCK_AGENTS = f"{_WRITTEN} AND a.owner = %s ORDER BY a.key FOR NO KEY UPDATE OF 
 end of the transaction. They are locked in the order of the keys, so two hosts with the same agents
 do not deadlock.
 
-The rows of others are not locked: whoever has lost an agent would wait for its owner, and hold it
-up (test_who_has_lost_an_agent_does_not_wait_for_its_owner)."""
+The rows of others are not locked: a host that has lost an agent would wait for the owner, and hold
+it up (test_who_has_lost_an_agent_does_not_wait_for_its_owner)."""
 LOST_AGENTS = _WRITTEN
 """The same of any agents, as they are now: from these rows follows why a batch is refused."""
 
