@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.agents import Held, completed
+from tests.support.held_commits import HeldAnswers, turns
 from tests.support.loops import never, soon
 from tests.support.places import NewStore, Place
 from understudy import (
@@ -32,6 +34,7 @@ from understudy import (
 )
 from understudy.actors import (
     AgentEvent,
+    AgentRef,
     EventsDropped,
     Future,
     StatusChanged,
@@ -47,6 +50,8 @@ from understudy.events import (
     ToolStarted,
 )
 from understudy.journal import MemoryStore
+from understudy.journal.database_store import DatabaseStore
+from understudy.journal.sqlite.backend import SqliteBackend
 
 OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped, Waiting)
 
@@ -120,6 +125,37 @@ async def test_a_late_subscriber_gets_what_was_kept_and_the_rest_of_the_run() ->
         assert [e for e in early if e.seq is not None] == [e for e in later if e.seq]
         texts = [e.event.text for e in later if isinstance(e.event, TextDelta)]
         assert "".join(texts) == "all done"
+
+
+async def test_who_is_told_of_a_status_finds_it_at_the_agents_host(tmp_path: Path) -> None:
+    """A1: the store has the event before its host knows that the commit is made."""
+    backend = HeldAnswers(SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here"))
+    async with Runtime([Agent("a", ScriptedModel(["done"]))], store=DatabaseStore(backend)) as rt:
+        ref = rt.spawn("a", "x")
+        with backend.held():
+            outcome = ref.run("go")
+            await backend.reached()
+            while (ref.status(), (await soon(ref.info())).status) != ("running", "idle"):
+                backend.let_one_pass()
+                await backend.reached()
+            subscription = ref.events()
+            told = asyncio.create_task(soon(statuses_found(ref, subscription)))
+            for _ in range(10):  # a subscription that does not wait is read meanwhile
+                await turns()
+                await asyncio.to_thread(backend.load, "x", 0)
+        assert await told == [(Status.RUNNING, Status.IDLE), (Status.IDLE, Status.IDLE)]
+        assert isinstance(await soon(outcome), Completed)
+
+
+async def statuses_found(ref: AgentRef, subscription: Subscription) -> list[tuple[Status, Status]]:
+    """Each status until `IDLE` that the subscription brings, with the status of the ref then."""
+    found = []
+    async for event in subscription:
+        if isinstance(event.event, StatusChanged):
+            found.append((event.event.status, ref.status()))
+            if event.event.status is Status.IDLE:
+                break
+    return found
 
 
 async def test_after_gives_only_what_came_later() -> None:

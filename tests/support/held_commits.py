@@ -12,7 +12,7 @@ from tests.support.loops import SECONDS, soon
 from understudy.journal.backend import Backend
 from understudy.testing import FaultyBackend
 
-__all__ = ["HeldAppends", "HeldCommits", "turns"]
+__all__ = ["HeldAnswers", "HeldAppends", "HeldCommits", "turns"]
 
 
 class HeldCommits(FaultyBackend):
@@ -66,6 +66,14 @@ class HeldAppends(HeldCommits):
 
     def commit(self) -> None:
         self.__getattr__("commit")()
+
+
+class HeldAnswers(HeldCommits):
+    """The same, held after commits are made: others read what they wrote meanwhile."""
+
+    def commit(self) -> None:
+        self.__getattr__("commit")()
+        self._pass()
 
 
 async def turns() -> None:
