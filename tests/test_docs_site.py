@@ -215,11 +215,13 @@ def sections() -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_people_look_for_is_among_the_first_results() -> None:
     """`make docs` asks the real index of the search the same."""
     assert list(unfound(sections())) == []
 
 
+@pytest.mark.slow
 def test_what_nobody_has_written_is_not_found() -> None:
     known = sections()
     without = [each for each in known if not each["location"].startswith("inbox.html")]

@@ -165,6 +165,7 @@ def test_a_long_read_seldom_has_all_collected_and_garbage_goes_at_last() -> None
     assert (collections, left) == (2, 0)
 
 
+@pytest.mark.slow
 async def test_what_an_application_has_frozen_stays_frozen() -> None:
     give_way()
     gc.freeze()  # as `tests/conftest.py` does: nothing is thawed, or later tests take longer

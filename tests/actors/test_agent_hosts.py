@@ -129,6 +129,7 @@ async def test_a_runtime_that_was_taken_over_writes_nothing_more(
         assert ran == ["slow"]
 
 
+@pytest.mark.slow
 async def test_a_lost_lease_stops_all_agents_in_order_and_they_are_claimed_again_when_spoken_to(
     sqlite: SqlitePlace, ran: list[str]
 ) -> None:

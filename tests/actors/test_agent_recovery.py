@@ -271,6 +271,7 @@ async def test_three_attempts_without_progress_quarantine_the_run_until_retry() 
         await is_well(runtime, ref)
 
 
+@pytest.mark.slow
 async def test_progress_begins_the_count_anew(ran: list[str]) -> None:
     """J10: only attempts without a new fact count."""
     bang = SystemExit("bang")
@@ -291,6 +292,7 @@ async def test_progress_begins_the_count_anew(ran: list[str]) -> None:
         assert ran == ["quick", "quick"]
 
 
+@pytest.mark.slow
 async def test_a_run_that_gets_further_before_its_first_reply_is_not_quarantined() -> None:
     """J10: what its hooks have recorded is progress, too."""
     lives = 0

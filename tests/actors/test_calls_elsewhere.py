@@ -187,6 +187,7 @@ async def test_runs_that_are_posted_to_one_agent_cost_no_fold_of_all_of_them_eac
         assert records <= 4 * loaded.agent.last_seq, "and not forty times"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts) -> None:
     """J33: it is recorded."""

@@ -920,6 +920,7 @@ async def test_an_agent_that_is_spawned_is_listed_as_it_is_stored(new_store: New
         assert await found() == await found(agent="desk") == ["asks", "asks-nothing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", ["list_agents", "list_asks"])
 async def test_a_list_of_a_database_that_hangs_is_an_error_after_a_time_limit(
     hangs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,7 @@ async def test_text_comes_to_another_host_before_its_reply_has_ended(hosts: Host
         assert completed(await soon(run)).text == "How are you?"
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_events_at_another_host_come_in_the_order_of_those_of_the_owner(
     hosts: Hosts,

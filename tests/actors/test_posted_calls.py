@@ -68,6 +68,7 @@ def noted(method: Point, word: str, said: list[str]) -> Point:
     return says
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts: Hosts) -> None:
     """J14, J70: the asker takes the call back, and finds the run by the id that it gave."""

@@ -162,6 +162,7 @@ def test_a_sweep_that_is_no_time_is_refused(seconds: Any) -> None:
         Runtime(sweep=seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 async def test_another_host_continues_what_a_host_has_left_behind(hosts: Hosts) -> None:
     ended, there = Ended(), DatabaseStore(hosts.new("there"))

@@ -1026,6 +1026,7 @@ async def test_text_that_is_void_is_replaced_by_a_snapshot(desk: Desk) -> None:
     assert (last["id"], last["content"]) == (streamed["messageId"], "[hidden]")
 
 
+@pytest.mark.slow
 async def test_a_server_that_stops_does_not_end_the_stream_as_if_the_run_were_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

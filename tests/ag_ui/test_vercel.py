@@ -285,6 +285,7 @@ async def test_a_run_that_is_paused_says_so_whenever_it_is_asked_for() -> None:
             assert told["data"] == {"reason": "tea"}
 
 
+@pytest.mark.slow
 async def test_a_server_that_stops_does_not_end_the_stream_as_if_the_run_were_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -345,6 +345,7 @@ async def test_stopping_while_a_child_works_cuts_off_no_call_beside_it() -> None
         assert ran == ["step", "slow"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [1, 2, 3])
 async def test_progress_at_any_depth_keeps_a_crashing_run_from_quarantine(levels: int) -> None:
     """J10: only attempts without anything new count."""

@@ -126,6 +126,7 @@ def test_what_waits_is_listed_by_kind(desk: Desk, where: str) -> None:
     assert desk.json("pending", "--kind", "interrupt", *at)["requests"] == []
 
 
+@pytest.mark.slow
 def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
     request = ask(desk)
     shown = run("show", "t-1").stdout
@@ -345,6 +346,7 @@ def test_an_answer_that_does_not_fit_its_schema_is_refused(tmp_path: Path) -> No
         assert ended.text == "Thanks."
 
 
+@pytest.mark.slow
 def test_the_questions_of_ask_user_are_answered_by_a_document(tmp_path: Path) -> None:
     questions = [
         {
@@ -515,6 +517,7 @@ def test_a_failed_run_is_retried_and_continued_by_a_message(desk: Desk) -> None:
     run("retry", "t-1", "--run", "no-such-run", code=4)
 
 
+@pytest.mark.slow
 def test_an_action_that_has_nothing_to_do_says_so(desk: Desk) -> None:
     run("run", "t-1", "hi", "--agent", "echo", "--wait")
     assert "give --yes" in run("compact", "t-1", code=2).stderr
@@ -764,6 +767,7 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
         ref.cancel().get(timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_what_is_in_doubt_is_listed_with_who_settles_it(where: str, tmp_path: Path) -> None:
     @tool
@@ -995,6 +999,7 @@ def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
     assert "declares no agents itself" in of_hosts.stderr
 
 
+@pytest.mark.slow
 def test_the_demo_has_approvals_a_nested_agent_a_question_and_a_doubt(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'demo.db'}"
     set_up(store)
@@ -1058,6 +1063,7 @@ def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) ->
     assert changed("--remove", "daily", "--yes") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_a_list_that_is_cut_says_so(desk: Desk, where: str) -> None:
     """`pending` and `ls` ended after 100 rows, which looked like the whole list to a program."""
@@ -1094,6 +1100,7 @@ def test_no_doubt_is_approved_with_others_at_once(tmp_path: Path) -> None:
         assert len(runtime.doubts().get()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_lists_have_all_rows_without_a_limit(
     desk: Desk, where: str, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def serving(*, closes: bool = False) -> Iterator[tuple[Server, str]]:
     server = Server(("127.0.0.1", 0), Handler)
     server.asked, server.ports, server.closes = [], [], closes
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield server, f"http://127.0.0.1:{server.server_address[1]}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.agents import by_turn, interrupted
 from tests.support.command_line import found_by_commands, run
 from understudy import Agent, Runtime, approve, call, tool
@@ -21,6 +23,7 @@ def desk() -> Agent:
     return Agent("desk", model, tools=[refund], interrupt_on={"refund": True})
 
 
+@pytest.mark.slow
 def test_decisions_and_usage_are_the_same_beside_a_runtime_and_by_its_server(
     tmp_path: Path,
 ) -> None:

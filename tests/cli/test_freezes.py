@@ -37,6 +37,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         outcome.get(timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_a_freeze_is_made_shown_and_ended_by_commands(desk: Desk, where: str) -> None:
     """V54: it says what is under way, and how to cancel it."""

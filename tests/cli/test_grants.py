@@ -34,6 +34,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         yield Desk(store, url, runtime, paid)
 
 
+@pytest.mark.slow
 def test_a_grant_is_given_shown_and_revoked(desk: Desk) -> None:
     ref = desk.runtime.spawn("payer", "p-1")
     [asked] = interrupted(ref.run("Pay.").get(timeout=60)).requests

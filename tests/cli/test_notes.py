@@ -17,6 +17,7 @@ def ask(desk: Desk) -> str:
     return str(outcome.requests[0].id)
 
 
+@pytest.mark.slow
 def test_a_request_is_taken_commented_and_assigned_by_commands(desk: Desk) -> None:
     request = ask(desk)
     done = run("take", request[:8], "--until", "2h", "--json")
@@ -37,6 +38,7 @@ def test_a_request_is_taken_commented_and_assigned_by_commands(desk: Desk) -> No
     assert [each["text"] for each in stored["comments"]] == ["Who is that?"]
 
 
+@pytest.mark.slow
 def test_what_is_snoozed_is_listed_when_it_is_asked_for(desk: Desk) -> None:
     request = ask(desk)
     assert "you do not see it until then" in run("snooze", request, "--until", "1d").stdout

@@ -131,6 +131,7 @@ def test_doctor_and_show_say_which_rules_hold(store: str, program: Any) -> None:
     assert shown["held"] is None, "it waits for a person"
 
 
+@pytest.mark.slow
 def test_show_says_why_no_call_starts_at_a_server(store: str) -> None:
     with Runtime([desk()], store=store) as runtime:
         completed(runtime.spawn("desk", "t-1").run("go").get(timeout=60))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import Desk, agents, found_by_commands, run
 from tests.support.loops import SECONDS
 from understudy import Runtime
 
 
+@pytest.mark.slow
 def test_words_are_looked_for_through_a_server_and_in_a_store(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'desk.db'}"
     paid: list[tuple[str, int]] = []

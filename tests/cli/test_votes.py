@@ -74,6 +74,7 @@ def test_a_vote_is_recorded_and_what_is_missing_is_said(voting: Desk) -> None:
     assert voting.json("approve", request, "-y")["repeated"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_votes_and_what_is_missing_are_listed(voting: Desk, where: str) -> None:
     request = ask(voting)
@@ -147,6 +148,7 @@ def test_who_may_not_vote_is_refused_with_the_reason_and_the_remedy(tmp_path: Pa
     assert "start `understudy serve`, or give --url" in told
 
 
+@pytest.mark.slow
 def test_a_command_votes_by_the_token_of_a_provider_and_in_another_name_by_its_right(
     tmp_path: Path,
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_command_votes_by_the_token_of_a_provider_and_in_another_name_by_its_r
     assert (vote["person"], vote["assurance"], vote["acting_for"]) == ("p-7", "idp", "Zo\u00eb")
 
 
+@pytest.mark.slow
 def test_the_glass_is_broken_with_a_reason_and_its_review_is_listed(tmp_path: Path) -> None:
     people = {"ann": ["oncall"], "bob": ["finance"], "cy": ["finance"]}
     with voted_on(tmp_path, people, break_glass={"oncall": 1}) as desk:

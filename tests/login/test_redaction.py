@@ -101,6 +101,7 @@ async def by_all_that_can_be_read(runtime: Runtime, name: str) -> str:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [by_all_that_can_be_read, *WAYS[1:]])
 async def test_what_the_digest_of_a_request_is_salted_with_is_seen_nowhere(
     way: Callable[[Runtime, str], Awaitable[str]],

@@ -158,6 +158,7 @@ async def asked(site: Site, id: str) -> Any:
     return next(row for row in rows if row["agent_id"] == id)
 
 
+@pytest.mark.slow
 async def test_a_person_who_is_logged_in_decides_in_their_name(site: Site) -> None:
     """M7."""
     request = await asked(site, "a")

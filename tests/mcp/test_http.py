@@ -184,6 +184,7 @@ async def test_a_page_of_html_is_no_server(url: str, site: tuple[str, Spoiled]) 
         await mcp_tools(url, id="bank")
 
 
+@pytest.mark.slow
 async def test_a_server_that_has_gone_between_two_calls_leaves_no_doubt() -> None:
     policy = {"pay": {"ask": False}}
     turns = [call("pay", {"amount": 1})]

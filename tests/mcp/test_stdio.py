@@ -118,6 +118,7 @@ async def test_an_execution_that_is_cancelled_leaves_no_process(tmp_path: Path) 
     assert not is_alive(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["starts", "leaves"])
 async def test_what_a_server_has_started_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str

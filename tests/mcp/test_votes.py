@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from fastmcp.client import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from starlette.requests import Request
@@ -26,6 +27,7 @@ def who(request: Request) -> User:
     return User(request.headers["authorization"].removeprefix("Bearer "), MAY)
 
 
+@pytest.mark.slow
 async def test_a_vote_that_completes_nothing_says_what_is_missing() -> None:
     paid: list[int] = []
 
@@ -83,6 +85,7 @@ async def test_a_vote_that_completes_nothing_says_what_is_missing() -> None:
     assert {each.assurance for each in outcome.state.decisions[0].votes} == {"login"}
 
 
+@pytest.mark.slow
 async def test_a_build_in_which_a_login_counts_as_the_program_is_found_out() -> None:
     """Else what is called above would prove nothing."""
     attack = test_a_vote_that_completes_nothing_says_what_is_missing

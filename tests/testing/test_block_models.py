@@ -235,6 +235,7 @@ def test_the_fixture_blocks_the_tests_that_have_it(pytester: pytest.Pytester) ->
     assert "Agent 'desk' would ask 'somewhere:real', a real model" in said
 
 
+@pytest.mark.slow
 def test_an_option_of_the_file_blocks_all_tests(pytester: pytest.Pytester) -> None:
     found, _ = outcomes(pytester, ini="understudy_block_models = true")
     assert found == {"passed": 3, "errors": 2}

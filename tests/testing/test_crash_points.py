@@ -60,6 +60,7 @@ def played(test: Any, **options: Any) -> str:
     return str(failed.value)
 
 
+@pytest.mark.slow
 @crash_points()
 def test_a_payment_under_its_key_is_made_once_at_every_point(story: Story) -> None:
     """K1."""
@@ -299,6 +300,7 @@ def test_a_story_that_is_another_one_each_time_is_named_with_the_first_differenc
     assert "The story is not the same each time" in played(test)
 
 
+@pytest.mark.slow
 def test_a_story_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     """K1."""
     monkeypatch.setattr("understudy.testing.story_hosts.PATIENCE", 0.3)

@@ -163,6 +163,7 @@ async def test_a_login_of_a_provider_is_never_known_by_its_name(idp: Provider) -
         assert "knows nobody by the name" in refused.json()["detail"]
 
 
+@pytest.mark.slow
 async def test_right_before_the_call_starts_each_is_looked_up_by_issuer_and_subject(
     idp: Provider,
 ) -> None:
@@ -256,6 +257,7 @@ async def test_frontends_keep_who_has_called_and_whose_conversations_these_are(
     assert [(each.person, each.subject) for each in decided.votes] == [("p-bob", "bob")]
 
 
+@pytest.mark.slow
 async def test_mcp_over_http_keeps_who_has_called(idp: Provider) -> None:
     """V42."""
     agent, paid = desk(ONE)

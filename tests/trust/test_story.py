@@ -32,6 +32,7 @@ async def counts_of(folder: Path, seed: int, rounds: int) -> dict[str, int]:
     return story.counts
 
 
+@pytest.mark.slow
 async def test_each_call_that_starts_was_agreed_to_and_each_that_waits_lacks_something(
     tmp_path: Path,
 ) -> None:

@@ -94,6 +94,7 @@ async def test_a_row_is_found_by_its_call_request_run_and_record_on_whatever_pag
         assert "done 4" in page
 
 
+@pytest.mark.slow
 async def test_every_entry_of_the_timeline_leads_to_something_that_is_there() -> None:
     async with Runtime(demo_agents(Done()), feed=True) as runtime, site_of(runtime) as client:
         await filled(runtime, 3)

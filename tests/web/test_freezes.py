@@ -273,6 +273,7 @@ class Deaf(MemoryStore):
         return [HostBehind(id=2, name="deaf", is_living=True)]
 
 
+@pytest.mark.slow
 async def test_where_a_host_has_not_answered_yet_the_page_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

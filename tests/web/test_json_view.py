@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def text_of(markup: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", markup))
 
 
+@pytest.mark.slow
 @given(values)
 def test_colours_change_no_character(value: Any) -> None:
     assert text_of(coloured(value)) == json.dumps(value, indent=2, ensure_ascii=False)

@@ -40,6 +40,7 @@ from understudy.testing import FaultyBackend
 from understudy.web import ui
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feed", [True, None])
 async def test_a_request_arrives_on_an_open_inbox(
     feed: bool | None, monkeypatch: pytest.MonkeyPatch
@@ -70,6 +71,7 @@ class LateFeed(MemoryStore):
         return await super().read_feed(after, limit)
 
 
+@pytest.mark.slow
 async def test_what_happens_while_an_open_page_begins_to_follow_is_on_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -86,6 +88,7 @@ async def test_what_happens_while_an_open_page_begins_to_follow_is_on_it(
         assert "order_id=17" in (await stream.next())["data"]
 
 
+@pytest.mark.slow
 async def test_who_comes_back_gets_what_has_changed_and_nothing_twice() -> None:
     done = Done()
     async with Runtime([desk(done, refund(), "ok")], feed=True) as runtime:
@@ -105,6 +108,7 @@ async def test_who_comes_back_gets_what_has_changed_and_nothing_twice() -> None:
             assert stream.events.empty()
 
 
+@pytest.mark.slow
 async def test_text_that_is_written_now_is_on_the_open_page_of_its_agent() -> None:
     from understudy import Agent, ScriptedModel
 
@@ -221,6 +225,7 @@ async def test_an_open_page_looks_now_and_then_however_much_happens(
     assert looks == 2
 
 
+@pytest.mark.slow
 async def test_a_page_that_cannot_follow_says_so_in_the_log_and_looks_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -359,6 +364,7 @@ async def test_a_stream_is_for_who_may_look_alone() -> None:
             assert await soon(stream.status) == 403
 
 
+@pytest.mark.slow
 async def test_a_question_and_its_answer_are_told_to_those_who_look() -> None:
     done = Done()
     async with Runtime([desk(done, call("question"), "ok")], feed=True) as runtime:

@@ -75,6 +75,7 @@ async def test_what_an_observer_shows_is_live(sqlite: SqlitePlace, path: str) ->
                     said = (await stream.next())["data"]
 
 
+@pytest.mark.slow
 async def test_the_rows_that_an_observer_shows_are_live(sqlite: SqlitePlace) -> None:
     done = Done()
     async with Runtime([desk(done, refund(), "ok")], store=sqlite.store(), feed=True) as runtime:

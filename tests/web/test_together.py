@@ -255,6 +255,7 @@ async def test_the_api_takes_and_tells_the_same() -> None:
         assert none.status_code == 404
 
 
+@pytest.mark.slow
 async def test_an_open_page_shows_at_once_who_looks_and_what_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

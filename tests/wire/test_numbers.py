@@ -46,7 +46,13 @@ def read(arguments: str) -> None:
     json.dumps(json.loads(arguments, parse_constant=refuse), allow_nan=False)
 
 
-@pytest.mark.parametrize("arguments", NO_JSON.values(), ids=NO_JSON)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(each, id=name, marks=() if name in {"NaN", "deep"} else pytest.mark.slow)
+        for name, each in NO_JSON.items()
+    ],
+)
 async def test_a_call_with_arguments_that_cannot_be_sent_goes_back_and_ends_no_conversation(
     provider: Provider, way: Way, arguments: str
 ) -> None:
