@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -127,35 +127,41 @@ async def test_a_late_subscriber_gets_what_was_kept_and_the_rest_of_the_run() ->
         assert "".join(texts) == "all done"
 
 
-async def test_who_is_told_of_a_status_finds_it_at_the_agents_host(tmp_path: Path) -> None:
-    """A1: the store has the event before its host knows that the commit is made."""
+async def found_by_events(runtime: Runtime, ref: AgentRef) -> Status:
+    """The status of the ref when its events have brought the end of its run."""
+    await read(ref.events())
+    return ref.status()
+
+
+async def found_by_the_feed(runtime: Runtime, ref: AgentRef) -> Status:
+    """The status of the ref when the feed has brought the end of its run."""
+    async for event in runtime.events(start="oldest"):
+        if isinstance(event.event, RunFinished):
+            break
+    return ref.status()
+
+
+@pytest.mark.parametrize("way", [found_by_events, found_by_the_feed])
+async def test_a_status_that_is_read_is_that_of_the_agent_at_its_host(
+    tmp_path: Path, way: Callable[[Runtime, AgentRef], Coroutine[Any, Any, Status]]
+) -> None:
+    """A1: the store has the end of the run before its host knows that the commit is made."""
     backend = HeldAnswers(SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here"))
-    async with Runtime([Agent("a", ScriptedModel(["done"]))], store=DatabaseStore(backend)) as rt:
-        ref = rt.spawn("a", "x")
+    agent = Agent("a", ScriptedModel(["done"]))
+    async with Runtime([agent], store=DatabaseStore(backend), feed=True) as runtime:
+        ref = runtime.spawn("a", "x")
         with backend.held():
             outcome = ref.run("go")
             await backend.reached()
             while (ref.status(), (await soon(ref.info())).status) != ("running", "idle"):
                 backend.let_one_pass()
                 await backend.reached()
-            subscription = ref.events()
-            told = asyncio.create_task(soon(statuses_found(ref, subscription)))
-            for _ in range(10):  # a subscription that does not wait is read meanwhile
+            found = asyncio.create_task(way(runtime, ref))
+            for _ in range(10):  # what does not wait is read meanwhile
                 await turns()
-                await asyncio.to_thread(backend.load, "x", 0)
-        assert await told == [(Status.RUNNING, Status.IDLE), (Status.IDLE, Status.IDLE)]
+                await soon(ref.info())  # reads are made in order
+        assert await soon(found) is Status.IDLE
         assert isinstance(await soon(outcome), Completed)
-
-
-async def statuses_found(ref: AgentRef, subscription: Subscription) -> list[tuple[Status, Status]]:
-    """Each status until `IDLE` that the subscription brings, with the status of the ref then."""
-    found = []
-    async for event in subscription:
-        if isinstance(event.event, StatusChanged):
-            found.append((event.event.status, ref.status()))
-            if event.event.status is Status.IDLE:
-                break
-    return found
 
 
 async def test_after_gives_only_what_came_later() -> None:

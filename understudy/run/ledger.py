@@ -406,6 +406,11 @@ class Ledger:
         if self._unreported:
             self.tell_until(count)
 
+    async def reported(self, seq: int) -> None:
+        """Wait until the records up to this number, which are in the store, are reported here."""
+        if self._unreported and self._unreported[0][0] <= seq:
+            await self.durable()
+
     async def end_is_durable(self) -> None:
         """Wait as by `durable`, after the end of the ledger's run.
 

@@ -161,10 +161,7 @@ class AgentSlot:
         async def read() -> StoredEvents:
             found = await stored_events(self.services.store, self.id, after, view)
             log.note(found.incarnation)
-            # Race: this against a commit that is made and not answered. The subscriber would know
-            # of records that this host does not know to be stored, as of a status before `status`
-            # has it (test_who_is_told_of_a_status_finds_it_at_the_agents_host).
-            await self._is_durable()
+            await self.has_emitted(found.last)
             if log.is_closed and found.incarnation != log.incarnation:
                 # Deleted between two parts, and perhaps made anew: those are another's
                 # (test_who_reads_the_past_of_an_agent_that_is_made_anew_gets_none_of_the_new).
@@ -196,14 +193,23 @@ class AgentSlot:
 
     async def rest_is_durable(self) -> None:
         """Return when what led to the status is in the store, unless a run is under way."""
-        if self.status is not Status.RUNNING:
-            await self._is_durable()
+        activation = self.activation
+        if activation is None or self.status is Status.RUNNING:
+            return
+        if activation.ledger.has_unflushed:
+            with suppress(JournalFailed):  # its waiters are told; who looks gets what is stored
+                await activation.ledger.durable()
 
-    async def _is_durable(self) -> None:
-        """Return when what is recorded here is in the store, and has been emitted."""
+    async def has_emitted(self, seq: int) -> None:
+        """Return when the records up to this number, which a read has brought, are emitted here.
+
+        Race: a read against a commit that is made and not answered. Its reader would know of a
+        status before `status` has it
+        (test_a_status_that_is_read_is_that_of_the_agent_at_its_host).
+        """
         if self.activation is not None:
             with suppress(JournalFailed):  # its waiters are told; who looks gets what is stored
-                await self.activation.ledger.durable()
+                await self.activation.ledger.reported(seq)
 
     @property
     def current(self) -> Activation:

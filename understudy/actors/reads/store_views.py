@@ -86,6 +86,7 @@ from understudy.trust.freezes import Freeze
 
 if TYPE_CHECKING:
     from understudy.actors.reads.search import SearchHit
+    from understudy.journal.feed import FeedKey, FeedPage
     from understudy.journal.search_words import Where
 
 T = TypeVar("T")
@@ -808,13 +809,21 @@ class StoreViews(ABC):
         store = self._store
         return Feed(
             self._call,
-            store.read_feed,
+            self._read_feed,
             after=after,
             start=start,
             has_ended=self._has_ended,
             hints=store.feed_hint,
             is_alone=store.is_alone,
         )
+
+    async def _read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        page = await self._store.read_feed(after, limit)
+        for row in () if page is None else page.rows:
+            slot = self._directory.find(row.agent_id)
+            if slot is not None and row.seq is not None:
+                await slot.has_emitted(row.seq)
+        return page
 
     # ---------------------------------------------------------------------- tools
 
