@@ -18,6 +18,7 @@ from tests.support.hosts import (
     deaf_to,
     host,
     may_be_taken,
+    noted_hints,
     opened,
     pay,
     posts,
@@ -306,25 +307,6 @@ class Told(Middleware):
 
     async def on_completed(self, actor: object, outcome: Completed) -> None:
         self.texts.append(outcome.text)
-
-
-def noted_hints(store: DatabaseStore) -> list[str]:
-    """The hints that this host gets from others, as it gets them."""
-    assert store.shared is not None
-    heard: list[str] = []
-    listen = store.shared.listen
-
-    def noting(notified: Notified | None) -> None:
-        assert notified is not None
-
-        def note(text: str | None) -> None:
-            notified(text)
-            heard.append(str(text))
-
-        listen(note)
-
-    store.shared.listen = noting  # type: ignore[method-assign]
-    return heard
 
 
 @pytest.mark.quick

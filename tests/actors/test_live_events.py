@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -15,8 +16,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from tests.support.agents import completed
-from tests.support.hosts import host, opened
-from tests.support.loops import soon
+from tests.support.held_commits import turns
+from tests.support.hosts import host, noted_hints, opened
+from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, ToolContext, call, tool
 from understudy.actors import AgentEvent, EventsDropped, Subscription
@@ -25,6 +27,7 @@ from understudy.actors.hosts import live_events as live
 from understudy.display import Row
 from understudy.events import ReplyEnded, ReplyStarted, RunFinished, TextDelta, ToolEmitted
 from understudy.journal.chunks import Chunks, chunks_of
+from understudy.journal.contracts import Batch
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import hint_of
 
@@ -166,6 +169,58 @@ async def test_events_at_another_host_come_in_the_order_of_those_of_the_owner(
     events = iter(own)
     assert all(each in events for each in there_and_here), "in the order of the owner's"
     assert {"reply_started", "text_delta"} <= {each.event.kind for each in got}
+
+
+async def test_text_keeps_its_place_where_a_host_begins_to_follow_during_a_commit(
+    hosts: Hosts,
+) -> None:
+    """J35: the text waits for the commit, and the records behind the text are made already."""
+    backend, may_commit = hosts.new("first"), threading.Event()
+    commit_all = backend.commit_all
+
+    def late(batches: Sequence[Batch]) -> list[Any]:
+        answers = commit_all(batches)
+        if any(record.kind == "result" for batch in batches for record in batch.records):
+            assert may_commit.wait(60)
+        return answers
+
+    has_spoken, heard, replies = asyncio.Event(), asyncio.Event(), itertools.count(1)
+
+    async def stream() -> Pieces:
+        number = next(replies)
+        yield f"{number}."
+        if number < 3:
+            yield {1: DeltaToolCall(name="again", json_args="{}", tool_call_id=f"{number}")}
+        if number == 2:
+            has_spoken.set()
+        if number == 3:
+            await heard.wait()
+
+    backend.commit_all = late  # type: ignore[method-assign]
+    store = DatabaseStore(backend)
+    hints = noted_hints(store)
+    async with (
+        opened(store, followed(stream)) as first,
+        opened(host(hosts, "second")) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        own = asyncio.ensure_future(to_the_end(ref.events()))
+        await soon(ref.send("go"))
+        await soon(has_spoken.wait())
+        await turns()  # its reply and its call are recorded
+        found: list[AgentEvent] = []
+        async for each in second.get("t").events():
+            found.append(each)
+            if isinstance(each.event, ReplyEnded) and not may_commit.is_set():
+                await until(lambda: any(hint.startswith("follow") for hint in hints))
+                may_commit.set()
+            if isinstance(each.event, TextDelta) and each.event.text == "3.":
+                heard.set()
+            if isinstance(each.event, RunFinished):
+                break
+        events = iter(await soon(own))
+        assert all(each in events for each in found), "in the order of the owner's"
+        assert heard.is_set()
 
 
 async def test_nothing_is_sent_of_an_agent_that_nobody_follows_elsewhere(hosts: Hosts) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "host",
     "keep_stale_copies",
     "may_be_taken",
+    "noted_hints",
     "opened",
     "pay",
     "posts",
@@ -75,6 +76,25 @@ def recorded(hosts: Hosts, kind: str) -> int:
     ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = %s", kind)
     assert isinstance(count, int)
     return count
+
+
+def noted_hints(store: DatabaseStore) -> list[str]:
+    """The hints that this host gets from others, as it gets them."""
+    assert store.shared is not None
+    heard: list[str] = []
+    listen = store.shared.listen
+
+    def noting(notified: Notified | None) -> None:
+        assert notified is not None
+
+        def note(text: str | None) -> None:
+            notified(text)
+            heard.append(str(text))
+
+        listen(note)
+
+    store.shared.listen = noting  # type: ignore[method-assign]
+    return heard
 
 
 async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:

@@ -188,6 +188,11 @@ class Ledger:
         return self._count
 
     @property
+    def last_reported(self) -> int:
+        """The number of the newest record that was reported: it is durable."""
+        return self._unreported[0][0] - 1 if self._unreported else self._count
+
+    @property
     def is_of_one_run(self) -> bool:
         """Whether it ends with the attempt for which it was made, so that nothing waits for it."""
         return self._journal is None and self.outlives_run is None
@@ -408,7 +413,7 @@ class Ledger:
 
     async def reported(self, seq: int) -> None:
         """Wait until the records up to this number, which are in the store, are reported here."""
-        if self._unreported and self._unreported[0][0] <= seq:
+        if self.last_reported < seq:
             await self.durable()
 
     async def end_is_durable(self) -> None:
