@@ -51,7 +51,11 @@ def asked_by(ref: AgentRef) -> Request:
 
 
 def found(runtime: Runtime | Observer, text: str, **options: Any) -> list[SearchHit]:
-    return list(runtime.search(text, **options).get(timeout=SECONDS))
+    """The hits, once the index has all that is recorded: a busy machine needs more than a search."""
+    while True:
+        page = runtime.search(text, **options).get(timeout=SECONDS)
+        if not isinstance(page, SearchPage) or not page.behind:
+            return list(page)
 
 
 def places(hits: list[SearchHit]) -> set[tuple[str, str]]:
