@@ -51,11 +51,19 @@ def asked_by(ref: AgentRef) -> Request:
 
 
 def found(runtime: Runtime | Observer, text: str, **options: Any) -> list[SearchHit]:
-    """The hits, once the index has all that is recorded: a busy machine needs more than a search."""
-    while True:
-        page = runtime.search(text, **options).get(timeout=SECONDS)
-        if not isinstance(page, SearchPage) or not page.behind:
-            return list(page)
+    """The hits. A runtime's index has all that is recorded: a busy machine needs longer for that
+    than a search takes.
+    """
+    while runtime.has_search and behind(runtime):
+        pass
+    return list(runtime.search(text, **options).get(timeout=SECONDS))
+
+
+def behind(runtime: Runtime | Observer) -> int:
+    """The number of agents of which the index lacks something."""
+    page = runtime.search("hello", limit=1).get(timeout=SECONDS)
+    assert isinstance(page, SearchPage)
+    return page.behind
 
 
 def places(hits: list[SearchHit]) -> set[tuple[str, str]]:
@@ -137,8 +145,7 @@ def test_the_newest_come_first_page_by_page(place: Place) -> None:
         rest = runtime.search("hello", after=page.after, limit=10).get(timeout=SECONDS)
         assert [*page, *rest] == every
         assert rest.after is None
-        behind = found(runtime, "hello", after=every[6].cursor)
-        assert behind == every[7:]
+        assert found(runtime, "hello", after=every[6].cursor) == every[7:]
         with pytest.raises(UsageError, match="other filters"):
             runtime.search("hallo", after=page.after)
 
@@ -379,7 +386,7 @@ def test_an_old_store_is_indexed_in_slices(place: Place) -> None:
         completed(ref.run("now").get(timeout=SECONDS))
         runtime.compact("a0").get(timeout=SECONDS)  # one record with more texts than a slice
     with Runtime(agents(), store=place.store(), search=True) as runtime:
-        while runtime.search("hello", limit=1).get(timeout=SECONDS).behind:  # type: ignore[attr-defined]
+        while behind(runtime):
             pass
         assert len(found(runtime, "hello")) == 40
         assert len(found(runtime, "lovelace", where="requests")) == 39
@@ -525,7 +532,7 @@ def test_a_search_over_ten_thousand_requests_costs_little(sqlite: SqlitePlace) -
         backend.commit()
     backend.close()
     with Runtime(agents(), store=url, search=True) as runtime:
-        while runtime.search("refund", limit=1).get(timeout=SECONDS).behind:  # type: ignore[attr-defined]
+        while behind(runtime):
             pass
 
         def seconds(search: Callable[[], Any]) -> float:
