@@ -242,7 +242,8 @@ class Judge:
                 self._count("reviews closed")
             case "imported":
                 self._names.add(None)  # the author of the file says who they are
-                self._grants.clear()
+                for grant in self._grants.values():
+                    grant.revoked = grant.revoked or self._number
                 for call in self._calls.values():
                     if not call.ended:
                         call.asked.clear()

@@ -130,16 +130,17 @@ UNCHANGED_AGENTS = f"""
 SELECT a.key, a.agent_id, a.epoch, h.id
 FROM {READ_AGENTS.named("w")} JOIN agents a ON a.agent_id = w.agent_id LEFT JOIN hosts h
     ON h.id = a.owner AND h.id <> %(own_id)b::int8 AND h.lease_until > clock_timestamp()
-WHERE NOT a.deleted AND a.incarnation = w.incarnation AND a.epoch = w.epoch
+WHERE CASE WHEN NOT a.deleted AND a.incarnation = w.incarnation AND a.epoch = w.epoch
     AND a.last_seq = w.last_seq AND (h.id IS NULL OR (a.takeable AND h.channel IS NOT NULL))
     AND {AT_REST}
     AND NOT EXISTS (SELECT FROM inbox i WHERE i.agent = a.key AND i.reply IS NULL)
-    AND pg_try_advisory_xact_lock(
-        hashtextextended(a.agent_id, hashtextextended(current_schema(), 0)))
+THEN pg_try_advisory_xact_lock(
+    hashtextextended(a.agent_id, hashtextextended(current_schema(), 0))) END
 FOR UPDATE OF a SKIP LOCKED"""  # noqa: S608 - of constants
 """Which of these agents are as they were read, and have nothing open; with the living host that has
 each in memory, and may lose it. They are locked. It waits for nobody: an agent that another session
-has locked, or for which a reservation is under way, is left out, for it is about to be changed."""
+has locked, or for which a reservation is under way, is left out, for it is about to be changed. The
+lock against reservations is tried last: an agent that stays is locked by nobody."""
 
 RETIRE_AGENTS = f"{_ENTOMB} WHERE key = ANY(%s)"
 
