@@ -365,7 +365,7 @@ def make_connections(
         # A runtime that is suspended in the middle of a transaction must not keep agents locked
         # (test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked).
         idle_in_transaction_session_timeout=f"{max(1.0, lease):g}s",
-        # Nor where the server's timeout does not end its session: `PostgresWriter.reconnect` ends it.
+        # Nor where that does not end its session: `PostgresWriter.reconnect` ends it then.
         lock_timeout=f"{min(5.0, max(1.0, lease)):g}s",
         synchronous_commit=commit,
         **planned,
