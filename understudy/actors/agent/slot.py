@@ -193,12 +193,8 @@ class AgentSlot:
 
     async def rest_is_durable(self) -> None:
         """Return when what led to the status is in the store, unless a run is under way."""
-        activation = self.activation
-        if activation is None or self.status is Status.RUNNING:
-            return
-        if activation.ledger.has_unflushed:
-            with suppress(JournalFailed):  # its waiters are told; who looks gets what is stored
-                await activation.ledger.durable()
+        if self.activation is not None and self.status is not Status.RUNNING:
+            await self.has_emitted(self.activation.ledger.count)
 
     async def has_emitted(self, seq: int) -> None:
         """Return when the records up to this number, which a read has brought, are emitted here.
