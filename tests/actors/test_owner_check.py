@@ -27,6 +27,8 @@ class Lease:
         """Set once somebody waits for its renewal."""
         self.settled = asyncio.Event()
         """Set by the test when it is renewed, or lost."""
+        self.ends_behind_check = False
+        """Whether it runs out once the next one who waits for it has seen that it holds."""
 
     def settle(self, *, renewed: bool) -> None:
         self.ended = not renewed
@@ -66,6 +68,8 @@ class _LeasedJournal(OwnedJournal):
             self._lease.waited_for.set()
             await self._lease.settled.wait()
         self.check_owner()
+        self._lease.ended = self._lease.ends_behind_check
+        self._lease.ends_behind_check = False
 
 
 class LeasedStore(MemoryStore):
@@ -188,6 +192,17 @@ async def test_an_agent_whose_lease_runs_out_while_it_is_activated_waits_as_well
     lease = Lease()
     agent = Agent("a", ScriptedModel(["done"]), middleware=[Starts(lease)])
     async with Runtime([agent], store=LeasedStore(lease)) as runtime:
+        run = runtime.spawn("a").run("go")
+        await soon(lease.waited_for.wait())
+        lease.settle(renewed=True)
+        assert completed(await soon(run)).text == "done"
+
+
+async def test_an_agent_whose_lease_runs_out_right_after_it_is_activated_waits_as_well() -> None:
+    """J8: as where its process is suspended between the last check and the first run."""
+    lease = Lease()
+    lease.ends_behind_check = True
+    async with Runtime([Agent("a", ScriptedModel(["done"]))], store=LeasedStore(lease)) as runtime:
         run = runtime.spawn("a").run("go")
         await soon(lease.waited_for.wait())
         lease.settle(renewed=True)

@@ -272,7 +272,9 @@ class AgentActor(LoopActor):
             try:
                 slot.current.journal.check_owner()
             except StoreError as error:  # another runtime may own it by now
-                if activating:  # to read it once more does not help
+                # To read it once more does not help, unless its lease has just run out
+                # (test_an_agent_whose_lease_runs_out_right_after_it_is_activated_waits_as_well).
+                if activating and not isinstance(error, Fenced):
                     slot.refuse_all(error)
                 self._lose_store(error)
         if slot.phase is Phase.ENDED:
