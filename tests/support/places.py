@@ -15,6 +15,7 @@ from tests.support.postgres import Hosts
 from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.memory import MemoryStore
+from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = ["NewStore", "Place", "SqlitePlace", "new_store", "place", "sqlite"]
@@ -77,11 +78,11 @@ class PostgresPlace(Place):
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
         self._numbers = count(1)
-        self._newest = ""
+        self._newest: PostgresBackend
 
     def store(self) -> Store:
-        self._newest = f"host{next(self._numbers)}"
-        return DatabaseStore(self._hosts.new(self._newest, durability="off"))
+        self._newest = self._hosts.new(f"host{next(self._numbers)}", durability="off")
+        return DatabaseStore(self._newest)
 
     def after_crash(self) -> Store:
         self._hosts.end_for_good(self._newest)

@@ -27,6 +27,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.scratch import scratch
+from understudy.errors import StoreUnavailable
 from understudy.journal.contracts import Durability
 from understudy.journal.postgres import schema
 from understudy.journal.postgres.backend import PostgresBackend
@@ -324,12 +325,19 @@ class Hosts:
             host,
         )
 
-    def end_for_good(self, host: str) -> None:
+    def end_for_good(self, host: PostgresBackend) -> None:
         """As if its process had ended: it never renews its lease, though it lives on here.
 
         A host renews an ended lease at the next occasion, such as when its listener is connected.
+        If that is lost, it becomes a new host, which takes up what it had.
         """
-        self.sql("UPDATE hosts SET lease_until = '-infinity' WHERE name = %s", host)
+
+        def renew() -> float:
+            raise StoreUnavailable(cause="the process has ended, says the test")
+
+        host.renew = renew  # type: ignore[method-assign]
+        # Waits for a renewal under way, and ends what it has renewed.
+        self.sql("UPDATE hosts SET lease_until = '-infinity' WHERE id = %s", host.host_id)
 
     async def found(self, statement: str) -> None:
         """Until it finds a row, as an agent changes or something is posted."""

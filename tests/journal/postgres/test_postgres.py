@@ -136,9 +136,10 @@ def test_a_host_whose_process_has_ended_renews_no_lease(hosts: Hosts) -> None:
     """J50: tests of crashes rely on it, where the host lives on in the process of the test."""
     a, b = hosts.open("a"), hosts.open("b")
     claim(a, "x")
-    hosts.end_for_good("a")
-    with pytest.raises(Fenced):
+    hosts.end_for_good(a)
+    with pytest.raises(StoreUnavailable):
         a.renew()
+    assert refused(a, lambda: a.claim("y", "support")) is Fenced
     assert claim(b, "x").epoch == 2
 
 
