@@ -111,9 +111,10 @@ bench-actors: $(VENV)/.ready  ## what actors cost, beside Pykka's threads and th
 bench-budgets: $(VENV)/.ready  ## what a budget costs hosts that share a PostgreSQL store
 	$(BIN)/python -m benchmarks.budgets
 
-soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story; 100 stories of who decides
+soak: $(VENV)/.ready  ## 2,000 agents, random operations and faults; SOAK_SEED=n for another story; 100 stories of who decides; each byte of a file flipped
 	SOAK_AGENTS=2000 $(BIN)/python -m pytest -s $(LONG) tests/actors/test_soak.py
 	SOAK_STORIES=50 $(TESTS) $(LONG) tests/trust/test_story.py -m slow
+	FLIP_EVERY=1 $(TESTS) $(LONG) tests/journal/sqlite/test_flipped_bytes.py -m faults
 
 chaos: $(VENV)/.ready  ## kills at every point, power cuts, hosts that fight or help; CHAOS_SEED=n for another story
 	$(BIN)/python -m tests.support.durability.chaos --seed $${CHAOS_SEED:-1} --picture chaos.svg
