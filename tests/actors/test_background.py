@@ -548,6 +548,7 @@ async def test_a_call_that_the_model_cancels_is_in_doubt_and_holds_an_equal_one(
         assert "the model of 'desk' has cancelled it" in told
         assert "Nobody knows whether it took effect" in told
         assert state.background == ()
+        assert isinstance(await outcome_of(runtime.get(calls[0].agent_id)), Stopped)
         (doubt,) = await soon(runtime.doubts())
         assert (doubt.agent_id, doubt.tool_name) == (calls[0].agent_id, "crawl")
         completed(await soon(ref.run("crawl")))
@@ -576,6 +577,7 @@ async def test_a_call_that_reads_only_is_cancelled_without_a_doubt() -> None:
         await soon(held.entered.wait())
         state = completed(await soon(ref.run("stop"))).state
         assert "Nobody knows" not in told_by_users_of(state)[-1]
+        assert isinstance(await outcome_of(runtime.get(calls[0].agent_id)), Stopped)
         assert await soon(runtime.doubts()) == []
         await soon(ref.run("stop"))  # it has ended
         how, said = contents(await soon(ref.state()))[-1]
@@ -728,6 +730,8 @@ async def test_a_runtime_closes_while_the_model_cancels_a_call(tmp_path: Path) -
         stubborn.release.set()
         completed(await soon(stopping))
         assert (await soon(ref.state())).background == ()
+        # The owner hears of the end before the end is recorded.
+        assert isinstance(await outcome_of(runtime.get(calls[0].agent_id)), Stopped)
         (doubt,) = await soon(runtime.doubts())
         assert doubt.agent_id == calls[0].agent_id
 
