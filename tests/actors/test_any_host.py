@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from pydantic_ai.messages import UserPromptPart
 
 from tests.support.agents import Held, by_turn, completed, desk, interrupted, wake
 from tests.support.closing import closing_late
+from tests.support.held_commits import held_answers
 from tests.support.hosts import (
     Stopping,
     deaf_to,
@@ -44,7 +44,6 @@ from understudy.actors.hosts import incoming, outgoing
 from understudy.actors.reads import watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal import DatabaseStore
-from understudy.journal.contracts import Batch
 from understudy.journal.shared import Hint, Notified, Taken
 from understudy.middleware import Middleware
 
@@ -319,20 +318,11 @@ async def test_hooks_and_callers_are_told_of_a_run_whose_agent_is_taken_as_it_en
     The host that made the run has not got the answer of the store by then, or its task closes what
     it has opened.
     """
-    backend, held, told, is_held = hosts.new("first"), Held(), Told(), threading.Event()
-    commit_all = backend.commit_all
-
-    def late(batches: Sequence[Batch]) -> list[Any]:
-        answers = commit_all(batches)
-        if any(record.kind == "run_ended" for batch in batches for record in batch.records):
-            assert is_held.wait(60)
-        return answers
-
+    backend, held, told = hosts.new("first"), Held(), Told()
+    may_answer = threading.Event()
     if where == "commit":
-        backend.commit_all = late  # type: ignore[method-assign]
+        may_answer = held_answers(backend, "run_ended")
         held.release.set()
-    else:
-        is_held.set()
     store = DatabaseStore(backend)
     hints = noted_hints(store)
     agent = closing_late(held, "one", middleware=[told])
@@ -345,7 +335,7 @@ async def test_hooks_and_callers_are_told_of_a_run_whose_agent_is_taken_as_it_en
         assert completed(await soon(second.get("t").run("go"))).text == "two"
         await until(lambda: any(hint.startswith("taken") for hint in hints))
         held.release.set()
-        is_held.set()
+        may_answer.set()
         outcome = completed(await soon(run))
         assert (outcome.text, outcome.state.status) == ("one", "idle")
         await until(lambda: told.texts == ["one"])

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from tests.support.agents import completed
-from tests.support.held_commits import turns
+from tests.support.held_commits import held_answers, turns
 from tests.support.hosts import host, noted_hints, opened
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
@@ -27,7 +27,6 @@ from understudy.actors.hosts import live_events as live
 from understudy.display import Row
 from understudy.events import ReplyEnded, ReplyStarted, RunFinished, TextDelta, ToolEmitted
 from understudy.journal.chunks import Chunks, chunks_of
-from understudy.journal.contracts import Batch
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import hint_of
 
@@ -175,15 +174,8 @@ async def test_text_keeps_its_place_where_a_host_begins_to_follow_during_a_commi
     hosts: Hosts,
 ) -> None:
     """J35: the text waits for the commit, and the records behind the text are made already."""
-    backend, may_commit = hosts.new("first"), threading.Event()
-    commit_all = backend.commit_all
-
-    def late(batches: Sequence[Batch]) -> list[Any]:
-        answers = commit_all(batches)
-        if any(record.kind == "result" for batch in batches for record in batch.records):
-            assert may_commit.wait(60)
-        return answers
-
+    backend = hosts.new("first")
+    may_answer = held_answers(backend, "result")
     has_spoken, heard, replies = asyncio.Event(), asyncio.Event(), itertools.count(1)
 
     async def stream() -> Pieces:
@@ -196,7 +188,6 @@ async def test_text_keeps_its_place_where_a_host_begins_to_follow_during_a_commi
         if number == 3:
             await heard.wait()
 
-    backend.commit_all = late  # type: ignore[method-assign]
     store = DatabaseStore(backend)
     hints = noted_hints(store)
     async with (
@@ -211,9 +202,9 @@ async def test_text_keeps_its_place_where_a_host_begins_to_follow_during_a_commi
         found: list[AgentEvent] = []
         async for each in second.get("t").events():
             found.append(each)
-            if isinstance(each.event, ReplyEnded) and not may_commit.is_set():
+            if isinstance(each.event, ReplyEnded) and not may_answer.is_set():
                 await until(lambda: any(hint.startswith("follow") for hint in hints))
-                may_commit.set()
+                may_answer.set()
             if isinstance(each.event, TextDelta) and each.event.text == "3.":
                 heard.set()
             if isinstance(each.event, RunFinished):

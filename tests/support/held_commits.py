@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tests.support.loops import SECONDS, soon
 from understudy.journal.backend import Backend
+from understudy.journal.contracts import Batch
 from understudy.testing import FaultyBackend
 
-__all__ = ["HeldAnswers", "HeldAppends", "HeldCommits", "turns"]
+__all__ = ["HeldAnswers", "HeldAppends", "HeldCommits", "held_answers", "turns"]
 
 
 class HeldCommits(FaultyBackend):
@@ -74,6 +75,20 @@ class HeldAnswers(HeldCommits):
     def commit(self) -> None:
         self.__getattr__("commit")()
         self._pass()
+
+
+def held_answers(backend: Backend, kind: str) -> threading.Event:
+    """The event that lets commits with a record of this kind be answered. They are made at once."""
+    commit_all, may_answer = backend.commit_all, threading.Event()
+
+    def late(batches: Sequence[Batch]) -> list[Any]:
+        answers = commit_all(batches)
+        if any(record.kind == kind for batch in batches for record in batch.records):
+            assert may_answer.wait(SECONDS), "the test holds an answer for ever"
+        return answers
+
+    backend.commit_all = late  # type: ignore[method-assign]
+    return may_answer
 
 
 async def turns() -> None:

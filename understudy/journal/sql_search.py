@@ -236,7 +236,7 @@ class SqlSearch(ABC):
     def _hit(
         self, row: tuple[Any, ...], said: dict[tuple[str, int], list[Said]]
     ) -> StoredHit | None:
-        """What a row has found. A record of which there are several hits is read once."""
+        """Return the hit of a row of the index. A record with several hits is read once."""
         no, _, agent_id, agent, seq, part, ask = row
         hit = partial(StoredHit, no=no, agent_id=agent_id, agent=agent)
         if ask is not None:

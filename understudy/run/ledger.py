@@ -412,7 +412,7 @@ class Ledger:
             self.tell_until(count)
 
     async def reported(self, seq: int) -> None:
-        """Wait until the records up to this number, which are in the store, are reported here."""
+        """Wait until the records up to this number are durable and reported."""
         if self.last_reported < seq:
             await self.durable()
 

@@ -197,14 +197,14 @@ class AgentSlot:
             await self.has_emitted(self.activation.ledger.count)
 
     async def has_emitted(self, seq: int) -> None:
-        """Return when the records up to this number, which a read has brought, are emitted here.
+        """Return when the records up to this number are durable and emitted here.
 
-        Race: a read against a commit that is made and not answered. Its reader would know of a
-        status before `status` has it
+        A read of the store waits for that. Race: the read against a commit that is made and not
+        answered. Its reader would know of a status before `status` has it
         (test_a_status_that_is_read_is_that_of_the_agent_at_its_host).
         """
         if self.activation is not None:
-            with suppress(JournalFailed):  # its waiters are told; who looks gets what is stored
+            with suppress(JournalFailed):  # its callers get the error; a read, what is stored
                 await self.activation.ledger.reported(seq)
 
     @property

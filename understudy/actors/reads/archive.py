@@ -114,7 +114,7 @@ def checked_folder(folder: object, *, what: str) -> Path:
 
 
 def head_of(agent: StoredAgent, first_seq: int) -> dict[str, Any]:
-    """What an export says before its records, the first of which has this number."""
+    """Return the head of an export: all but its records, of which the first has this number."""
     return {
         "export_version": FORMAT_VERSION,
         "format": record_format(),

@@ -167,8 +167,8 @@ SELECT a.agent_id, a.key, a.ask_count, a.deleted, a.incarnation, a.epoch, a.last
     h.name
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)"""
 LOCK_AGENTS = f"{_WRITTEN} AND a.owner = %s ORDER BY a.key FOR NO KEY UPDATE OF a"
-"""Of the agents that this host owns. From these rows follows which batches may be added, until the
-end of the transaction. They are locked in the order of the keys, so two hosts with the same agents
+"""The rows of those agents that this host owns. They say which batches may be added, until the end
+of the transaction. They are locked in the order of the keys, so two hosts with the same agents
 do not deadlock.
 
 The rows of others are not locked: a host that has lost an agent would wait for the owner, and hold
