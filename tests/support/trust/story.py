@@ -287,9 +287,9 @@ def _agent(host: _Host) -> Agent:
         return "paid"
 
     @tool(read_only=True)
-    async def look() -> str:
+    async def look(ctx: ToolContext[Any]) -> str:
         """Look."""
-        await story.looked(host)
+        await story.looked(host, ctx)
         return "seen"
 
     tools = [
@@ -415,7 +415,7 @@ class _Story:
             self.is_held.set()
             await never()
 
-    async def looked(self, host: _Host) -> None:
+    async def looked(self, host: _Host, ctx: Any) -> None:
         """A body that looks something up. It tries to decide, and waits where an act says so."""
         try:
             await host.ref.resume({"any": approve(by="ann")})
@@ -423,8 +423,23 @@ class _Story:
             if "from inside a tool" not in refused.message:
                 self.violations.append(f"a tool was let decide: {refused}")
         if self.held is not None and not host.is_gone:
+            held = self.held
+            await self._recorded_to_start(host, ctx)
             self.is_held.set()
-            await self.held.wait()
+            await held.wait()
+
+    async def _recorded_to_start(self, host: _Host, ctx: Any) -> None:
+        """Until a store has the start of a call that only reads, which begins before that.
+
+        Else what a kill leaves of the run is a matter of milliseconds.
+        """
+        agent_id = ctx.agent_id.partition("/")[0]
+        while True:
+            with suppress(UnknownAgent):  # before the first record
+                records = (await host.runtime.export(agent_id))["records"]
+                if any(r["kind"] == "started" and r["call_key"] == ctx.call_key for r in records):
+                    return
+            await asyncio.sleep(0)
 
     # ------------------------------------------------------------------------- the hosts
 
