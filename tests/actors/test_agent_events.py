@@ -141,7 +141,21 @@ async def found_by_the_feed(runtime: Runtime, ref: AgentRef) -> Status:
     return ref.status()
 
 
-@pytest.mark.parametrize("way", [found_by_events, found_by_the_feed])
+async def found_by_info(runtime: Runtime, ref: AgentRef) -> Status:
+    """The status of the ref when its info says that it is idle."""
+    assert (await ref.info()).status is Status.IDLE
+    return ref.status()
+
+
+async def found_by_a_list(runtime: Runtime, ref: AgentRef) -> Status:
+    """The status of the ref when a list says that it is idle."""
+    assert [each.id for each in await runtime.agents(status="idle")] == [ref.id]
+    return ref.status()
+
+
+@pytest.mark.parametrize(
+    "way", [found_by_events, found_by_the_feed, found_by_info, found_by_a_list]
+)
 async def test_a_status_that_is_read_is_that_of_the_agent_at_its_host(
     tmp_path: Path, way: Callable[[Runtime, AgentRef], Coroutine[Any, Any, Status]]
 ) -> None:
@@ -153,13 +167,13 @@ async def test_a_status_that_is_read_is_that_of_the_agent_at_its_host(
         with backend.held():
             outcome = ref.run("go")
             await backend.reached()
-            while (ref.status(), (await soon(ref.info())).status) != ("running", "idle"):
+            while ref.status() != "running" or not (await soon(runtime.count()))[Status.IDLE]:
                 backend.let_one_pass()
                 await backend.reached()
             found = asyncio.create_task(way(runtime, ref))
             for _ in range(10):  # what does not wait is read meanwhile
                 await turns()
-                await soon(ref.info())  # reads are made in order
+                await soon(runtime.count())  # reads are made in order
         assert await soon(found) is Status.IDLE
         assert isinstance(await soon(outcome), Completed)
 

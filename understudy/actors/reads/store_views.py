@@ -820,10 +820,14 @@ class StoreViews(ABC):
     async def _read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         page = await self._store.read_feed(after, limit)
         for row in () if page is None else page.rows:
-            slot = self._directory.find(row.agent_id)
-            if slot is not None and row.seq is not None:
-                await slot.has_emitted(row.seq)
+            await self._has_emitted(row.agent_id, row.seq)
         return page
+
+    async def _has_emitted(self, agent_id: str, seq: int | None) -> None:
+        """Return when what was read of an agent is emitted, where the agent is in memory here."""
+        slot = self._directory.find(agent_id)
+        if slot is not None and seq is not None:
+            await slot.has_emitted(seq)
 
     # ---------------------------------------------------------------------- tools
 
@@ -971,6 +975,8 @@ class StoreViews(ABC):
     ) -> Sequence[StoredAgent]:
         """A page of the agents of the store, with agents that are only spawned here so far."""
         found = await self._store.list_agents(query, after, limit)
+        for stored in found:
+            await self._has_emitted(stored.agent_id, stored.last_seq)
         spawned = MemoryIndex()
         rows = (
             spawned_agent(slot.id, slot.agent.name)

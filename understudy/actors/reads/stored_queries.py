@@ -124,6 +124,7 @@ class StoredQueries(Looks[AgentSlot]):
             if slot.agent is None or not slot.is_spawned:
                 raise await unknown_agent(self._services.store, slot.id)
             row = spawned_agent(slot.id, slot.agent.name)
+        await slot.has_emitted(row.last_seq)
         return info_of(row, is_active=slot.activation is not None)
 
     def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
