@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from datetime import UTC, datetime
@@ -129,7 +130,10 @@ def classes_of(verb: Verb) -> list[tuple[type[Any], type[Any]]]:
 
 @by_name
 def test_a_verb_is_a_method_of_a_ref_or_of_the_runtime(verb: Verb) -> None:
-    assert owner_of(verb, *(here for here, _ in classes_of(verb))) is not None
+    owner = owner_of(verb, *(here for here, _ in classes_of(verb)))
+    assert owner is not None
+    returns = str(inspect.signature(getattr(owner, verb.method)).return_annotation)
+    assert verb.is_list is returns.startswith("Listing[")
     assert verb.lacks.keys() <= set(get_args(Way))
     assert all(verb.lacks.values()), "each with a reason"
 

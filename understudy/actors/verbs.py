@@ -80,6 +80,7 @@ class Verb:
         of_run: whether it is answered by the outcome of a run, which goes on when the call is done.
         kind: the kind of its rows; its name by default. Verbs with one message have one kind.
         result: what its reply brings, where that is no plain JSON and no run.
+        is_list: whether it is a list, which is read in pages.
         plain: whether pages, API and command line call it by its arguments alone.
         said: what a person is told when it is done.
         unsigned: why it does not say who did it (`by=`), though it is more than a look.
@@ -96,6 +97,7 @@ class Verb:
     of_run: bool = False
     kind: str = ""
     result: Any = Any
+    is_list: bool = False
     plain: bool = False
     said: str = ""
     unsigned: str = ""
@@ -127,6 +129,7 @@ _BESIDE = _without("mcp", "ag_ui", row="it is written beside the request, and no
 _SIGNED = "each of the decisions has its own `by`"
 _OWN = "the program itself does it: no person can ask for it from outside"
 _HOLDER = "who has the token answers: nobody is logged in, and the program may say who it is"
+_LIST: dict[str, Any] = {"is_list": True}
 _PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None}
 
 _TABLE = (
@@ -199,14 +202,14 @@ _TABLE = (
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),
     Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
-    *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
-    Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
-    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui"))
-      for name in ("reviews", "decided", "attention", "usage")),
-    Verb("search", "read", None, _without("row", "mcp", "ag_ui")),
+    *(Verb(name, "read", None, _without("row", "ag_ui"), **_LIST)
+      for name in ("agents", "pending")),
+    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui"), **_LIST)
+      for name in ("doubts", "reviews", "decided", "search")),
+    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui")) for name in ("attention", "usage")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
-         "its own", cli="`show` has the agent's")),
-    Verb("notices", "read", None, _TRUST),
+         "its own", cli="`show` has the agent's"), **_LIST),
+    Verb("notices", "read", None, _TRUST, **_LIST),
     Verb("retry_notice", "act", None, _TRUST, said="it is delivered again"),
     Verb("pending_place", "read", None, _without("row", "mcp", "ag_ui", api="a page lists requests "
          "in order", cli="`pending` lists them in order")),

@@ -28,6 +28,7 @@ from understudy.actors.reads.feed import Start
 from understudy.actors.reads.listing import Listing, checked_limit
 from understudy.actors.runtime import NOT_SAID, RuntimeOptions
 from understudy.actors.schedules import own_ref
+from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.approvals import Caller
@@ -611,7 +612,7 @@ def _ask(
     cluster: Cluster, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> Future[Any] | Listing[Any]:
     signature = inspect.signature(getattr(Runtime, name))
-    if str(signature.return_annotation).startswith("Listing"):
+    if VERBS[name].is_list:
         bound = signature.bind(cluster, *arguments, **named)
         return cluster._listing(name, dict(list(bound.arguments.items())[1:]))
     # Its first argument says whose agent it is about: an id, or a token with one.
