@@ -50,7 +50,7 @@ def server_hosts(postgres_server: Server) -> Iterator[Hosts]:
     opened.close()
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it_lies_down(
     hosts: Hosts,
 ) -> None:

@@ -238,11 +238,11 @@ async def told(story: Story, how: str, at: int | None = None) -> bool:
     ("how", "rests"),
     [
         ("cancel", "asks"),
-        ("deadline", "hangs"),
+        ("deadline", "asks"),
         ("message", "gate"),
         pytest.param("cancel", "gate", marks=pytest.mark.slow),
         pytest.param("cancel", "hangs", marks=pytest.mark.slow),
-        pytest.param("deadline", "asks", marks=pytest.mark.slow),
+        pytest.param("deadline", "hangs", marks=pytest.mark.slow),
         pytest.param("deadline", "gate", marks=pytest.mark.slow),
         pytest.param("message", "asks after it paid", marks=pytest.mark.slow),
     ],

@@ -425,6 +425,7 @@ def test_a_beginning_of_several_ids_is_refused(desk: Desk) -> None:
     assert desk.paid == []
 
 
+@pytest.mark.slow
 def test_an_agent_in_the_place_of_a_request_is_told_so(desk: Desk) -> None:
     request = ask(desk, "z1")
     refused = run("approve", "z1", "-y", code=3)
@@ -580,6 +581,7 @@ def test_a_server_without_pages_of_understudy_is_said_so(status: int, body: str)
             assert f"no understudy pages at {url}" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("login", "told"),
     [

@@ -128,6 +128,7 @@ def test_what_the_form_of_a_page_can_say_of_later_calls_the_command_says_too(
     assert given == [GrantTerms(**terms), GrantTerms(**terms)]
 
 
+@pytest.mark.slow
 def test_a_grant_ends_at_a_time(desk: Desk) -> None:
     ref = desk.runtime.spawn("payer", "p-1")
     [asked] = interrupted(ref.run("Pay.").get(timeout=60)).requests

@@ -57,6 +57,7 @@ def ask(desk: Desk, agent: str = "two") -> str:
     return str(outcome.requests[0].id)
 
 
+@pytest.mark.slow
 def test_a_vote_is_recorded_and_what_is_missing_is_said(voting: Desk) -> None:
     request = ask(voting)
     assert "must agree: 2 of finance" in run("approve", request, code=2).stderr

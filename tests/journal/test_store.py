@@ -174,6 +174,7 @@ async def _live_and_die(store: MemoryStore, agent_id: str) -> tuple[Owned, Owned
     return owned, journal
 
 
+@pytest.mark.slow
 async def test_deleted_agents_in_memory_take_no_more_room_however_many_there_are() -> None:
     """J7."""
     store = MemoryStore()

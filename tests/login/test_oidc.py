@@ -547,6 +547,7 @@ CONTROLS: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "attack"), CONTROLS)
 async def test_a_build_with_one_rule_left_out_is_found_out(
     idp: Provider, broken: str, attack: Any

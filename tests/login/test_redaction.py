@@ -117,6 +117,7 @@ async def test_what_the_digest_of_a_request_is_salted_with_is_seen_nowhere(
         assert request.salt not in repr(request) + str(request.to_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_who_must_not_see_it_sees_it_nowhere_and_who_may_does(
     way: Callable[[Runtime, str], Awaitable[str]],

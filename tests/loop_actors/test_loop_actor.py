@@ -281,6 +281,7 @@ def test_the_default_on_receive_logs_what_it_got(caplog: pytest.LogCaptureFixtur
     assert caplog.messages == [f"Unexpected message received by {ref}: {{'unhandled': 1}}"]
 
 
+@pytest.mark.slow
 async def test_a_running_actor_is_held_though_nobody_holds_its_ref() -> None:
     alive = weakref.ref(Actor.start())
     urn = alive().actor_urn  # type: ignore[union-attr]  # the registry holds it

@@ -153,6 +153,7 @@ async def test_an_answer_of_no_known_size_is_not_read(
     assert why in request.payload["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["html", "cut", 500, 404])
 async def test_a_call_that_may_run_again_does(
     url: str, site: tuple[str, Spoiled], how: Any

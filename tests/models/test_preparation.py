@@ -188,6 +188,7 @@ def test_a_conversation_is_sent_as_the_model_prepares_it(
         assert sent(model, Messages(messages), chosen) == expected, name
 
 
+@pytest.mark.slow
 @FEW
 @given(messages=conversations())
 def test_what_was_sent_is_sent_the_same_again_whatever_comes_after_it(

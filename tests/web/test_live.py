@@ -331,6 +331,7 @@ async def test_what_has_ended_when_the_server_stops_ends_as_ever() -> None:
     assert await soon(sent(ends=False)) == [0, 1, 2, "farewell"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/live", "/api/events"])
 async def test_a_server_that_stops_ends_its_streams_as_complete_answers(
     path: str, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ async def test_an_observer_shows_every_page_beside_the_runtime_and_changes_nothi
         assert len(await soon(runtime.pending())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/live", "/api/agents/a1/events", "/api/events?start=oldest"])
 async def test_what_an_observer_shows_is_live(sqlite: SqlitePlace, path: str) -> None:
     done = Done()

@@ -74,6 +74,7 @@ async def test_no_call_of_a_stream_that_ends_early_is_run(provider: Provider, af
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 async def test_nor_of_one_whose_connection_closes(provider: Provider) -> None:
     desk = Desk()
     cut = Reply(text="I pay.", calls=(PAY,), cut=Cut("call", clean=False))

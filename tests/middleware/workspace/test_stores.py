@@ -55,7 +55,6 @@ EDIT = call("edit_file", {"path": "a.md", "old": "first", "new": "second"})
 READ = call("read_file", {"path": "a.md"})
 
 
-@pytest.mark.quick
 async def test_files_are_there_after_a_passivation_and_at_the_next_host(
     new_store: NewStore,
 ) -> None:

@@ -373,20 +373,24 @@ class Outgoing(Calls[AgentSlot]):
                 place is None
                 or (slot.id not in self._by_agent and self._may_be_done_here(place, line))
             )
-            unknown = [call for call in line if call.names_no_run and not call.was_looked_up]
-            if is_here or not unknown:
+            unknown = [
+                call
+                for call in line
+                if not is_here and call.names_no_run and not call.was_looked_up
+            ]
+            if not unknown:
                 calls += sorted(line, key=lambda call: call.number)
                 line.clear()
                 for call in calls:
                     call.was_elsewhere = True
                 if is_here or link is not None or not calls:
                     del self._lines[slot.id]
-            if self._peers is not None and link is not None and calls:
+            if is_here:
+                self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
+            elif self._peers is not None and link is not None and not unknown:
                 for call in calls:
                     self._peers.put(link, call, is_for_owner=True)
                 return
-            if is_here:
-                self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
         if is_here:
             for call in calls:
                 if isinstance(call.message, Passivate):
@@ -396,11 +400,7 @@ class Outgoing(Calls[AgentSlot]):
             if slot.inbox:
                 self._services.check_inbox(slot)
         elif unknown:
-            for call in unknown:
-                try:
-                    await self._find_run(call)
-                except Exception as error:  # its caller gets it, before anything is kept
-                    call.refuse(error)
+            await self._find_runs(unknown)
             with self._lock:
                 line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
         elif place is not None and place.host is None:
@@ -544,6 +544,14 @@ class Outgoing(Calls[AgentSlot]):
         self._lookout.hint()
         self._lookout.begin()
         return True
+
+    async def _find_runs(self, calls: list[RefCall]) -> None:
+        """Find the runs that calls are for which name none."""
+        for call in calls:
+            try:
+                await self._find_run(call)
+            except Exception as error:  # its caller gets it, before anything is kept
+                call.refuse(error)
 
     async def _find_run(self, call: RefCall) -> None:
         """Find the run that a call is for which names none: that of now.
