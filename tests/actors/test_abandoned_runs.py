@@ -310,9 +310,10 @@ async def test_a_run_is_stopped_wherever_inside_it_a_tool_goes_on(
 
 
 HOOKS = ["on_run_start", "before_model", "after_model", "before_step", "check_tool_calls"]
+MORE = [pytest.param(each, marks=pytest.mark.slow) for each in [*HOOKS, "source"]]
 
 
-@pytest.mark.parametrize("hook", [*HOOKS, "wrap_tool_call", "model", "source", "pause_when"])
+@pytest.mark.parametrize("hook", [*MORE, "wrap_tool_call", "model", "pause_when"])
 async def test_a_run_is_stopped_though_a_hook_or_a_model_goes_on(
     place: Place, stubborn: Stubborn, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:

@@ -98,7 +98,7 @@ ALL = {"order": "17", "amount": 20}
         ),
     ],
 )
-@pytest.mark.parametrize("type", ["approve", "reject"])
+@pytest.mark.parametrize("type", ["approve", pytest.param("reject", marks=pytest.mark.slow)])
 def test_what_the_form_of_a_page_can_say_of_later_calls_the_command_says_too(
     tmp_path: Path, type: str, options: list[str], fields: dict[str, Any], terms: dict[str, Any]
 ) -> None:

@@ -469,7 +469,14 @@ def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'store.db'}"
 
 
-@pytest.mark.parametrize("of", ["run_started", "reply", "started", "result", "run_ended"])
+@pytest.mark.parametrize(
+    "of",
+    [
+        "run_started",
+        "started",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("reply", "result", "run_ended")),
+    ],
+)
 async def test_a_write_that_finds_no_database_is_made_again(
     tmp_path: Path, shop: Shop, of: str
 ) -> None:
