@@ -109,6 +109,23 @@ def caller_by(by: By) -> Caller:
     )
 
 
+def caller_named(name: str, login: Caller | None) -> Caller:
+    """Who acts under this name: the login, if the name is its own; else whom the program names."""
+    return login if login is not None and login.shown == name else Caller(name=name)
+
+
+def caller_deciding(name: str, login: Caller | None) -> Caller:
+    """Who decides under this name.
+
+    Raises:
+        UsageError: if a login decides under the name of another one.
+
+    """
+    if login is not None and login.shown != name:
+        raise UsageError(f"{login.shown!r} is logged in, and {name!r} cannot decide by that")
+    return caller_named(name, login)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """The terms of an approval: which persons must agree before a call runs.

@@ -51,7 +51,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.approvals import Caller, Voter
+from understudy.approvals import Caller, Voter, caller_deciding, caller_named
 from understudy.display import DisplayUpdate
 from understudy.errors import (
     ForkedRuntime,
@@ -540,7 +540,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         guard, id = self._slot.services.runs.trust.guard, self.id
         if guard is None:
             return self._ask(Compact(author))
-        caller = None if author is None else self._caller_for(author)
+        caller = None if author is None else caller_named(author, self._caller)
 
         async def allowed() -> None:
             await guard("compact", f"compact agent {id!r}", {"id": id}, caller)
@@ -696,7 +696,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         trust, clock = self._slot.services.runs.trust, self._slot.services.clock
         if trust.people is None or author is None:
             return self._ask(RecordFact(fact))
-        caller = self._caller_named(author)
+        caller = caller_deciding(author, self._caller)
 
         async def settled() -> None:
             about = f"The doubt about {call_key!r}"
@@ -751,7 +751,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         elif trust.people is None:
             why = "no people are known: give Runtime(people=...)"
         else:
-            caller, about = self._caller_named(by), f"Review {review_id!r}"
+            caller, about = caller_deciding(by, self._caller), f"Review {review_id!r}"
             voter = await trust.known_voter(caller, clock.now(), about)
             why = voter.why_no_person("review")
             if why is None:
@@ -929,7 +929,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         message = kind(
             given, checked_expect(expect, given), services.codecs.capture(), login=self._login
         )
-        callers = {name: self._caller_named(name) for name in _names_in(given)}
+        callers = {name: caller_deciding(name, self._caller) for name in _names_in(given)}
         trust = services.runs.trust
         if trust.people is None:
             return self._ask(message)
@@ -954,25 +954,6 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """What is kept of this author: all that is known of the login, if it is theirs."""
         login = self._login
         return login if login is not None and author == login.shown else author
-
-    def _caller_for(self, name: str) -> Caller:
-        """Who asks under this name: the login, if it is theirs."""
-        caller = self._caller
-        return caller if caller is not None and caller.shown == name else Caller(name=name)
-
-    def _caller_named(self, name: str) -> Caller:
-        """Who decides under this name.
-
-        Raises:
-            UsageError: if a login decides under the name of another one.
-
-        """
-        caller = self._caller
-        if caller is None:
-            return Caller(name=name)
-        if name != caller.shown:
-            raise UsageError(f"{caller.shown!r} is logged in, and {name!r} cannot decide by that")
-        return caller
 
     def _ask(self, message: AgentMessage, future: Future[Any] | None = None) -> Future[Any]:
         """Ask the agent what the message says; the future, a new or the given one, gets the answer.

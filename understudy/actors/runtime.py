@@ -63,7 +63,7 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.agent.rule_checks import check_approvals, rules_that_match_nothing
-from understudy.approvals import Approval, Caller
+from understudy.approvals import Approval, Caller, caller_deciding, caller_named
 from understudy.errors import UsageError, WouldDeadlock
 from understudy.interrupts import DOUBT_ENDS, Decision
 from understudy.journal import Store
@@ -885,7 +885,7 @@ class Runtime(Opened):
         if by is None:
             raise UsageError(f"{verb}(by=...) must be the name of a person, got None")
         checked_author(by, what=f"{verb}(by=...)")
-        caller = self._named(by)
+        caller = caller_named(by, self._caller)
         return caller.login or caller.name
 
     @property
@@ -1010,7 +1010,7 @@ class Runtime(Opened):
             raise UsageError(
                 f'vote(...) takes approve(by="ann") or reject(by="ann"), got {shown(decision)}'
             )
-        caller = self._named(decision.by)
+        caller = caller_deciding(decision.by, self._caller)
         return self._act(
             "vote",
             decision.by,
@@ -1039,13 +1039,8 @@ class Runtime(Opened):
         found._caller = caller
         return found
 
-    def _named(self, by: str) -> Caller:
-        """Who asks under this name: the login, if it is theirs."""
-        caller = self._caller
-        return caller if caller is not None and caller.shown == by else Caller(name=by)
-
     def _caller_of(self, by: str | None) -> Caller | None:
-        return None if by is None else self._named(by)
+        return None if by is None else caller_named(by, self._caller)
 
     def _act(
         self,
