@@ -145,7 +145,7 @@ def decided_in(
         state: of the agent, before these.
 
     """
-    inner = _inner(record)
+    inner = r.innermost(record)
     decided: Sequence[r.Decided] = ()
     if isinstance(inner, r.Decided):
         decided = (inner,)
@@ -157,7 +157,7 @@ def decided_in(
         if asked is None:  # the fold refuses the record
             continue
         request, votes = asked
-        voted = (inner for inner in map(_inner, appended) if isinstance(inner, r.Voted))
+        voted = (inner for inner in map(r.innermost, appended) if isinstance(inner, r.Voted))
         votes += tuple(vote.vote for vote in voted if vote.request_id == each.request_id)
         grant = state.grants.get(each.decision.by_grant or "")
         votes = votes or (() if grant is None else grant.votes)
@@ -173,17 +173,11 @@ def decided_in(
     return tuple(found)
 
 
-def _inner(record: r.Record) -> r.Record:
-    while isinstance(record, r.ChildRecord):
-        record = record.record
-    return record
-
-
 def _asked(
     id: str, appended: Sequence[r.Record], state: AgentState
 ) -> tuple[Request, tuple[Vote, ...]] | None:
     """The request with this id, with the votes on it so far; None if there is none."""
-    for inner in map(_inner, appended):
+    for inner in map(r.innermost, appended):
         requests: Sequence[Request] = ()
         if isinstance(inner, r.Requested):
             requests = (inner.request,)

@@ -47,9 +47,7 @@ DELETED = "deleted"
 
 def told_record(record: r.Record) -> r.Record | None:
     """The record that the feed tells for this one; None if it tells nothing."""
-    inner = record
-    while isinstance(inner, r.ChildRecord):
-        inner = inner.record
+    inner = r.innermost(record)
     if isinstance(inner, r.InterruptsChecked):
         return record if inner.requests else None
     if isinstance(inner, r.Result):  # a halt asks, too

@@ -89,10 +89,8 @@ def text_asked(request: Request) -> str:
 
 def said_in(record: r.Record) -> list[Said]:
     """The texts of a record."""
-    inside: tuple[str, ...] = ()
-    while isinstance(record, r.ChildRecord):
-        inside, record = (*inside, record.name), record.record
-    return list(_said(record, inside))
+    inside = tuple(each.name for each in r.agents_inside(record))
+    return list(_said(r.innermost(record), inside))
 
 
 def _said(record: r.Record, inside: tuple[str, ...]) -> Iterator[Said]:

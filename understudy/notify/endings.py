@@ -10,7 +10,7 @@ from understudy.journal import StoreReads
 from understudy.journal.parts import read_in_parts
 from understudy.notify.notice import plain
 from understudy.state.agent_state import AgentState
-from understudy.state.records import ChildRecord, InterruptsChecked, Record, Requested
+from understudy.state.records import InterruptsChecked, Record, Requested, innermost
 from understudy.stopping import StopSignal
 
 SAYS = {
@@ -79,8 +79,7 @@ class _Asked:
         self._request_id = request_id
 
     def add(self, seq: int, record: Record) -> None:
-        while isinstance(record, ChildRecord):
-            record = record.record
+        record = innermost(record)
         asked: tuple[Request, ...] = ()
         if isinstance(record, InterruptsChecked):
             asked = record.requests

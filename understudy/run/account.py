@@ -490,9 +490,7 @@ class Account:
     def recorded(self, state: AgentState, records: Iterable[r.Record]) -> None:
         """Settle what these folded records end, in their commit."""
         for record in records:
-            inner = record
-            while isinstance(inner, r.ChildRecord):
-                inner = inner.record
+            inner = r.innermost(record)
             if isinstance(inner, _ENDS_CALLS):
                 self._settle_over(state, inner)
 

@@ -59,10 +59,10 @@ class RecordMetrics:
         guarded("a record", None, self._measure, record)
 
     def _measure(self, record: r.Record) -> None:
-        path: tuple[str, ...] = ()
+        inside, record = r.agents_inside(record), r.innermost(record)
+        path = tuple(each.child for each in inside)
         agent = "" if self._ledger.state.run is None else self._ledger.state.run.agent
-        while isinstance(record, r.ChildRecord):
-            path, agent, record = (*path, record.child), record.name, record.record
+        agent = inside[-1].name if inside else agent
         match record:
             case r.ReplyHeld(response=response):
                 self._held.add(path)

@@ -18,12 +18,12 @@ from understudy.journal import Store, replay
 from understudy.outcomes import Interrupted, Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.records import (
-    ChildRecord,
     Decided,
     InterruptsChecked,
     Record,
     Requested,
     Started,
+    innermost,
     record_from_dict,
 )
 from understudy.testing import crashes
@@ -447,7 +447,7 @@ class _Look:
         """The calls of these tools that were started without a decision that approved them."""
         calls: dict[str, str] = {}
         approved: set[str] = set()
-        for record in map(_innermost, self.records):
+        for record in map(innermost, self.records):
             decided: Sequence[Decided] = ()
             match record:
                 case InterruptsChecked():
@@ -494,12 +494,6 @@ def _copy_of(step: Any) -> Any:
         step(self, **drawn)
 
     return same
-
-
-def _innermost(record: Record) -> Record:
-    while isinstance(record, ChildRecord):
-        record = record.record
-    return record
 
 
 def _look_at(runtime: Runtime, id: str) -> _Look:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from understudy._base.json_values import shown
-from understudy.state.records import ChildRecord, Record, Result
+from understudy.state.records import Record, Result, agents_inside, innermost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,23 +176,19 @@ class Watch:
         return next(iter(self._open_calls)) if len(self._open_calls) == 1 else ""
 
     def _follow(self, record: Any) -> None:
-        record = _innermost(record)
+        record = innermost(record)
         if record.kind == "started":
             self._open_calls.add(record.call_key)
         elif record.kind == "result":
             self._open_calls.discard(record.call_key)
 
 
-def _innermost(record: Any) -> Any:
-    while isinstance(record, ChildRecord):
-        record = record.record
-    return record
-
-
 def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
     said = [_said(record) for record in records]
     last = first + len(records) - 1
-    doubt = [each for each in map(_innermost, records) if _was_in_doubt(each)]
+    doubt = [
+        each for each in map(innermost, records) if isinstance(each, Result) and _was_in_doubt(each)
+    ]
     return Entry(
         what="records",
         agent=agent,
@@ -205,9 +201,9 @@ def _of_records(agent: str, first: int, records: Sequence[Record]) -> Entry:
     )
 
 
-def _was_in_doubt(record: Any) -> bool:
+def _was_in_doubt(result: Result) -> bool:
     """Whether a result says that its call is, or was, in doubt."""
-    return isinstance(record, Result) and (record.doubt is not None or record.settled is not None)
+    return result.doubt is not None or result.settled is not None
 
 
 def _is_believed(result: Result) -> bool:
@@ -217,10 +213,8 @@ def _is_believed(result: Result) -> bool:
 
 def _said(record: Any) -> str:
     """The text of a record, for a person."""
-    where = []
-    while isinstance(record, ChildRecord):
-        where.append(record.name)
-        record = record.record
+    where = [each.name for each in agents_inside(record)]
+    record = innermost(record)
     about = ""
     if record.kind == "started":
         about = f" {record.tool_name}"

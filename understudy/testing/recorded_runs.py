@@ -17,7 +17,6 @@ from understudy.interrupts import Decision, Request
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import (
-    ChildRecord,
     Decided,
     End,
     InterruptsChecked,
@@ -33,6 +32,8 @@ from understudy.state.records import (
     Snapshot,
     Started,
     UserMessage,
+    agents_inside,
+    innermost,
 )
 from understudy.state.run_state import asked_key
 from understudy.trust.rules import DENIED_BY_RULE
@@ -172,9 +173,9 @@ class Story:
             run_id: the id of the outermost run.
 
         """
-        path: tuple[str, ...] = (self._agent,)
-        while isinstance(record, ChildRecord):
-            path, run_id, record = (*path, record.name), record.child, record.record
+        inside, record = agents_inside(record), innermost(record)
+        path = (self._agent, *(each.name for each in inside))
+        run_id = inside[-1].child if inside else run_id
         if isinstance(record, Reply):
             self._add_reply(record, run_id, path)
         elif isinstance(record, ReplyHeld):

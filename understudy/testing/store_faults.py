@@ -14,7 +14,7 @@ from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.committer import Committer, Group
 from understudy.journal.lease import Lease
-from understudy.state.records import ChildRecord, Record
+from understudy.state.records import Record, innermost
 from understudy.testing.placed_fault import PlacedFault, Refuse
 
 Failure = Literal["unavailable", "broken", "answer_lost", "away", "lease_lost"]
@@ -106,10 +106,7 @@ def kinds_in(group: Group) -> frozenset[str]:
 def _kind(stored: EncodedRecord) -> str:
     if stored.kind != "child_record":
         return stored.kind
-    record: Any = decode(stored)
-    while isinstance(record, ChildRecord):
-        record = record.record
-    return str(record.kind)
+    return innermost(decode(stored)).kind
 
 
 class _StaysAway(Exception):

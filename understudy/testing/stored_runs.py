@@ -27,7 +27,7 @@ from understudy.run.definition import AgentDefinition
 from understudy.run.instrument import AttemptWatch, CallWatch, GivesInstrument, Instrument
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
-from understudy.state.records import ChildRecord, Record, Result, Started
+from understudy.state.records import Record, Result, Started, innermost
 from understudy.state.run_state import Call
 from understudy.testing.contracts.contract import run_async
 
@@ -180,9 +180,7 @@ class _Notes:
 
     def append(self, records: Sequence[Record]) -> None:
         for record in records:
-            own = record
-            while isinstance(own, ChildRecord):
-                own = own.record
+            own = innermost(record)
             # It is the last record before the body: a run that continues from here is unchanged.
             if isinstance(own, Started):
                 raise _Reached

@@ -16,7 +16,7 @@ from understudy._base.authors import shown_author
 from understudy.models.call_arguments import invalid_json
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import ChildRecord, Record, Result, Snapshot
+from understudy.state.records import Record, Result, Snapshot, agents_inside, innermost
 from understudy.state.run_state import Call
 from understudy.trust.rules import DENIED_BY_RULE, CallView, Rules
 
@@ -172,14 +172,11 @@ class TrialOfAgent:
 
     def add(self, record: Record) -> None:
         """Take the next record. A call is tried when it has its result."""
-        path: tuple[str, ...] = (self._agent,)
-        keys: tuple[str, ...] = ()
-        inner = record
-        while isinstance(inner, ChildRecord):
-            path, keys, inner = (*path, inner.name), (*keys, inner.child), inner.record
+        inside, inner = agents_inside(record), innermost(record)
         if isinstance(inner, Result):
-            call = _call_of(self._state, keys, inner.call_key)
+            call = _call_of(self._state, [each.child for each in inside], inner.call_key)
             if call is not None:
+                path = (self._agent, *(each.name for each in inside))
                 self._try(path, call, inner, inner.at or inner.part.timestamp)
         elif isinstance(inner, Snapshot) and record is inner:
             since = self._trial.since

@@ -393,10 +393,8 @@ def _read(row: StoredFeedRow) -> Iterator[FedEvent]:
     if record is None:
         yield AgentDeleted()
         return
-    path: tuple[str, ...] = (row.agent,)
-    inner = record
-    while isinstance(inner, r.ChildRecord):
-        path, inner = (*path, inner.name), inner.record
+    path = (row.agent, *(each.name for each in r.agents_inside(record)))
+    inner = r.innermost(record)
     if isinstance(inner, r.Decided):
         yield RequestDecided(
             agent_path=path,

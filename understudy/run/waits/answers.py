@@ -15,13 +15,13 @@ from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.ledger import open_calls as calls_of
 from understudy.state.agent_state import AgentState
 from understudy.state.records import (
-    ChildRecord,
     Imported,
     PointAnswered,
     Record,
     Settled,
     Snapshot,
     TokenMade,
+    innermost,
 )
 from understudy.state.run_state import Call, Point, PointAnswer
 from understudy.state.waits import open_calls
@@ -216,8 +216,7 @@ class TokenReading:
 
     def add(self, seq: int, record: Record) -> None:
         """Add the next record, with its number."""
-        while isinstance(record, ChildRecord):
-            record = record.record
+        record = innermost(record)
         points, answers = self._points, self._answers
         match record:
             case TokenMade():

@@ -108,6 +108,25 @@ Record = (
 """Any record of a journal."""
 
 
+def innermost(record: Record) -> Record:
+    """The record as it was made, by the agent itself or by an agent inside it."""
+    while isinstance(record, ChildRecord):
+        record = record.record
+    return record
+
+
+def agents_inside(record: Record) -> list[ChildRecord]:
+    """The record and the records in it by which agents inside have one, the outermost first.
+
+    They say the keys and the names of these agents. Empty for a record of the agent itself.
+    """
+    found = []
+    while isinstance(record, ChildRecord):
+        found.append(record)
+        record = record.record
+    return found
+
+
 def status_in(record: Record) -> str | None:
     """The agent's new status; None if the record does not change it."""
     return record.status if isinstance(record, _WITH_STATUS) else None

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from understudy import AgentState
 from understudy.journal import replay
-from understudy.state.records import ChildRecord, Record, Result, record_from_dict, record_to_dict
+from understudy.state.records import (
+    Record,
+    Result,
+    agents_inside,
+    innermost,
+    record_from_dict,
+    record_to_dict,
+)
 
 
 class Crash(BaseException):
@@ -68,8 +75,4 @@ class Disk:
 
 def unwrapped(record: Record) -> tuple[list[str], Record]:
     """The record inside, with the path of the inner agent that made it."""
-    path: list[str] = []
-    while isinstance(record, ChildRecord):
-        path.append(record.child)
-        record = record.record
-    return path, record
+    return [each.child for each in agents_inside(record)], innermost(record)
