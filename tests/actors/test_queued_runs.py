@@ -293,6 +293,43 @@ async def test_a_time_that_ends_a_run_may_pass_while_that_waits_for_its_turn(
         assert ["Second."] not in again.told
 
 
+async def test_what_was_sent_before_a_run_whose_time_has_passed_is_answered(
+    desk: Desk, clock: SimulatedClock
+) -> None:
+    """A2: no model answers in that run."""
+    queue = Queue(desk)
+    async with Runtime([desk.agent()], clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = await queue.begins(ref)
+        await soon(ref.send("Sent.", message_id="sent"))
+        second, third = ref.run("Second.", ends_at=later(clock, HOUR)), ref.run("Third.")
+        sent = ref.outcome(message_id="sent")
+        await soon(ref.queue())
+        await soon(clock.advance(DAY))
+        queue.held.release.set()
+        completed(await soon(first))
+        assert isinstance(await soon(second), Stopped)
+        outcome = await soon(sent)
+        assert outcome is not None
+        assert completed(outcome).run_id == completed(await soon(third)).run_id
+        await soon(ref.send("Alone.", message_id="alone"))
+    assert desk.told[:2] == [["First."], ["Sent.", "Third."]]
+
+
+async def test_a_message_that_steers_is_no_run_with_other_options(desk: Desk) -> None:
+    """It would lose them: the run that is open takes it."""
+    queue = Queue(desk)
+    async with Runtime([desk.agent()]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = await queue.begins(ref)
+        await soon(ref.send("Hurry.", steer=True, message_id="hurry"))
+        with pytest.raises(UsageError, match="'hurry' steers the run of agent 'a' that is open"):
+            await soon(ref.run("Hurry.", max_runs=1, message_id="hurry"))
+        same = ref.run("Hurry.", message_id="hurry")
+        queue.held.release.set()
+        assert completed(await soon(same)).run_id == completed(await soon(first)).run_id
+
+
 async def test_a_cancelled_queued_run_does_not_begin_in_the_next_process(desk: Desk) -> None:
     queue, store = Queue(desk), MemoryStore()
     async with Runtime([desk.agent()], store=store) as runtime:

@@ -386,6 +386,20 @@ def test_a_tools_value_is_extracted(runtime: Runtime) -> None:
     assert ref.extract("measure", "measure fives").get(timeout=SECONDS) == 5
 
 
+def test_the_future_of_a_run_has_the_id_of_its_message_at_once(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    for future in (
+        ref.run("measure four"),
+        ref.run("measure four", message_id="mine"),
+        ref.extract(measure, "measure four"),
+    ):
+        future.get(timeout=SECONDS)
+        outcome = ref.outcome(message_id=future.message_id).get(timeout=SECONDS)
+        assert outcome is not None
+        completed(outcome)
+    assert ref.run("x", message_id="later").message_id == "later"
+
+
 def test_a_message_with_a_known_id_is_not_run_again(runtime: Runtime) -> None:
     ref = desk(runtime)
     first = completed(ref.run("Hello!", message_id="mail-1").get(timeout=SECONDS))

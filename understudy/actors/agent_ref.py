@@ -363,36 +363,43 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         tool: Callable[..., Coroutine[Any, Any, ToolResult[T]] | ToolResult[T]],
         input: UserInput,
         **options: Unpack[RefExtractOptions],
-    ) -> Future[T]: ...
+    ) -> RunFuture[T]: ...
     @overload
     def extract(
         self,
         tool: Callable[..., Coroutine[Any, Any, T]],
         input: UserInput,
         **options: Unpack[RefExtractOptions],
-    ) -> Future[T]: ...
+    ) -> RunFuture[T]: ...
     @overload
     def extract(
         self, tool: Callable[..., T], input: UserInput, **options: Unpack[RefExtractOptions]
-    ) -> Future[T]: ...
+    ) -> RunFuture[T]: ...
     @overload
     def extract(
         self,
         tool: str | Sequence[str | Callable[..., Any]],
         input: UserInput,
         **options: Unpack[RefExtractOptions],
-    ) -> Future[Any]: ...
+    ) -> RunFuture[Any]: ...
     def extract(
         self, tool: UntilTool, input: UserInput, **options: Unpack[RefExtractOptions]
-    ) -> Future[Any]:
+    ) -> RunFuture[Any]:
         """Run until `tool`, or one of several tools, succeeds; the future resolves to its result.
 
-        It takes the options of `run` except `until_tool` and `until_tool_success`. The future
-        raises `NotExtracted` if the run ends in another way; the run's own error is its cause.
+        It takes the options of `run` except `until_tool` and `until_tool_success`, and its future
+        has a `message_id`, too. The future raises `NotExtracted` if the run ends in another way;
+        the run's own error is its cause.
         """
         refuse_until(tool, options)
-        future = self.run(input, until_tool_success=tool, **options)
-        return future.map(lambda outcome: value_of(tool, outcome))
+        run = self.run(input, until_tool_success=tool, **options)
+
+        async def extracted() -> Any:
+            return value_of(tool, await run)
+
+        future: RunFuture[Any] = run.beside()
+        self.on_loop(extracted, future)
+        return future
 
     # -------------------------------------------------------------------- steering
 
@@ -585,13 +592,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot, wanted = self._slot, checked_hashes(hashes)
         return self.on_loop(lambda: slot.services.store.load_blobs(slot.id, wanted)).map(dict)
 
-    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Run `work` on the loop of the runtime; the future gets its result or its error."""
+    def on_loop(
+        self, work: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
+    ) -> Future[T]:
+        """Run `work` on the loop of the runtime; the future, a new or the given one, gets its
+        result or its error.
+        """
         self._refuse_unusable()
         slot = self._slot
-        future: Future[T] = Future(slot.services.loop)
-        slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, work))
-        return future
+        settled: Future[T] = future or Future(slot.services.loop)
+        slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, settled, work))
+        return settled
 
     def status(self) -> Status:
         """Return the agent's status in this runtime, now; `PASSIVE` if it is not in memory here.

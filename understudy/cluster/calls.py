@@ -58,11 +58,12 @@ class Calls:
         method: str,
         arguments: tuple[Any, ...] = (),
         named: dict[str, Any] | None = None,
+        future: Future[Any] | None = None,
         *,
         route: str = "",
         met: Callable[[], None] | None = None,
     ) -> Future[Any]:
-        """Call some host.
+        """Call some host; the future, a new one or this, gets the answer.
 
         Args:
             route: the id of the agent that it is about, where the target is a runtime.
@@ -73,7 +74,7 @@ class Calls:
 
         """
         given = arguments, named or {}, self._codecs.capture(), current_address()
-        wanted = Wanted(self, target, method, given, route or target.id, met)
+        wanted = Wanted(self, target, method, given, future, route or target.id, met)
         if self._has_ended:
             raise stopped()
         self.loop.call_soon_threadsafe(self.dispatch, wanted)
@@ -103,7 +104,9 @@ class Calls:
 
     async def call_host(self, target: Target, method: str, *arguments: Any) -> tuple[Any, HostEnd]:
         """Call some host from the loop; its answer, and which it was."""
-        wanted = Wanted(self, target, method, (arguments, {}, {}, current_address()), target.id)
+        wanted = Wanted(
+            self, target, method, (arguments, {}, {}, current_address()), route=target.id
+        )
         self.dispatch(wanted)
         answer = await wanted.future
         assert wanted.host is not None, "it has answered"
@@ -222,6 +225,7 @@ class Wanted:
         target: Target,
         method: str,
         arguments: tuple[tuple[Any, ...], dict[str, Any], Context, str | None],
+        future: Future[Any] | None = None,
         route: str = "",
         met: Callable[[], None] | None = None,
     ) -> None:
@@ -237,7 +241,7 @@ class Wanted:
             repeat is Repeat.OF_RUN and names_run
         )
         self.route: str = route
-        self.future: Future[Any] = Future(calls.loop)
+        self.future: Future[Any] = Future(calls.loop) if future is None else future
         self.host: HostEnd | None = None
         """The host that has answered."""
         self.is_nowhere: bool = False

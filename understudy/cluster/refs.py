@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy._base.type_variables import OutputT_co
 from understudy.actors import AgentRef, Schedules, Status
+from understudy.actors.agent.messages import RunFuture
 from understudy.actors.verbs import VERBS
 from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.frames import Target
@@ -56,13 +57,19 @@ class ClusterRef(AgentRef[OutputT_co]):
         """The id of the agent."""
         return self._target.id
 
-    def _call(self, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Future[Any]:
+    def _call(
+        self,
+        method: str,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        future: Future[Any] | None = None,
+    ) -> Future[Any]:
         # The definition is expected of the agent until it has answered once: from then on the ref
         # addresses the id, as any other.
         target = Target(self.id) if self._is_met else self._target
         if self._caller is not None:
             target = target._replace(caller=self._caller)
-        return self._calls.call(target, method, arguments, named, met=self._met)
+        return self._calls.call(target, method, arguments, named, future, met=self._met)
 
     def _met(self) -> None:
         self._is_met = True
@@ -91,9 +98,11 @@ class ClusterRef(AgentRef[OutputT_co]):
         """
         return ClusterDisplay(self._calls, self._target, after or 0)
 
-    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def on_loop(
+        self, work: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
+    ) -> Future[T]:
         """Run work on the loop of the cluster, as `AgentRef.on_loop`."""
-        return self._calls.on_loop(work)
+        return self._calls.on_loop(work, future)
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
         """Passivate the agent, as `AgentRef.stop`."""
@@ -146,7 +155,8 @@ def _ask(
         _name_tools(named)
     if name in ("run", "send") and named.get("message_id") is None:
         named["message_id"] = ref._calls.new_id()  # so that it can be repeated
-    return ref._call(name, arguments, named)
+    future = RunFuture[Any](named["message_id"], ref._calls.loop) if name == "run" else None
+    return ref._call(name, arguments, named, future)
 
 
 def _name_tools(options: dict[str, Any]) -> None:

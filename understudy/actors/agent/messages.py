@@ -48,6 +48,10 @@ class RunFuture(Future[T]):
         super().__init__(loop)
         self.message_id = message_id
 
+    def beside(self) -> RunFuture[Any]:
+        """Return a pending future with the id of the same message."""
+        return RunFuture(self.message_id, self._loop)
+
 
 class AgentMessage:
     """What is asked of an agent, as plain data: it may go to another host."""

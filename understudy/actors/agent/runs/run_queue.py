@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from understudy._base.authors import By
@@ -162,6 +163,8 @@ def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
             call.notes.on_queued()
         waiters.wait_outcome(slot, call, WaitOutcome(message_id))
         return
+    if queued.steer and call.message.queued.choices != RunChoices():
+        _check_steers_no_run(slot, message_id)
     _check_may_withdraw(slot, call)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
     as_sent = replace(
@@ -174,6 +177,20 @@ def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     _queue(slot, replace(call, message=replace(call.message, queued=as_sent)))
     if not _waits_its_turn(slot, call):
         start_next(slot)
+
+
+def _check_steers_no_run(slot: AgentSlot, message_id: str) -> None:
+    """Check that a message which steers is in the queue of no open run, which has its options.
+
+    Raises:
+        UsageError: if it is.
+
+    """
+    if slot.phase.has_run_task or starts.open_run(slot) is not None:
+        raise UsageError(
+            f"The message {message_id!r} steers the run of agent {slot.id!r} that is open, which "
+            "has its own options: leave them out to wait for that run, or give another message_id"
+        )
 
 
 def _waits_its_turn(slot: AgentSlot, call: AgentCall[Any]) -> bool:
@@ -284,7 +301,7 @@ def start_next(
         return
     own = None if asked is None else queued_message(asked.message.queued)
     queue = state.queue if own is None else {**state.queue, own.message_id: own}
-    turn = _turn(slot, queue, is_held, with_occurrences)
+    turn = _turn(slot, queue, is_held, with_occurrences, at)
     if turn and starts.open_run(slot) is not None:
         control.request_pause(slot, None)  # it was for the run that this turn withdraws
     if asked is not None:
@@ -301,16 +318,26 @@ def start_next(
             record_refusal(slot, refused, error)
             for waiter in slot.take_waits(waits_for(refused)):
                 refuse_when_durable(slot, waiter.future, error)
-            turn = _turn(slot, state.queue, is_held, with_occurrences)
+            turn = _turn(slot, state.queue, is_held, with_occurrences, at)
         else:
             return
 
 
 def _turn(
-    slot: AgentSlot, queue: dict[str, QueuedMessage], is_held: bool, with_occurrences: bool
+    slot: AgentSlot,
+    queue: dict[str, QueuedMessage],
+    is_held: bool,
+    with_occurrences: bool,
+    at: datetime,
 ) -> list[QueuedMessage]:
-    """The messages of the next run, as many as fit into its first record."""
+    """The messages of the next run, as many as fit into its first record.
+
+    A `run` whose `ends_at` has passed begins alone: no model answers what was sent before it.
+    """
     turn = next_turn(queue, is_held=is_held, with_occurrences=with_occurrences)
+    choices = turn[-1].choices if turn else None
+    if choices is not None and choices.ends_at is not None and choices.ends_at <= at:
+        turn = turn[-1:]
     return starts.fitting(slot, turn)
 
 
