@@ -365,20 +365,23 @@ async def test_a_compaction_takes_no_decision_from_the_page_of_decisions() -> No
 async def test_what_waits_for_a_run_is_listed_and_taken_back() -> None:
     """A2."""
     held = Held("first")
-    async with Runtime([Agent("desk", ScriptedModel([held, "second"]))]) as runtime:
+    async with Runtime([Agent("desk", ScriptedModel([held, "second", "third"]))]) as runtime:
         ref = runtime.spawn("desk", id="a")
         first = ref.run("First.")
         await soon(held.entered.wait())
         await soon(ref.send("Sent <b>in between</b>."))
         second = ref.run("Second.")
+        await soon(ref.send("Hurry.", steer=True))
         async with site_of(runtime, auth=logged_in("ann")) as client:
             page = (await client.get("/api/agents/a")).json()
             assert [(each["what"], each["text"]) for each in page["queue"]] == [
                 ("send", "Sent <b>in between</b>."),
                 ("run", "Second."),
+                ("steer", "Hurry."),
             ]
             text = (await client.get("/agents/a")).text
-            assert "2 messages wait for a run" in text
+            assert "3 messages wait" in text
+            assert "with the next model call" in text
             assert "Sent &lt;b&gt;in between&lt;/b&gt;." in text
             form = {"message_id": page["queue"][1]["message_id"]}
             answer = await client.post("/agents/a/do/cancel_message", data=form)
@@ -389,10 +392,10 @@ async def test_what_waits_for_a_run_is_listed_and_taken_back() -> None:
             )
             with pytest.raises(UnknownMessage, match="is cancelled"):
                 await soon(second)
-            assert "1 message waits for a run" in (await client.get("/agents/a")).text
+            assert "2 messages wait" in (await client.get("/agents/a")).text
         async with site_of(runtime, auth=logged_in("bob", frozenset({"read"}))) as client:
             text = (await client.get("/agents/a")).text
-            assert "1 message waits for a run" in text
+            assert "2 messages wait" in text
             assert "Take back" not in text
         held.release.set()
         await soon(first)

@@ -177,8 +177,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             early_stopping_prompt: the user message that asks for the last answer at a limit;
                 the agent's own by default.
             ends_at: the time, with a time zone, at which the run is stopped, even while it
-                waits for a person or the agent is passive. A time in the past stops the run at
-                once.
+                waits for a person or the agent is passive. A run that still waits its turn then
+                is stopped at its turn, without a model call. A time in the past stops the run
+                at once.
             message_id: the caller's id of this message. A message with an id that was used
                 before is not run again: its future resolves to the outcome of the first
                 message.
@@ -303,10 +304,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._ask(CancelMessage(message_id, self._signed("cancel_message", by)))
 
     def queue(self) -> Future[list[QueuedMessage]]:
-        """Return the messages that wait for a run, in the order in which runs take them.
+        """Return the messages that wait for a run, in the order in which they came.
 
-        Messages whose time has not come are not included; `state().plans.timed` has them. A queued
-        `run` has `choices`; a message that was sent has none.
+        A message that steers is for the run that is open. The others are taken in this order, but
+        an occurrence of a schedule goes before the messages that were sent just before it, and has
+        a run of its own. Messages whose time has not come are not included; `state().plans.timed`
+        has them. A queued `run` has `choices`; a message that was sent has none.
         """
         return self._ask(Query(lambda state: list(state.queue.values())))
 

@@ -121,7 +121,9 @@ def show(
         )
     for queued in data["queue"]:
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
-        out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
+        turn = "the next model call" if queued["what"] == "steer" else "its turn"
+        message_id = line(queued["message_id"])
+        out.say(f"> {queued['what']} waits for {turn}: {message_id}{by}", "dim")
     for made in now["background"]:
         out.say(
             f"& {line(made['tool_name'])} continues in the background: {line(made['agent_id'])}"

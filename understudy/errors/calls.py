@@ -48,7 +48,7 @@ class PeopleUnavailable(UnderstudyError):
 
 class AgentNotMade(UnderstudyError):
     """`Runtime(factory=)` raised, so the agent is not activated. The next call asks the factory
-    again.
+    again. A run that is recorded, or waits in the queue, continues then.
 
     In this process, `__cause__` is the exception of the factory.
     """
@@ -61,7 +61,7 @@ class AgentNotMade(UnderstudyError):
     def __init__(self, *, agent_id: str, agent: str, cause: str) -> None:
         super().__init__(
             f"The agent {agent_id!r} is not activated: Runtime(factory=) raised for the name "
-            f"{agent!r}: {cause}",
+            f"{agent!r}: {cause}. What it has recorded waits until it can be made",
             agent_id=agent_id,
             agent=agent,
             cause=cause,

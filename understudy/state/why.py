@@ -8,6 +8,7 @@ from understudy._base.authors import shown_author
 from understudy._base.points_in_time import time_text
 from understudy.models.display_halves import halves_of
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import QueuedMessage
 from understudy.state.records import End
 from understudy.state.run_state import RunState
 from understudy.state.waits import Wait
@@ -40,21 +41,25 @@ def why(state: AgentState) -> str:
 
 
 def queue_of(state: AgentState) -> list[dict[str, Any]]:
-    """The messages of an agent that wait for a run, in the order in which runs take them."""
+    """The messages of an agent that wait for a run, in the order in which they came."""
     return [
         {
             "message_id": queued.message_id,
             "text": halves_of(queued.message)[0],
-            "what": "schedule"
-            if queued.occurrence is not None
-            else "send"
-            if queued.choices is None
-            else "run",
+            "what": _kind_of(queued, is_open=state.run is not None and not state.run.over),
             "at": time_text(queued.message.timestamp),
             "by": shown_author(queued.by),
         }
         for queued in state.queue.values()
     ]
+
+
+def _kind_of(queued: QueuedMessage, *, is_open: bool) -> str:
+    if queued.occurrence is not None:
+        return "schedule"
+    if queued.steer and is_open:
+        return "steer"
+    return "send" if queued.choices is None else "run"
 
 
 def background_of(state: AgentState) -> list[dict[str, Any]]:

@@ -223,7 +223,7 @@ class QueuedShape(TypedDict):
 
     message_id: str
     text: str
-    what: Literal["run", "send", "schedule"]
+    what: Literal["run", "send", "steer", "schedule"]
     at: Time | None
     by: str | None
 

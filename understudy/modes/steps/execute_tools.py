@@ -88,6 +88,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             part = make_part(run, call, CUT_OFF, "interrupted")
             run.record(Result(call_key=call.key, part=part))
         elif call.result is not None or call.pending_requests:
+            # A finished call is never repeated (test_nothing_is_lost_and_nothing_happens_twice).
             continue
         elif not (asked or call.points) or _may_run(run, call, asked):
             released = await _release(run, call)
