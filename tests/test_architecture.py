@@ -22,6 +22,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PICTURES = ROOT / "docs" / "pictures"
 CODE = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[a-z_]\w*(\.\w+)+")
+MEMBER = re.compile(r"[A-Z]\w*\.\w+")
 Scope = ast.Module | ast.ClassDef
 
 
@@ -91,8 +92,23 @@ def words() -> set[str]:
     return found
 
 
+def members() -> set[str]:
+    """The names of what each class of the library has in its body, as `Class.name`."""
+    return {
+        f"{scope.name}.{name}"
+        for path in PACKAGE.rglob("*.py")
+        for scope in ast.walk(parsed(path))
+        if isinstance(scope, ast.ClassDef)
+        for name, _ in names_in(scope)
+    }
+
+
 def wrong_names(page: Path) -> list[str]:
+    known = members()
+
     def is_there(code: str) -> bool:
+        if MEMBER.fullmatch(code) and not (ROOT / code).exists():
+            return code in known
         if code.startswith("make "):
             return f"\n{code.split()[1]}:" in read(ROOT / "Makefile")
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", code) and ("/" in code or (ROOT / code).exists()):
