@@ -85,15 +85,15 @@ class JournalEnvironment:
     """What all journals of a store share while it is open."""
 
     committer: Committer
-    """Its next transaction takes the records."""
+    """The committer. Its next transaction takes the records of the journals."""
     lease: Lease
-    """Checked before a tool is entered."""
+    """The lease of this host. It is checked before a tool is entered."""
     threads: DatabaseThreads
     """The threads of the store."""
     max_bytes: int = MAX_RECORD_BYTES
-    """A larger record is refused."""
+    """The most bytes of a record. A larger record is refused."""
     checkpoint_every: int = 0
-    """So many records lie between two checkpoints; 0 = write none."""
+    """The number of records between two checkpoints of an agent; 0 = no checkpoints are written."""
     lingering: Lingering = field(default_factory=Lingering)
     """The journals with records for which no caller waits."""
 
@@ -146,9 +146,10 @@ class AgentJournal(OwnedJournal, Job):
         self._agent = agent
         self._appended = self._durable = owned.last_seq
         self._at: datetime | None = None
-        """When the last record was recorded."""
+        """The time at which the last record was recorded."""
         self._buffer: Batch | None = None
-        """On the loop, until the next push. While there is one, the journal is lingering."""
+        """The batch of the records appended since the last push. It stays on the loop. While there
+        is a batch, the journal is lingering."""
         self._failure: StoreError | None = None
         self._is_refused = False
         """Whether the store has refused a batch: it refuses all that follow."""
@@ -487,7 +488,7 @@ class _StoredKeys(KeysOfJournal):
         return await self._threads.change(partial(self._backend.key_uses, key_hash, at))
 
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As of `CallKeys`.
+        """Take a key for a call; see `CallKeys.take_key`.
 
         Raises:
             StoreUnavailable: if another host is about to take the key, and does not get further.

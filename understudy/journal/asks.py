@@ -174,7 +174,7 @@ class StoredAsk:
     """One open ask, as the index of a store has it."""
 
     no: int
-    """Its place among all asks of the store, in the order in which they were stored."""
+    """The place of the ask among all asks of the store, in the order in which they were stored."""
     agent_id: str
     agent: str
     """The name of the agent's definition."""
@@ -186,11 +186,11 @@ class StoredAsk:
     asked: EncodedRecord | Requested | Wait | Doubt | Review
     """What is asked, or as it is stored."""
     damage: StoreDamaged | None = None
-    """Why its row cannot be read: then it holds nothing to rely on."""
+    """Why the row of the ask cannot be read: then it holds nothing to rely on."""
     times: tuple[object, object] | None = None
     """`asked_at` and `expires_at` as a damaged row has them; None for a row that can be read."""
     noted: bool = False
-    """Whether there may be notes beside it."""
+    """Whether there may be notes beside the ask."""
 
     def requested(self) -> Requested:
         """The request to a person, with the size of its reply.
@@ -291,19 +291,19 @@ class AskChanges(NamedTuple):
     """How the rows of an agent's asks become what it asks now."""
 
     gone: list[str]
-    """The ids of those that are answered, or withdrawn."""
+    """The ids of the asks that are answered or withdrawn."""
     new: list[Ask]
     told: list[Ask]
     """The asks of which more people were told."""
 
 
 def told_of(asks: Collection[Ask]) -> dict[str, tuple[int, int]]:
-    """The reminders and escalations of each, by its id."""
+    """The reminders and escalations of each ask, by the id of the ask."""
     return {ask.id: (ask.told.reminders, ask.told.escalations) for ask in asks}
 
 
 def changes(stored: Mapping[str, tuple[int, int]], asks: Sequence[Ask]) -> AskChanges:
-    """The difference, which alone is written.
+    """The difference between stored asks and present asks. It alone is written.
 
     Args:
         stored: the reminders and escalations of each row, by the id of the ask.

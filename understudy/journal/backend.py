@@ -560,7 +560,7 @@ class Backend(ABC):
     # `delete` all.
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
-        """The reader's: those of the agent that there are of these; None = all of them."""
+        """The reader's: the kept bytes of an agent's files with these hashes; None = all files."""
         self._refuse("files")
 
     # ------------------------------------------------------------------- "messages"
@@ -568,7 +568,7 @@ class Backend(ABC):
     # the records; `compact` keeps all, and `delete` deletes them.
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
-        """The reader's: by message id, the run that took it, of these; None = of all."""
+        """The reader's: the runs that took old messages, by message id; None = all messages."""
         return {}
 
     # ------------------------------------------------------------------- "keys"
@@ -613,7 +613,7 @@ class Backend(ABC):
         return False
 
     def delete_old_keys(self, before: datetime) -> None:
-        """The writer's: delete those keys."""
+        """The writer's: delete the keys whose time was over before this time."""
         self._refuse("keys")
 
     # ------------------------------------------------------------------- "decided"
@@ -628,7 +628,7 @@ class Backend(ABC):
         self._refuse("decided")
 
     def count_decided(self, query: DecidedQuery) -> int:
-        """The reader's: how many decisions there are of these."""
+        """The reader's: how many decisions `list_decided` would list."""
         self._refuse("decided")
 
     # ------------------------------------------------------------------- "usage"
@@ -648,15 +648,15 @@ class Backend(ABC):
     `turn_feed` sets it. While it is False, no batch has rows of the feed."""
 
     def turn_feed(self, on: bool) -> None:
-        """The writer's: turn it on; or off, and empty it."""
+        """The writer's: turn the feed on; or off, and empty it."""
         self._refuse("feed")
 
     def add_deletions(self, agent_ids: Collection[str], at: datetime) -> None:
-        """The writer's, in the transaction in which agents are deleted: tell of that."""
+        """The writer's, in the transaction of a deletion: add deletions of agents to the feed."""
         self._refuse("feed")
 
     def trim_feed(self, before: datetime, keep: int) -> None:
-        """The writer's: remove rows from before a time, and all but the newest `keep`."""
+        """The writer's: remove rows of the feed before a time, and all but the newest `keep`."""
         self._refuse("feed")
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
@@ -671,20 +671,20 @@ class Backend(ABC):
     # it: what changes is noted in its transaction, and worked off later.
 
     def turn_search(self, on: bool) -> None:
-        """The writer's: make the index, or remove it. Nothing happens where it is so already.
+        """The writer's: make the index of the search, or remove it, unless it is so already.
 
         Of a database that hosts share it is the reader's, as `index`.
         """
         self._refuse("search")
 
     def search_state(self) -> SearchState:
-        """The reader's: whether there is an index, and how far it is."""
+        """The reader's: whether there is an index of the search, and how far it is."""
         from understudy.journal.search import OFF
 
         return OFF
 
     def unindexed(self, after: int) -> Work | None:
-        """The reader's: a slice of the work that is left on the index; None: all is done.
+        """The reader's: a slice of the work left on the index of the search; None: all is done.
 
         Args:
             after: the `last` of the slice before.
@@ -693,7 +693,9 @@ class Backend(ABC):
         self._refuse("search")
 
     def index(self, work: Work) -> bool:
-        """The writer's: write a slice of that work. What another host was first with is left.
+        """The writer's: write a slice of the work on the index of the search.
+
+        A slice that another host has written first is left.
 
         Returns:
             Whether it was written; False while another host writes.
@@ -719,7 +721,7 @@ class Backend(ABC):
         return 0
 
     def trust_after(self, number: int) -> list[TrustFact]:
-        """The reader's: the facts above a number, in order.
+        """The reader's: the facts of the log of trust above a number, in order.
 
         Raises:
             StoreDamaged: if a fact is missing, or cannot be read.
@@ -741,7 +743,7 @@ class Backend(ABC):
     the records. A database that one host has needs no such note."""
 
     def follow_trust(self) -> None:
-        """From now on it does. Called in any thread."""
+        """Set `follows_trust` from now on. It is called in any thread."""
         self.follows_trust = True
 
     def acknowledge_trust(self, number: int) -> None:
@@ -753,8 +755,10 @@ class Backend(ABC):
         return
 
     def hosts_behind(self, number: int) -> list[HostBehind]:
-        """The reader's: the other hosts that have not said so for this number, also those whose
-        lease ended.
+        """The reader's: the other hosts that have not acknowledged facts of the log of trust.
+
+        The facts are those up to a number: see `acknowledge_trust`. Hosts whose lease has ended are
+        listed, too.
         """
         return []
 
@@ -766,11 +770,14 @@ class Backend(ABC):
         return
 
     def hosts_without(self, name: str) -> list[HostBehind]:
-        """The reader's: the other hosts that have not said that they have something."""
+        """The reader's: the other hosts that have not said by `provide` that they have this."""
         return []
 
     def require_trust(self, fact: TrustFact, name: str) -> bool:
-        """As of `TrustLog`, in the thread that calls `add_trust`, and committed as that."""
+        """Add a fact, unless a host lacks what it requires; see `TrustLog.require_trust`.
+
+        It is called in the thread that calls `add_trust`, and is committed as by `add_trust`.
+        """
         return self.add_trust(fact)
 
     # ------------------------------------------------------------------- "notices"
@@ -800,7 +807,7 @@ class Backend(ABC):
     # what it has read once; a database that hosts share decides itself: see `SharedBackend`.
 
     def load_spending(self) -> KeptSpending:
-        """The writer's: all that is kept of it."""
+        """The writer's: all that is kept of the counters of spending."""
         self._refuse("spending")
 
     def keep_reserved(self, decision: Decision) -> None:
@@ -813,7 +820,7 @@ class Backend(ABC):
         self._refuse("spending")
 
     def counters(self, budgets: Collection[str] | None) -> Sequence[CounterSums]:
-        """The reader's: as `Spending.counters`, of what is committed."""
+        """The reader's: the committed counters of budgets; see `Spending.counters`."""
         self._refuse("spending")
 
     # ------------------------------------------------------------------- "notes"
@@ -839,7 +846,7 @@ class Backend(ABC):
         return []
 
     def has_notes(self) -> bool:
-        """The reader's: whether there are any."""
+        """The reader's: whether there are notes beside any request."""
         return False
 
     def sweep_notes(self, now: datetime) -> None:

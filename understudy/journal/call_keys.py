@@ -35,9 +35,9 @@ class KeyUse(NamedTuple):
     tool_call_id: str
     taken_at: datetime
     done_at: datetime | None = None
-    """When it was done; None where it is open, in doubt, or left."""
+    """The time at which the call was done; None where it is open, in doubt, or left."""
     is_left: bool = False
-    """Its agent was deleted before anybody knew what the call did."""
+    """Whether the agent was deleted before anybody knew what the call did."""
 
     @property
     def call(self) -> tuple[str, str]:
@@ -56,7 +56,7 @@ class KeyTaking:
     tool_name: str
     tool_call_id: str
     at: datetime
-    """Now: when it takes the key."""
+    """The time now, at which the call takes the key."""
     kept: timedelta
     """How long the call counts once it is done."""
     passes: Collection[tuple[str, str]] = ()
@@ -77,7 +77,7 @@ class KeyEnd(NamedTuple):
 
     call_key: str
     is_done: bool
-    """Else it gives the key back."""
+    """Whether the call is done. A call that is over and not done gives the key back."""
 
 
 def may_take(taking: KeyTaking, agent_id: str, incarnation: int, uses: Sequence[KeyUse]) -> bool:
@@ -106,7 +106,7 @@ class CallKeys(ABC):
 
     @abstractmethod
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `Backend.key_uses`, after all that was recorded so far."""
+        """The calls that have a key, after all that was recorded so far; see `Backend.key_uses`."""
 
     @abstractmethod
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
@@ -114,7 +114,7 @@ class CallKeys(ABC):
 
     @abstractmethod
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """As `Backend.free_key`, after all that was recorded so far."""
+        """Free a key as by `Backend.free_key`, after all that was recorded so far."""
 
     @abstractmethod
     async def state_of_use(self, use: KeyUse) -> AgentState | None:

@@ -56,11 +56,11 @@ class Checkpoint:
     crc: int
     """The checksum of the head: 0 to 4,294,967,295."""
     segments: tuple[Segment, ...]
-    """Where it is read: all segments of the agent, in order. Where it is written: only those that
-    the store does not have yet; it may be empty."""
+    """The segments of the agent, in order: all of them where the checkpoint is read. Where it is
+    written: only the segments that the store does not have yet, if any."""
     first_segment: int = 0
-    """Where it is written: the number from which on stored segments are replaced by `segments`.
-    Those with lower numbers stay. 0: none stays."""
+    """The number from which on stored segments are replaced by `segments`, where the checkpoint is
+    written. Stored segments with lower numbers stay. 0: none stays."""
 
 
 class KeptMessages(NamedTuple):
@@ -80,7 +80,8 @@ class WokenState(NamedTuple):
     state: AgentState
     seq: int
     kept: KeptMessages | None
-    """None where the store has no checkpoint: this state comes from memory."""
+    """The messages in the segments of the store; None where the store has no checkpoint: this state
+    comes from memory."""
     since: int
     """The number behind which records are counted until the next checkpoint."""
 

@@ -43,7 +43,7 @@ class Chunks:
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, int], tuple[int, dict[int, str]]] = {}
-        """By kind and host: the number of its newest content, and its chunks so far by place."""
+        """The newest content by kind and host: its number, and its chunks so far by place."""
 
     def add(self, hint: Hint) -> Any:
         """The content, with its last chunk; None before. It comes once."""

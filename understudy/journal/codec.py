@@ -27,14 +27,14 @@ from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import ChildRecord, Record, record_from_dict
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
-"""A larger record is refused before it is queued."""
+"""The most bytes of a record. A larger record is refused before it is queued."""
 MAX_RECORD_DEPTH = 150
 """Levels of a record at most. A snapshot has some levels more around the same data: it is read up
 to 200 levels."""
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: dict[int, Upgrade] = {}
-"""By n, how a record of format n becomes one of n + 1: by its data, with its kind."""
+"""The upgrade of a record from format n to n + 1, by n. It changes the data, with the kind."""
 
 
 class EncodedRecord(NamedTuple):
@@ -43,7 +43,7 @@ class EncodedRecord(NamedTuple):
     kind: str
     version: int
     payload: bytes
-    """JSON, in UTF-8."""
+    """The data of the record as JSON, in UTF-8."""
 
 
 def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecord:

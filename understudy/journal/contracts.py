@@ -47,9 +47,9 @@ def check_durability(durability: object) -> None:
 
 
 LEASE = 10.0
-"""Seconds, by default."""
+"""The seconds of a lease, by default."""
 LONGEST_LEASE = 86_400.0
-"""Seconds."""
+"""The most seconds of a lease."""
 
 
 def check_lease(lease: object) -> float:
@@ -112,11 +112,11 @@ class IndexEntry(NamedTuple):
     agent_status: str = ""
     """A value of `Status`; as `AGENT_STATUS` says where it is empty."""
     asks: tuple[Ask, ...] = ()
-    """What it waits for from outside."""
+    """The asks of the agent: what it waits for from outside."""
     run_version: str | None = None
     """The fingerprint of the definition that has begun its open run; None where none is open."""
     takeable: bool = False
-    """Nothing of the agent goes on: another host may take it, though its owner lives."""
+    """Whether nothing of the agent goes on: another host may take it, though its owner lives."""
 
     @property
     def due_number(self) -> int | None:
@@ -163,13 +163,13 @@ class StoredAgent:
     floor: int
     """Records up to this number were compacted away: the next one is a snapshot. 0 = none were."""
     index_status: IndexStatus
-    """What it waits for: `IndexEntry.status` of its last batch."""
+    """What the agent waits for: `IndexEntry.status` of its last batch."""
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
     due: datetime | None = None
-    """When it has something to record by itself; None if nothing is due."""
+    """The time at which the agent has something to record by itself; None if nothing is due."""
     agent_status: str = "idle"
-    """A value of `Status`."""
+    """The status of the agent: a value of `Status`."""
     status_at: datetime | None = None
     """When `agent_status` changed or was noted last; None where it is not known."""
     run_version: str | None = None
@@ -183,7 +183,7 @@ class Deletion:
     """What is kept of an agent that was deleted."""
 
     at: datetime | None
-    """When it was deleted; None where that cannot be read."""
+    """The time at which the agent was deleted; None where it cannot be read."""
     by: str | None
     """The person who deleted it; None where nobody was named."""
 
@@ -193,7 +193,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 NO_TIME = 1 - (1 << 63)
-"""In the place of a time's number where there is none. It is less than that of each time."""
+"""The number in the place of a time where there is none. It is less than the number of each
+time."""
 
 
 def time_number(time: datetime) -> int:
@@ -356,12 +357,12 @@ class Batch:
     records: Sequence[EncodedRecord]
     """The records, in order; empty where only the index changes."""
     entry: IndexEntry
-    """What the index says of the agent after them."""
+    """What the index says of the agent after the records."""
     status_noted: bool = False
     """Whether a record of the batch is about the status: `StoredAgent.status_at` becomes `at` then.
     Else `status_at` changes only with another status."""
     at: datetime | None = None
-    """When the last of its records was recorded; None where that is not known."""
+    """The time at which the last record was recorded; None where it is not known."""
     feed: tuple[FeedRow, ...] = ()
     """The rows that the feed gets, where the backend keeps it and it is on."""
     blobs: Mapping[str, bytes] | None = None

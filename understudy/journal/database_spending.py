@@ -49,9 +49,10 @@ class DatabaseSpending(Spending):
     def __init__(self, threads: DatabaseThreads) -> None:
         self._threads = threads
         self._noted = 0
-        """So many times something was settled here, which makes room once it is committed."""
+        """The number of times that something was settled here. A settlement makes room once it
+        is committed."""
         self._committed = 0
-        """So many of these times are committed for certain."""
+        """The number of times that something settled here was committed for certain."""
 
     async def reserve(self, asked: Reservation) -> Reserved:
         check_reservation(asked)
@@ -68,7 +69,7 @@ class DatabaseSpending(Spending):
 
     @abstractmethod
     async def _reserve(self, asked: Reservation) -> Reserved:
-        """As `reserve`, of what can be kept."""
+        """Reserve what can be kept; see `reserve`."""
 
     def note_settled(
         self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
@@ -77,7 +78,7 @@ class DatabaseSpending(Spending):
         self._noted += 1
 
     def left(self, agent_id: str) -> None:
-        """The agent is deleted."""
+        """Note that an agent is deleted."""
         return
 
 

@@ -81,7 +81,7 @@ class DatabaseStore(DatabaseThreads, Store):
         self._shared: SharedStore | None = None
         self._spending: DatabaseSpending | None = None
         self._tombstones_to: TombstonePlace | None = None
-        """The tombstone behind which the next look at them goes on; None: at the oldest."""
+        """The tombstone behind which the next look at tombstones goes on; None: at the oldest."""
         self._indexed_to = 0
         """The agent behind which the work on the index of the search goes on, by its key."""
         self._trust_added = 0

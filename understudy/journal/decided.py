@@ -35,7 +35,7 @@ MAY_DECIDE: frozenset[type[r.Record]] = frozenset({r.Decided, r.InterruptsChecke
 """The kinds of records of which some hold decisions."""
 
 DecidedKey: TypeAlias = tuple[int, int]
-"""When it was decided, in microseconds since 1970, and its number."""
+"""The place of a decision in a list: its time, in microseconds since 1970, and its number."""
 
 
 class DecidedQuery(NamedTuple):
@@ -48,12 +48,12 @@ class DecidedQuery(NamedTuple):
     """The name of the definition of the agent that asked."""
     agent_id: str | None = None
     type: str | None = None
-    """A `DecisionType`."""
+    """The type of the decisions: a `DecisionType`."""
     origin: str | None = None
-    """A `DecidedBy`."""
+    """The origin of the decisions: a `DecidedBy`."""
     since: datetime | None = None
     until: datetime | None = None
-    """Decisions before this time."""
+    """The time before which the decisions were made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ def origin_of(record: DecisionRecord) -> DecidedBy:
 
 
 def persons_of(record: DecisionRecord) -> tuple[str, ...]:
-    """By what a list of one person's decisions finds it: the ids and logins of those who decided.
+    """The ids and logins of the deciders: a person's decisions are listed by them.
 
     These are who voted, and who gave the grant.
     """
@@ -222,7 +222,7 @@ def persons_of(record: DecisionRecord) -> tuple[str, ...]:
 
 
 def by_of(record: DecisionRecord) -> str | None:
-    """Who decided: by votes the ids of those whose votes say the same, else the name in it."""
+    """The deciders: the ids of the persons whose votes say the same, else the name in `by`."""
     decision = record.decision
     said = {vote.person: vote for vote in record.votes}
     ids = [person for person, vote in said.items() if vote.type == decision.type]
@@ -335,7 +335,7 @@ class StoredDecided:
     """A decision as a store lists it."""
 
     key: DecidedKey | None
-    """Behind which the next page begins; None where a damaged row has none."""
+    """The key behind which the next page begins; None where a damaged row has none."""
     _kept: DecidedRequest | tuple[Any, ...]
 
     def decided(self) -> DecidedRequest:

@@ -82,7 +82,10 @@ class StoredFeedRow:
 
     @property
     def mark(self) -> str:
-        """Tells it from the row that gets its key if it is lost, by a restored copy say."""
+        """The text that tells the row from another row that gets its key if it is lost.
+
+        A restored copy of the store may have lost it, say.
+        """
         text = f"{self.agent_id} {self.seq} {self.at}"
         return f"{zlib.crc32(text.encode(errors='replace')):08x}"
 
@@ -124,8 +127,8 @@ class FeedPage:
     floor: FeedKey
     """Rows up to this key were removed."""
     end: FeedKey
-    """The key that was asked for. Without one, that of the last row; of the floor if there is none.
-    """
+    """The key that was asked for. Without a key: the key of the last row, or the floor if there is
+    no row."""
     mark: str
     """The mark of the row with the key `end`; empty if there is none."""
     rows: Sequence[StoredFeedRow] = ()

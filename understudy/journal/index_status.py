@@ -14,8 +14,8 @@ from understudy.state.waits import has_waits, is_woken, may_wait, open_calls
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
-"""In these, messages that were sent wait for a newer one. A `run` and the occurrences of schedules
-begin."""
+"""The statuses in which messages that were sent wait for a newer message. A `run` and the
+occurrences of schedules begin in them."""
 AT_REST = ("idle", *HELD)
 INTERRUPTED = "interrupted"
 """The status of an agent that has come to rest at requests.

@@ -102,7 +102,7 @@ KEPT: Mapping[Kept, KeptKind] = MappingProxyType(
         "usage": KeptKind("`Runtime(usage=True)`", ("read_usage",), ("used",)),
     }
 )
-"""By each value of `Backend.keeps`, what it asks of a backend."""
+"""The methods and fields that each value of `Backend.keeps` asks of a backend, by the value."""
 
 
 def kept_by(method: str) -> Kept | None:

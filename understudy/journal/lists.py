@@ -30,19 +30,21 @@ class AgentQuery(NamedTuple):
     """Which agents are listed: by id; where `updated_since` is given, by that time and id."""
 
     status: str | None = None
-    """A value of `Status`."""
+    """The status of the agents: a value of `Status`."""
     agent: str | None = None
     """The name of the definition of the agents."""
     prefix: str = ""
-    """What the ids of the agents begin with."""
+    """The text that the ids of the agents begin with."""
     updated_since: datetime | None = None
-    """Agents whose status has changed since. An agent of which that is not known is left out."""
+    """The time since which the status of the agents has changed. An agent whose time is not known
+    is left out."""
     version: str | None = None
     """The fingerprint of the definition that has begun the open run of an agent."""
     not_versions: tuple[str, ...] | None = None
     """The definitions that must not have begun the open run of an agent."""
     at_rest_until: datetime | None = None
-    """Only agents that have nothing open, and whose status has not changed since then."""
+    """The time since which the status of the agents has not changed. Agents with something open are
+    left out."""
 
     def has_version(self, version: str | None) -> bool:
         """Whether an open run of this version (None: none is open) is meant."""
@@ -62,13 +64,14 @@ class AskQuery(NamedTuple):
     order: AskOrder = "oldest"
     kind: AskKind = "request"
     late_by: datetime | None = None
-    """Only asks of which people were told again, or that expire by this time."""
+    """Only asks that expire by this time are listed, or of which people were told again; None:
+    all."""
     notes: NotesQuery | None = None
-    """What is written beside them; None: whatever it is."""
+    """The condition on what is written beside the asks; None: any notes."""
     request_kind: str | None = None
-    """Of requests to persons: such as `approval`."""
+    """The kind of the requests to persons, such as `approval`; None: any kind."""
     until: datetime | None = None
-    """Only what expires by then."""
+    """Only asks that expire by this time are listed; None: all."""
     words: tuple[str, ...] = ()
     """Folded texts: each must be in the words of the ask, in the id of its agent, or in the name of
     the agent's definition; or be the id of the request."""
@@ -87,8 +90,8 @@ class AskGroup(NamedTuple):
     agent: str
     """The name of the definition of the agents that ask."""
     time: int
-    """Before which of the given times they expire: the number of the first; how many were given,
-    where that is none."""
+    """The number of the first of the given times before which the requests expire; if they expire
+    before none, how many times were given."""
     size: int
 
 
@@ -98,7 +101,7 @@ class AskedAt(NamedTuple):
     agent_id: str
     request_id: str
     time: int
-    """When it was asked, or expires, as in `AskKey`."""
+    """The time at which the request was asked, or expires, as in `AskKey`."""
 
 
 class AskPlace(NamedTuple):
@@ -112,9 +115,11 @@ class AskPlace(NamedTuple):
 
 
 AgentKey: TypeAlias = tuple[int, str]
-"""When its status changed, in microseconds since 1970 (0 where that does not count), and its id."""
+"""The key of an agent in a list: when its status changed, in microseconds since 1970 (0 where the
+time does not count), and its id."""
 AskKey: TypeAlias = tuple[int, int]
-"""When it was asked, or expires, in microseconds since 1970; and its number."""
+"""The key of an ask in a list: when it was asked, or expires, in microseconds since 1970; and its
+number."""
 
 
 def ids_from(prefix: str) -> tuple[str, str | None]:
@@ -282,7 +287,7 @@ def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
 
 
 def key_of(ask: StoredAsk, order: AskOrder) -> AskKey | None:
-    """Behind which the next page begins; None where a damaged row has none.
+    """The key behind which the next page begins; None where a damaged row has none.
 
     What is no number, or comes after all times, is sorted behind all that can be read.
     """

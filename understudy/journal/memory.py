@@ -62,7 +62,8 @@ MOST_DELETED: int = 1000
 """The most deleted agents of which a store in memory has a row. See `MemoryStore`."""
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
-"""Since the state that was kept last, for one to be kept where the agent leaves memory."""
+"""The fewest records since the last kept state after which a state is kept where the agent leaves
+memory."""
 
 
 class MemoryJournal:
@@ -96,15 +97,15 @@ class _AgentRecords:
     records: list[Record] = field(default_factory=list)
     entry: IndexEntry = _AT_REST
     owner: JournalledAgent | None = None
-    """Gives the entry while the agent is claimed; `entry` is the one of its release."""
+    """The owner, which gives the entry while the agent is claimed; `entry` is from its release."""
     status_at: datetime | None = None
-    """When its status changed last, as far as records say so."""
+    """The time at which the agent's status changed last, as far as records say so."""
     left: tuple[int, AgentState] | None = None
-    """The state with which it left memory last, and the number of its newest record then."""
+    """The state with which the agent left memory last, and the number of its newest record then."""
     blobs: dict[str, bytes] = field(default_factory=dict)
-    """The bytes of its files, by hash."""
+    """The bytes of the agent's files, by hash."""
     message_runs: dict[str, str] = field(default_factory=dict)
-    """By the ids of old messages, the runs that took them."""
+    """The runs that took old messages, by message id."""
 
     @property
     def last_seq(self) -> int:
@@ -128,9 +129,10 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
         self._deleted: dict[str, tuple[int, int, Deletion]] = {}
-        """Incarnation, epoch and deletion of agents that were deleted, the last ones, in order."""
+        """The incarnation, the epoch and the deletion of the agents deleted last, by agent id,
+        oldest first."""
         self._gone: tuple[int, int] = 0, 0
-        """The highest incarnation and epoch that went from there."""
+        """The highest incarnation and epoch of the deleted agents that are known no more."""
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self._outbox: MemoryOutbox | None = None

@@ -27,7 +27,7 @@ class MemoryDecided:
     def __init__(self) -> None:
         self._numbers = count(1)
         self._keys: list[DecidedKey] = []
-        """In order."""
+        """The keys of the decisions, oldest first."""
         self._by_no: dict[int, tuple[DecidedRequest, tuple[str, ...]]] = {}
 
     def add(self, owned: Owned, record: DecisionRecord) -> None:
@@ -47,11 +47,11 @@ class MemoryDecided:
     def list(
         self, query: DecidedQuery, after: DecidedKey | None, limit: int
     ) -> list[StoredDecided]:
-        """As `Backend.list_decided`."""
+        """Up to `limit` decisions behind a key, the newest first; see `Backend.list_decided`."""
         return list(islice(self._found(query, after), limit))
 
     def count(self, query: DecidedQuery) -> int:
-        """As `Backend.count_decided`."""
+        """The number of decisions that `list` would list; see `Backend.count_decided`."""
         return sum(1 for _ in self._found(query, None))
 
     def _found(self, query: DecidedQuery, after: DecidedKey | None) -> Iterator[StoredDecided]:

@@ -41,14 +41,14 @@ class MemoryFeed:
         )
 
     def trim(self, before: datetime, keep: int) -> None:
-        """As `Backend.trim_feed`."""
+        """Remove old rows; see `Backend.trim_feed`."""
         expired = [row.key[1] for row in self._rows if row.at is not None and row.at < before]
         last = max([self._newest - keep, *expired[-1:]])
         while self._rows and self._rows[0].key[1] <= last:
             self._floor = self._rows.popleft().key[1]
 
     def read(self, after: FeedKey | None, limit: int) -> FeedPage:
-        """As `Backend.read_feed`."""
+        """Rows of the feed behind a key; see `Backend.read_feed`."""
         rows = [] if after is None else (row for row in self._rows if row.key > after)
         end = (0, self._newest) if after is None else after
         last = next((row for row in reversed(self._rows) if row.key <= end), None)

@@ -46,9 +46,10 @@ class MemoryIndex:
     def __init__(self) -> None:
         self._agents: dict[str, StoredAgent] = {}
         self._ids: list[str] = []
-        """In order, as the keys of asks. Who puts many agents puts them by id: that is cheap."""
+        """The ids of the agents, sorted. Whoever puts many agents puts them by id: that is
+        cheap."""
         self.asks: dict[str, dict[str, StoredAsk]] = {}
-        """By the id of the agent, and that of the ask. An agent that asks nothing is not in it."""
+        """The open asks by agent id and ask id. An agent that asks nothing is not in it."""
         self._by_no: dict[int, StoredAsk] = {}
         self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
         self._numbers = itertools.count(1)
@@ -125,7 +126,7 @@ class MemoryIndex:
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
-        """As `Backend.list_agents`."""
+        """Up to `limit` agents behind a key; see `Backend.list_agents`."""
         if query.updated_since is None:
             return list(itertools.islice(self._by_id(query, after), limit))
         first = after or (time_number(query.updated_since), "")
@@ -171,7 +172,7 @@ class MemoryIndex:
         )
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """As `Backend.list_asks`."""
+        """Up to `limit` asks behind a key; see `Backend.list_asks`."""
         keys, of = self._orders[query.order], query.notes
         wants = None if of is None or of.is_any else self.notes.filter(of)
         start = 0 if after is None else bisect_right(keys, after)
@@ -189,7 +190,7 @@ class MemoryIndex:
         return list(itertools.islice(wanted, limit))
 
     def count_troubles(self, failed_since: datetime, expires_by: datetime) -> Troubles:
-        """As `Backend.count_troubles`."""
+        """How much needs a person; see `Backend.count_troubles`."""
         agents, asks = self._agents.values(), self._by_no.values()
         others = [each for each in agents if each.index_status is not IndexStatus.QUARANTINED]
         ended_at = [each.status_at for each in others if each.agent_status == "failed"]
@@ -201,7 +202,7 @@ class MemoryIndex:
         )
 
     def find_place(self, query: AskQuery, of: AskedAt) -> AskPlace:
-        """As `Backend.find_place`."""
+        """The place of a request in a list; see `Backend.find_place`."""
         rows = self.asks.get(of.agent_id, {})
         number = next((a.no for id, a in rows.items() if request_of(id) == of.request_id), 0)
         key, found = (of.time, number), self.list_asks(query, None, sys.maxsize)
@@ -219,7 +220,7 @@ class MemoryIndex:
         )
 
     def count_asks(self, query: AskQuery, times: Sequence[datetime]) -> list[AskGroup]:
-        """As `Backend.count_asks`."""
+        """How many requests to persons are alike; see `Backend.count_asks`."""
         counts = Counter[tuple[str, str, str, int]]()
         for ask in self.list_asks(query, None, sys.maxsize):
             kind, _ = request_words(ask.requested().request)
@@ -229,19 +230,19 @@ class MemoryIndex:
         return [AskGroup(*group, count) for group, count in counts.items()]
 
     def ask_of(self, agent_id: str, request_id: str) -> StoredAsk | None:
-        """As `Backend.ask_of`."""
+        """The row of a request while it waits; see `Backend.ask_of`."""
         for row in self.asks.get(agent_id, {}).values():
             if row.kind == "request" and row.request().id == request_id:
                 return row
         return None
 
     def count_agents(self) -> Mapping[str, int]:
-        """As `Backend.count_agents`."""
+        """How many agents have each status; see `Backend.count_agents`."""
         return Counter(agent.agent_status for agent in self._agents.values())
 
 
 def _is_late(ask: StoredAsk, by: datetime) -> bool:
-    """As of `AskQuery.late_by`."""
+    """Whether people were told again of an ask, or it expires by a time; see `AskQuery.late_by`."""
     told = bool(ask.told.reminders or ask.told.escalations)
     return told or (ask.expires_at is not None and ask.expires_at <= by)
 

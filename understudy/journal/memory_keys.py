@@ -30,9 +30,10 @@ class MemoryKeys:
     def __init__(self) -> None:
         self.secret: bytes = secrets.token_bytes(SECRET_BYTES)
         self._rows: dict[_Call, _Row] = {}
-        """In the order in which the keys were taken."""
+        """The keys by the calls that took them, in the order in which they were taken."""
         self.note: dict[str, Callable[[], None]] = {}
-        """By agent id: notes which of its calls are over, of an agent that has keys."""
+        """The function by agent id that notes which calls of the agent are over, of an agent with
+        keys."""
 
     def let_go(self, agent_id: str) -> None:
         """The agent leaves memory: note for the last time which of its calls are over."""
@@ -41,14 +42,14 @@ class MemoryKeys:
             note()
 
     def uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        """As `Backend.key_uses`."""
+        """The calls that have a key; see `Backend.key_uses`."""
         for note in list(self.note.values()):
             note()
         rows = (row for row in self._rows.values() if row.key_hash == key_hash)
         return [row.use for row in rows if not _is_old(row, at)]
 
     def take(self, agent_id: str, incarnation: int, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `Backend.take_key`."""
+        """Take a key for a call; see `Backend.take_key`."""
         uses = self.uses(taking.key_hash, taking.at)
         if not may_take(taking, agent_id, incarnation, uses):
             return uses
@@ -61,7 +62,7 @@ class MemoryKeys:
         return ()
 
     def free(self, key_hash: str, use: KeyUse) -> None:
-        """As `Backend.free_key`."""
+        """Give back the key of a call that is over; see `Backend.free_key`."""
         row = self._rows.get(use[:3])
         if row is not None and row.key_hash == key_hash and row.kept_until is None:
             del self._rows[use[:3]]
@@ -96,7 +97,7 @@ class MemoryKeys:
                 row.use = row.use._replace(is_left=True)
 
     def delete_old(self, before: datetime) -> None:
-        """As `Backend.delete_old_keys`."""
+        """Delete the keys whose time is over; see `Backend.delete_old_keys`."""
         kept = self._rows.items()
         self._rows = {call: row for call, row in kept if not _is_old(row, before)}
 

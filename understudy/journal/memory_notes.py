@@ -49,7 +49,7 @@ class MemoryNotes:
         return agent_id in self._beside
 
     def of(self, requests: Collection[tuple[str, str]], *, texts: bool) -> list[StoredNote]:
-        """As `Backend.notes`."""
+        """The notes beside requests; see `Backend.notes`."""
         return [
             StoredNote(agent_id, request_id, None if each.kind == "comment" and not texts else each)
             for agent_id, request_id in requests
@@ -81,7 +81,7 @@ class MemoryNotes:
         return wanted
 
     def sweep(self, now: datetime, is_asked: Callable[[str, str], bool]) -> None:
-        """As `Backend.sweep_notes`.
+        """Mark notes of ended requests, and delete old notes; see `Backend.sweep_notes`.
 
         Args:
             now: the time.

@@ -111,6 +111,6 @@ class MemoryOutbox(Outbox):
     def listed(
         self, states: Sequence[NoticeState], after: int | None, limit: int
     ) -> list[StoredNotice]:
-        """As `Backend.notices`."""
+        """The notices with some states, the newest first; see `Backend.notices`."""
         found: list[tuple[Any, ...]] = self._fetch(*notices_query(states, after, limit))
         return [stored_notice(row) for row in found]

@@ -74,7 +74,7 @@ class MemorySearch:
                 texts.asked[no] = self._numbered(hit, words, first_number(ask.asked_at))
 
     def _numbered(self, hit: StoredHit, words: frozenset[str], moment: int) -> _Text:
-        """With a number that no other text has had, by its time."""
+        """Number a text by its time. No other text has had the number."""
         while True:
             first, last = moment_of(moment)
             end = bisect_right(self._numbers, last)
@@ -86,7 +86,7 @@ class MemorySearch:
             moment = last + 1
 
     def hits(self, query: SearchQuery, before: int | None, limit: int) -> list[StoredHit]:
-        """As `Backend.search`."""
+        """Up to `limit` texts with some words, the newest first; see `Backend.search`."""
         wanted = SearchQuery(query.kept)
         found = [
             text.hit

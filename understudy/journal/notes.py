@@ -15,7 +15,7 @@ class StoredNote(NamedTuple):
     agent_id: str
     request_id: str
     note: RequestNote | None
-    """None: a comment of which only the number is asked."""
+    """The note; None for a comment, where only the number of comments is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +25,20 @@ class NotesQuery:
     viewer: tuple[str, ...] = ()
     """The keys of the person who looks, as of `person_key`."""
     mine: bool = False
-    """Only those that the person has taken, or was assigned."""
+    """Whether only requests are listed that the person has taken, or was assigned."""
     unassigned: bool = False
-    """Only those that nobody has."""
+    """Whether only requests are listed that nobody has."""
     snoozed: bool = False
-    """Also those that the person has snoozed."""
+    """Whether requests are listed, too, that the person has snoozed."""
     now: datetime | None = None
-    """What has ended by then holds no more."""
+    """The time of the list. A claim or a snooze that has ended by then holds no more."""
 
     @property
     def hides_snoozed(self) -> bool:
-        """Whether those are left out that the person has snoozed."""
+        """Whether requests are left out that the person has snoozed."""
         return bool(self.viewer) and not self.snoozed
 
     @property
     def is_any(self) -> bool:
-        """Whether it leaves nothing out."""
+        """Whether the query leaves no request out."""
         return not (self.mine or self.unassigned or self.hides_snoozed)

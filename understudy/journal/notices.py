@@ -37,21 +37,23 @@ class StoredNotice:
     count: int
     """The number of the reminder, or of the escalation; else 0."""
     channel: str
-    """The name of the channel by which it is told; empty in the row from which those are made."""
+    """The name of the channel by which people are told; empty in the row from which the rows of
+    channels are made."""
     state: NoticeState
     due: datetime | None
-    """When it is tried next, or by when the host that tries it now must have done so."""
+    """The time at which the notice is tried next, or by which the host that tries it now must have
+    done so."""
     attempts: int
     at: datetime | None
-    """When a host found it, or tried it last."""
+    """The time at which a host found the notice, or tried it last."""
     host: str
-    """The host that tried it last."""
+    """The name of the host that tried the notice last."""
     detail: str
-    """Why the last attempt failed, or why it was dropped."""
+    """Why the last attempt failed, or why the notice was dropped."""
     receipt: str
-    """What the channel needs to change its message later; empty where it does not."""
+    """The text that the channel needs to change its message later; empty where it does not."""
     is_deleted: bool
-    """Whether its agent is deleted."""
+    """Whether the agent is deleted."""
 
     def to_dict(self) -> dict[str, Any]:
         """The notice as plain data, to be shown."""

@@ -173,7 +173,7 @@ class OwnedJournal(ABC):
         return None
 
     def follow_keys(self) -> None:
-        """From now on, keep the keys of calls up to date in the commits of their records.
+        """Keep the keys of calls up to date from now on, in the commits of the agent's records.
 
         It is called at the activation of an agent that has keys, or at its first key.
         """

@@ -16,7 +16,8 @@ from understudy.journal.reads import StoreReads
 from understudy.state.records import Record
 
 PART = 500
-"""So many records are read at once. To decode them takes 10 ms, in the reader's thread."""
+"""The number of records that are read at once. To decode them takes 10 ms, in the reader's
+thread."""
 
 
 class Reading(Protocol):

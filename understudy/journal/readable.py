@@ -84,11 +84,12 @@ class _Accepted(NamedTuple):
     """The values that a field, or an item of a list or a dict, may have."""
 
     types: frozenset[type]
-    """Exactly these: an object of a subclass may write itself in another way."""
+    """The exact types of the values: an object of a subclass may write itself in another way."""
     words: frozenset[object] = frozenset()
-    """Of a `Literal`: a text that is none of them could not be read."""
+    """The texts of a `Literal`: any other text could not be read."""
     items: _Accepted | None = None
-    """Of a list, a tuple or a dict; None for JSON, whose items are JSON again."""
+    """The values that the items of a list, a tuple or a dict may have; None for JSON, whose items
+    are JSON again."""
 
 
 _SCALARS = frozenset({NoneType, bool, int, float, str})
@@ -211,7 +212,10 @@ _COUNTERS = frozenset(name for name, accepted in _USAGE.items() if int in accept
 
 
 def _usage_data(usage: RequestUsage, depth: int) -> dict[str, Any]:
-    """Of the attributes that it has itself: what was not given is on its class alone."""
+    """The data of a usage, from the attributes that it has itself.
+
+    What was not given is on its class alone.
+    """
     found = {}
     for name, value in usage.__dict__.items():
         if type(value) is int and name in _COUNTERS and _LEAST < value < _MOST:

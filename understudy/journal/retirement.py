@@ -29,8 +29,8 @@ FROM agents a WHERE a.deleted AND a.deleted_at IS NOT NULL AND a.deleted_at <= %
 RAISE_FLOOR = """
 UPDATE meta SET gone_incarnation = {greatest}(gone_incarnation, %s),
     gone_epoch = {greatest}(gone_epoch, %s)"""
-"""What begins without a tombstone begins above those that went: else a late write of an owner of
-before could be one of the new owner, by its numbers."""
+"""Raises the numbers of the tombstones that went. An agent without a tombstone begins above them:
+else a late write of an earlier owner could be one of the new owner, by its numbers."""
 
 
 class WholeAgent(NamedTuple):
@@ -38,13 +38,13 @@ class WholeAgent(NamedTuple):
 
     stored: StoredRecords
     blobs: Mapping[str, bytes]
-    """The bytes of its files, by hash."""
+    """The bytes of the agent's files, by hash."""
     message_runs: Mapping[str, str]
-    """By the ids of old messages, the runs that took them."""
+    """The runs that took old messages, by message id."""
 
 
 class TombstonePlace(NamedTuple):
-    """Behind which tombstone the next look goes on."""
+    """The tombstone behind which the next look goes on."""
 
     at: int
     key: int

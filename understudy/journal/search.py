@@ -24,7 +24,8 @@ from understudy.journal.search_texts import KINDS, Said, said_in
 logger: logging.Logger = logging.getLogger(__name__)
 
 SEARCH_VERSION = 1
-"""Of the words and the tables. An index of another version is made anew."""
+"""The version of the words and the tables of the search. An index of another version is made
+anew."""
 
 _NUMBER_BITS = 12
 _LAST = (1 << 50) - 1
@@ -36,7 +37,7 @@ class SearchState:
 
     is_on: bool
     behind: int = 0
-    """How many agents, at least, it does not have all texts of yet."""
+    """How many agents, at least, the index does not have all texts of yet."""
 
 
 OFF = SearchState(is_on=False)
@@ -47,16 +48,17 @@ class StoredHit:
     """One text that has the words which are looked for."""
 
     no: int
-    """Its place: of two texts the newer one has the higher number."""
+    """The place of the text: of two texts the newer one has the higher number."""
     agent_id: str
     agent: str
     """The name of the agent's definition."""
     ask: StoredAsk | None = None
-    """The request that has them; None of a text of the conversation."""
+    """The request that has the words; None for a text of the conversation."""
     seq: int = 0
-    """The number of the record that has them; 0 of a request."""
+    """The number of the record that has the words; 0 for a request."""
     row: int = 0
-    """Which of the rows that the record makes has it, from 0; 0 of a result."""
+    """The number of the row with the words, among the rows that the record makes, from 0; 0 for a
+    result of a tool."""
     said: Said | None = None
 
 
@@ -79,11 +81,12 @@ class Progress:
     incarnation: int
     floor: int
     seq: int
-    """The number of the last record that it has as a whole."""
+    """The number of the last record that the index has as a whole."""
     part: int = 0
-    """How many texts of the next record it has."""
+    """How many texts of the next record the index has."""
     version: int = 0
-    """How often that was written: of two hosts that go on from one, the second does nothing."""
+    """How often the progress was written: of two hosts that go on from it, the second does
+    nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +105,20 @@ class AgentWork:
     """What one slice of work changes in the index of one agent."""
 
     key: int
-    """Of its row."""
+    """The key of the agent's row."""
     before: Progress | None
     after: Progress | None
-    """None: nothing of it stays."""
+    """The progress after the slice; None: nothing of the agent stays in the index."""
     drops: str | None = None
-    """What goes first, in SQL: texts that are of no use any more."""
+    """A further condition, in SQL, of the agent's texts that go first because they are of no use
+    any more; empty: all its texts; None: no text goes."""
     answered: Sequence[int] = ()
     """The numbers of requests that wait no more."""
     new: Sequence[Indexed] = ()
     last_seq: int = 0
-    """The number of its last record, as this slice has found it."""
+    """The number of the agent's last record, as this slice has found it."""
     noted: Sequence[int] = ()
-    """The notes of its changes that are worked off with this slice."""
+    """The numbers of the notes of the agent's changes that are worked off with this slice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +127,8 @@ class Work:
 
     agents: Sequence[AgentWork]
     filled: tuple[int, int | None, int] | None = None
-    """From a store of before: note the agents with keys above the first number, up to the second
-    one (None: to the end); and a number that tells this from another host's."""
+    """The agents of an older store to note, by their keys: above the first number, up to the second
+    number (None: to the end). The third number tells this slice from another host's."""
     last: int = 0
     """The key of the last agent that it looked at: the next slice goes on behind it."""
 

@@ -46,13 +46,14 @@ class Said:
     kind: SaidKind
     at: datetime | None
     row: dict[str, Any]
-    """As the row that shows it: see `display.Row.to_dict`. Who hides values finds them there."""
+    """The row that shows the text, as `display.Row.to_dict`. Whoever hides values finds them
+    there."""
     inside: tuple[str, ...] = ()
-    """The names of the agents inside of the agent, down to the agent that it is of."""
+    """The names of the agents inside of the agent, down to the agent that said the text."""
 
     @property
     def tool_call_id(self) -> str | None:
-        """Of the call that it is about."""
+        """The id of the tool call that the text is about; None if it is about none."""
         found = self.row.get("detail", {}).get("tool_call_id")
         return found if isinstance(found, str) else None
 

@@ -17,7 +17,7 @@ from understudy._base.json_values import shown
 from understudy.errors import UsageError
 
 Where = Literal["requests", "conversations"]
-"""Where is searched: in what people are asked now, or in what was said."""
+"""The place of a search: what people are asked now, or what was said."""
 
 MOST_CHARACTERS = 50_000
 """The characters of a text of which the words are kept."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from understudy.journal.spending import OpenSpending, Reservation, Reserved
 
 Notified = Callable[[str | None], None]
-"""Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
+"""A function that gets what other hosts tell this one: see `Hint`. None: something may have been
+missed."""
 
 
 class Hint(NamedTuple):
@@ -38,9 +39,9 @@ class Hint(NamedTuple):
     another fact.
     `follow`, `follow_feed`, `live`, `beside`: see `journal.chunks`."""
     number: int = 0
-    """For `taken` and `given` the new epoch; for `look` the call that has its reply, 0 for calls of
-    an agent that is released or deleted; for a chunk the host that says it; for `trust`
-    the number of the fact."""
+    """The number of the hint. For `taken` and `given` the new epoch; for `look` the call that has
+    its reply, 0 for calls of an agent that is released or deleted; for a chunk the host that says
+    it; for `trust` the number of the fact."""
     agent_id: str = ""
     """The id of an agent; for the kinds of `journal.chunks` a chunk of the content."""
 
@@ -60,23 +61,23 @@ class Post(NamedTuple):
 
     kind: str
     body: bytes
-    """JSON."""
+    """The content of the call, as JSON."""
     nonce: str
-    """Unlike that of any other: one that is posted twice is kept once."""
+    """The text that no other call has: a call that is posted twice is kept once."""
 
 
 class Posted(NamedTuple):
     """A call for an agent of this host, which is not done yet."""
 
     id: int
-    """The calls for one agent are done in the order of their ids."""
+    """The id of the call. The calls for one agent are done in the order of their ids."""
     agent_id: str
     kind: str
     body: bytes
     asker: int
     """The host that has posted it."""
     begun: bool
-    """It is done once at most, and was begun."""
+    """Whether the call was begun, if it is a call that is done once at most."""
 
 
 class Wanted(NamedTuple):
@@ -87,18 +88,18 @@ class Wanted(NamedTuple):
     in_hand: list[int]
     """The calls that are not read again."""
     busy: list[str]
-    """Agents whose calls are not read where those of all agents are."""
+    """The agents whose calls are not read where the calls of all agents are read."""
     limit: int
-    """So many calls at most; and none of an agent before each other one has had as many."""
+    """The most calls that are read. All first calls of agents come before any second call."""
 
 
 class Sent(NamedTuple):
     """A text for another host, which it may never get."""
 
     host_id: int | None
-    """None: for all other living hosts."""
+    """The id of the host that gets the text; None: all other living hosts."""
     text: str
-    """ASCII, shorter than 8,000 characters."""
+    """The text: ASCII, shorter than 8,000 characters."""
 
 
 class PostState(NamedTuple):
@@ -107,47 +108,47 @@ class PostState(NamedTuple):
     reply: bytes | None
     begun: bool
     is_free: bool
-    """No living host owns the agent."""
+    """Whether no living host owns the agent."""
     is_takeable: bool
     epoch: int
     """The epoch of the agent now: another one if it has changed hands since."""
 
 
 class Place(NamedTuple):
-    """Where an agent is now."""
+    """The place of an agent: the host that owns it now."""
 
     incarnation: int
     epoch: int
     last_seq: int
     host_id: int | None
     host: str | None
-    """The living host that owns it."""
+    """The name of the living host that owns the agent."""
     listens: bool
-    """Whether that host can be posted to, and taken from."""
+    """Whether the owner can be posted to, and taken from."""
     takeable: bool
-    """Nothing of the agent goes on."""
+    """Whether nothing of the agent goes on: another host may take it."""
     agent: str
-    """The name of its definition."""
+    """The name of the agent's definition."""
 
 
 class Process(NamedTuple):
     """A process of one boot of one machine."""
 
     place: str
-    """Where its pid counts: the boot of the machine, and the namespaces of pids and of times."""
+    """The scope of the pid: the boot of the machine, and the namespaces of pids and of times."""
     pid: int
     started: int
-    """When it started, in ticks of its machine's clock since the boot."""
+    """The start of the process, in ticks of the machine's clock since the boot."""
 
 
 class Neighbours(NamedTuple):
     """The hosts of other processes of this machine, as of the last heartbeat."""
 
     host_id: int
-    """Of this host."""
+    """The id of this host."""
     own: Process
     others: Mapping[int, Process]
-    """The processes of the others, by host."""
+    """The processes of the other hosts, by host id."""
     are_all: bool
     """Whether no other host lives, on any machine."""
 
@@ -165,13 +166,14 @@ class HostedDefinition:
     """A definition that a host has, as other hosts need to know it."""
 
     agent: str
-    """Its name."""
+    """The name of the definition."""
     fingerprint: str
-    """What tells it from the other definitions of this name."""
+    """The fingerprint, which tells the definition from the other definitions of this name."""
     version: int = 0
-    """A higher one is newer. Of one version, the definition is newer that was seen later."""
+    """The version of the definition. A higher version is newer. Of one version, the definition is
+    newer that was seen later."""
     needs: frozenset[str] = frozenset()
-    """The labels that a host must have to run it."""
+    """The labels that a host must have to run the agent."""
     continues_older: bool = True
     """Whether runs that an older definition has begun go on on this one."""
 
@@ -274,7 +276,7 @@ class SharedBackend(Backend):
         creates: bool = True,
         runs: bool = True,
     ) -> Owned | None:
-        """As `claim`, but also of an agent that a living host owns, if nothing of it goes on.
+        """Claim an agent as by `claim`, also from a living host if nothing of the agent goes on.
 
         That is judged in the statement that takes it. The host that loses it must listen, and is
         told.
@@ -289,11 +291,11 @@ class SharedBackend(Backend):
 
     @abstractmethod
     def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-        """As `load_behind`, of an agent that is claimed in this transaction."""
+        """The records of an agent that is claimed in this transaction; see `load_behind`."""
 
     @abstractmethod
     def delete(self, agent_id: str, *, at_rest: bool = False) -> bool:
-        """As `Backend.delete`; `at_rest` as of `take`."""
+        """Delete an agent; see `Backend.delete`. For `at_rest` see `take`."""
 
     @abstractmethod
     def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
@@ -346,7 +348,7 @@ class SharedBackend(Backend):
 
     @abstractmethod
     def place(self, agent_id: str) -> Place | None:
-        """Where an agent is now; None if there is none."""
+        """The place of an agent now; None if there is no such agent."""
 
     @abstractmethod
     def orphans(self, limit: int) -> list[tuple[str, str]]:
@@ -390,7 +392,7 @@ class SharedBackend(Backend):
         self._refuse("spending")
 
     def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
-        """The reader's: as `Spending.open_spending`."""
+        """The reader's: the open reservations of an agent; see `Spending.open_spending`."""
         self._refuse("spending")
 
     # ----------------------------------------------------------------- the heartbeat

@@ -27,7 +27,7 @@ from understudy.state.records import Record
 
 _LEFT = str(Hint("left"))
 FEW_RECORDS = 64
-"""So many, at most, are read with a claim."""
+"""The most records that are read with a claim."""
 
 
 class SharedStore:
@@ -60,7 +60,7 @@ class SharedStore:
         self.trust_heard: int = 0
         """The highest number of a fact of the log of trust of which another host has told."""
         self.on_trust_heard: Callable[[], None] | None = None
-        """Called on the loop when another host tells of one."""
+        """The function that is called on the loop when another host tells of a fact of trust."""
 
     @property
     def host_id(self) -> int | None:
@@ -94,7 +94,7 @@ class SharedStore:
         return self.backend.neighbours
 
     def tell_neighbours(self, changed: Callable[[], None]) -> None:
-        """From the next opening on, call it on the loop when the neighbours are others."""
+        """Call a function on the loop when the neighbours change, from the next opening on."""
         loop = asyncio.get_running_loop()
 
         def tell() -> None:
@@ -152,7 +152,7 @@ class SharedStore:
         creates: bool = True,
         loads: bool = False,
     ) -> Taken | None:
-        """As of `SharedBackend`.
+        """Take an agent; see `SharedBackend.take`.
 
         Args:
             agent_id, agent, at_rest, creates: as of `SharedBackend`.

@@ -31,14 +31,15 @@ from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 
 MAX_BYTES = 2000
-"""Of a budget and a key together, of a `what` and of a `ref`: what fits into an entry of an
-index."""
+"""The most bytes of a budget and a key together, of a `what` and of a `ref`: what fits into an
+entry of an index."""
 _ALWAYS = 1 << 62
 _DAY = 86_400
 _MOST = Decimal(10) ** 24
 _LEAST_EXPONENT = -40
 EXACT = Context(prec=120)
-"""Adds amounts without rounding: 10**40 of the largest, with all their decimal places."""
+"""The context that adds amounts without rounding: 10**40 of the largest, with all their decimal
+places."""
 
 
 class CounterId(NamedTuple):
@@ -47,7 +48,7 @@ class CounterId(NamedTuple):
     budget: str
     """The name of the budget, and a digest of what it counts: another unit is another counter."""
     key: str
-    """For whom, as one text; empty where the budget is for the whole store."""
+    """The text that says for whom is counted; empty where the budget is for the whole store."""
 
 
 class SpendId(NamedTuple):
@@ -56,7 +57,7 @@ class SpendId(NamedTuple):
     agent_id: str
     incarnation: int
     what: str
-    """Which call of the agent. The same reservation again has the same text."""
+    """The call among the calls of the agent. The same reservation again has the same text."""
 
 
 @quickly_made
@@ -66,15 +67,19 @@ class Line:
 
     counter: CounterId
     bucket: int
-    """When the bucket begins, in seconds since 1970 by the clock of the store; 0 without a time."""
+    """The begin of the bucket, in seconds since 1970 by the clock of the store; 0 without a
+    time."""
     since: int = 0
-    """The first bucket that counts. Those after `bucket` count, too: a clock may be set back."""
+    """The begin of the first bucket that counts, in seconds since 1970. Buckets after `bucket`
+    count, too: a clock may be set back."""
     amount: Decimal
-    """At least 0, finite, less than 10**24, with 40 decimal places at most."""
+    """The amount to reserve: at least 0, finite, less than 10**24, with 40 decimal places at
+    most."""
     limit: Decimal | None
-    """What the sum of these buckets may be with it; None where a person has let it pass."""
+    """The most that the sum of these buckets may be with the amount; None where a person has let
+    the call pass."""
     ref: str = ""
-    """What a later call names that gives this back; empty where none can."""
+    """The name by which a later call gives the amount back; empty where none can."""
 
 
 @quickly_made
@@ -98,14 +103,15 @@ class Reserved:
     """What came of a reservation."""
 
     now: int
-    """Seconds since 1970, by the clock of the store."""
+    """The time of the answer in seconds since 1970, by the clock of the store."""
     sums: Mapping[CounterId, Decimal]
     """What each counter has in the buckets that count: with the reservation, if that was made."""
     refused: tuple[CounterId, ...] = ()
     """The counters on which there is no room; then nothing is reserved. What the same call had
     reserved before stays reserved."""
     is_late: bool = False
-    """The buckets are not those of `now`: nothing is reserved, and is to be asked for anew."""
+    """Whether the buckets are not the buckets of `now`: nothing is reserved, and is to be asked for
+    anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +123,10 @@ class Settlement:
 
     id: SpendId
     amounts: Mapping[str, Decimal] | None = None
-    """By `CounterId.budget`; budgets that are not named, and None, keep what is reserved. It may be
-    more than that: what is spent is counted."""
+    """The amounts spent, by `CounterId.budget`. Budgets that are not named keep what is reserved;
+    None: all do. An amount may be more than the reservation: what is spent is counted."""
     unknown: bool = False
-    """Nobody knows what it has spent: what is reserved counts, and is shown apart."""
+    """Whether nobody knows what the call has spent: what is reserved counts, and is shown apart."""
     gives_back: Mapping[tuple[str, str], Decimal | None] = field(default_factory=dict)
     """What the call gives back, by `CounterId.budget` and `Line.ref`; None for all of it. Of calls
     with the same `ref` it is the first that is settled and was not given back yet: each is given
@@ -139,7 +145,7 @@ class OpenSpending:
     id: SpendId
     amounts: Mapping[CounterId, Decimal]
     at: datetime
-    """When it was made, by the clock of the store."""
+    """The time at which the reservation was made, by the clock of the store."""
 
 
 class BucketSum(NamedTuple):
@@ -147,7 +153,7 @@ class BucketSum(NamedTuple):
 
     bucket: int
     amount: Decimal
-    """All of it: what is settled, what is open, what is unknown."""
+    """The sum of what is settled, what is open, and what is unknown."""
     open: Decimal
     unknown: Decimal
 
@@ -158,7 +164,7 @@ class CounterSums:
 
     counter: CounterId
     buckets: tuple[BucketSum, ...]
-    """Oldest first."""
+    """The sums of the buckets, oldest first."""
 
 
 class Spending(ABC):
@@ -183,7 +189,7 @@ class Spending(ABC):
 
     @abstractmethod
     async def open_spending(self, agent_id: str) -> Sequence[OpenSpending]:
-        """What is not settled of this agent, in its present incarnation."""
+        """The reservations of an agent, in its present incarnation, that are not settled."""
 
     @abstractmethod
     async def counters(self, budgets: Collection[str] | None = None) -> Sequence[CounterSums]:
@@ -192,7 +198,7 @@ class Spending(ABC):
     def note_settled(
         self, settlements: Sequence[Settlement], agent_id: str, incarnation: int
     ) -> None:
-        """These will be in the next commit of this agent.
+        """Note that settlements will be in the next commit of an agent.
 
         Raises:
             UsageError: if they cannot be kept.
@@ -201,7 +207,7 @@ class Spending(ABC):
         check_settlements(settlements, agent_id, incarnation)
 
     def settled(self, settlements: Sequence[Settlement]) -> None:
-        """They are committed. Called in the order of the commits."""
+        """Note that settlements are committed. It is called in the order of the commits."""
         return
 
 

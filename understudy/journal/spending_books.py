@@ -22,7 +22,7 @@ from understudy.journal.spending import (
 
 _NOTHING = Decimal(0)
 MOST_SETTLED: int = 1000
-"""So many calls that were settled last are known, so that none is reserved again."""
+"""The number of the calls settled last that are known, so that none is reserved again."""
 
 
 class KeptLine(NamedTuple):
@@ -51,7 +51,7 @@ class KeptSpending(NamedTuple):
     """All that is kept of the counters of a store."""
 
     lines: Sequence[KeptLine] = ()
-    """In the order in which they were reserved."""
+    """The lines, in the order in which they were reserved."""
     buckets: Sequence[KeptBucket] = ()
 
 
@@ -61,9 +61,9 @@ class Decision(NamedTuple):
     id: SpendId
     answer: Reserved
     lines: Sequence[KeptLine] | None = None
-    """In the place of the lines that the call had before; None: nothing has changed."""
+    """The lines that replace the lines that the call had before; None: nothing has changed."""
     pruned: Sequence[tuple[CounterId, int]] = ()
-    """Counters of which all before this bucket goes, but what is open."""
+    """The counters of which all before a bucket goes, but what is open; each with the bucket."""
 
 
 class _Counter:
@@ -76,7 +76,7 @@ class _Counter:
         self.amounts: dict[int, Decimal] = {}
         self.unknown: dict[int, Decimal] = {}
         self.lines: dict[SpendId, KeptLine] = {}
-        """Those that are open, and those that may be given back."""
+        """The open lines, and the lines that may be given back, by call."""
         self._since = 0
         self._total = _NOTHING
 
@@ -133,9 +133,9 @@ class Books:
         self._open: dict[str, dict[SpendId, None]] = {}
         """The calls of each agent that are not settled."""
         self._refs: dict[tuple[str, str], list[KeptLine]] = {}
-        """By budget and `ref`, the lines that may be given back, in order."""
+        """The lines that may be given back once they are settled, by budget and `ref`."""
         self._settled: dict[SpendId, None] = {}
-        """The last ones, in order."""
+        """The calls that were settled last, oldest first."""
         for each in kept.buckets if kept is not None else ():
             counter = self._counter(each.counter)
             counter.add(each.bucket, each.amount)
@@ -147,7 +147,7 @@ class Books:
     # ------------------------------------------------------------------- reservations
 
     def reserve(self, asked: Reservation, now: datetime) -> Decision:
-        """As `Spending.reserve`."""
+        """Reserve on all counters, or on none; see `Spending.reserve`."""
         seconds, id, lines = int(now.timestamp()), asked.id, asked.lines
         is_late = not asked.valid_from <= seconds < asked.valid_until
         before = self._calls.get(id, {})
@@ -251,7 +251,7 @@ class Books:
     # ------------------------------------------------------------------- settlements
 
     def settle(self, settlements: Iterable[Settlement]) -> None:
-        """What calls have spent, and then what they give back."""
+        """Note what calls have spent, and then what they give back."""
         settled = list(settlements)
         for each in settled:
             self._settle(each)
@@ -301,7 +301,10 @@ class Books:
     # ------------------------------------------------------------------- what is listed
 
     def open_spending(self, agent_id: str) -> list[OpenSpending]:
-        """As `Spending.open_spending`. All that is open is of its present incarnation."""
+        """The reservations of an agent that are not settled; see `Spending.open_spending`.
+
+        All that is open is of the agent's present incarnation.
+        """
         return [
             OpenSpending(
                 id=id,
@@ -312,7 +315,7 @@ class Books:
         ]
 
     def counters(self, budgets: Collection[str] | None) -> Iterator[CounterSums]:
-        """As `Spending.counters`."""
+        """The counters of budgets, sorted; see `Spending.counters`."""
         for id in sorted(self._counters):
             if budgets is None or id.budget in budgets:
                 listed = self._counters[id].listed()

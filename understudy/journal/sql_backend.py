@@ -228,7 +228,8 @@ class SqlBackend(Backend):
     row_locks: str = ""
     """Ends a statement that locks the rows which it brings."""
     row_locks_unless_held: str = ""
-    """The same, but leaves out the rows that another transaction has locked."""
+    """Ends a statement as `row_locks`, but leaves out the rows that another transaction has
+    locked."""
     old_tombstones: str
     """As `journal.retirement.OLD_TOMBSTONES`."""
     raise_floor: str

@@ -40,8 +40,8 @@ META_TABLE = """CREATE TABLE meta (
         gone_incarnation bigint NOT NULL DEFAULT 0,
         gone_epoch bigint NOT NULL DEFAULT 0
     )"""
-"""Its row says what wrote the store. `key_secret` is that of the hashes of keys. `gone_incarnation`
-and `gone_epoch` are the highest of the tombstones that went."""
+"""The table whose row says what wrote the store. `key_secret` is the secret of the hashes of keys.
+`gone_incarnation` and `gone_epoch` are the highest of the tombstones that went."""
 
 FEED_TABLE = """CREATE TABLE feed (
         {own},

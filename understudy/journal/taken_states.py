@@ -38,7 +38,7 @@ class TakenState:
     woken: WokenState
 
     def read(self, load_behind: LoadBehind) -> Loaded | None:
-        """It and what was recorded since; None if it is not what the store has.
+        """The state with what was recorded since; None if the store does not have the state.
 
         Args:
             load_behind: as of `SharedBackend`, in the thread that calls this.
@@ -85,7 +85,8 @@ class TakenStates:
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[float, TakenState]] = {}
-        """By agent, with the time of the loop until which it is kept. The oldest comes first."""
+        """The states by agent id, each with the time of the loop until which it is kept. The oldest
+        comes first."""
         self._timer: asyncio.TimerHandle | None = None
 
     def keep(self, left: TakenState) -> None:

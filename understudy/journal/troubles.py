@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 
 class Troubles(NamedTuple):
-    """How many there are of each."""
+    """How much needs a person: the number of troubles of each kind."""
 
     quarantined: int = 0
-    """Agents whose runs crashed too often in a row."""
+    """The number of agents whose runs crashed too often in a row."""
     failed: int = 0
-    """Other agents whose runs have failed since a time."""
+    """The number of other agents whose runs have failed since a time."""
     overdue: int = 0
-    """Requests of which people were told again, or that expire by a time."""
+    """The number of requests of which people were told again, or that expire by a time."""
     doubts: int = 0
-    """Calls of which nobody knows what they did."""
+    """The number of calls of which nobody knows what they did."""
 
 
 class GoneHost(NamedTuple):
@@ -24,9 +24,9 @@ class GoneHost(NamedTuple):
 
     name: str
     runs: int
-    """The open runs that no other host has continued yet."""
+    """The number of open runs that no other host has continued yet."""
     since: datetime | None
-    """When its lease ended; None where it was ended by another host."""
+    """The time at which the lease of the host ended; None where it was ended by another host."""
 
 
 COUNT_TROUBLES = """

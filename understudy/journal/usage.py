@@ -33,7 +33,7 @@ class Used(NamedTuple):
     """What requests of one day, of agents of one definition, to one model have used."""
 
     day: int
-    """As of `date.toordinal`, in UTC."""
+    """The day in UTC, as a number of `date.toordinal`."""
     agent: str
     model: str
     requests: int
@@ -49,24 +49,24 @@ class DayUsage:
     """What a day's requests of agents of one definition to one model have used."""
 
     day: date
-    """In UTC."""
+    """The day, in UTC."""
     agent: str
     """The name of the definition: that of the outermost agent, also for those that it runs."""
     model: str
     """The name that the model gives itself; empty where it gives none."""
     requests: int
-    """All of them, those of unknown cost included."""
+    """The number of all requests, requests of unknown cost included."""
     unknown: int
-    """The requests whose cost is unknown: no price was known when they were made."""
+    """The number of requests whose cost is unknown: no price was known when they were made."""
     input_tokens: int
     output_tokens: int
     cached_tokens: int
-    """Those of the input tokens that were read from a cache."""
+    """The number of input tokens that were read from a cache."""
     cost: Decimal
-    """Of the others, in USD, to 12 decimal places."""
+    """The cost of the requests whose cost is known, in USD, to 12 decimal places."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON. The cost is a text."""
+        """The usage as JSON. The cost is a text."""
         return {**asdict(self), "day": self.day.isoformat(), "cost": usd_text(self.cost)}
 
 
@@ -116,7 +116,7 @@ def _used(day: int, agent: str, model: str | None, usage: RequestUsage) -> Used:
 
 
 def summed(used: Iterable[Used]) -> list[Used]:
-    """One for each day, definition and model, in order."""
+    """The sums by day, definition and model, in this order."""
     sums: dict[tuple[int, str, str], tuple[int, ...]] = {}
     for each in used:
         before = sums.get(each[:3], (0,) * 6)

@@ -97,7 +97,10 @@ def store_error(error: psycopg.Error | OSError, *, lost: bool) -> StoreError:
 
 
 def _first_line(error: psycopg.Error) -> str:
-    """Its first line, with its code. Further lines are the statement, or other addresses."""
+    """The first line of an error, with its code.
+
+    Further lines are the statement, or other addresses.
+    """
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{text} [{error.sqlstate}]" if error.sqlstate else text
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 UPGRADES: dict[int, Sequence[str]] = {}
-"""By n, the statements that make tables of format n + 1 of those of format n."""
+"""The statements that make tables of format n + 1 of the tables of format n, by n."""
 
 _COLUMNS = """
 SELECT t.relname, c.attname
@@ -29,8 +29,9 @@ FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
 JOIN pg_attribute c ON c.attrelid = t.oid
 WHERE n.nspname = current_setting('search_path') AND t.relkind IN ('r', 'p') AND c.attnum > 0
     AND NOT c.attisdropped"""
-"""From the catalogue itself: `to_regclass` and its like read a cache, which lacks what another host
-made while we waited for its lock (test_several_hosts_may_open_a_new_store_at_once)."""
+"""The columns of the store's tables, from the catalogue itself: `to_regclass` and its like read a
+cache, which lacks what another host made while we waited for its lock
+(test_several_hosts_may_open_a_new_store_at_once)."""
 
 FIRST_ROW = """
 INSERT INTO meta (version, library, format, key_secret)

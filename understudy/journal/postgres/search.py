@@ -67,7 +67,7 @@ _PAUSE = 0.05
 
 
 class PostgresSearch(SqlSearch):
-    """See `SqlSearch`."""
+    """The index of the search in PostgreSQL; see `SqlSearch`."""
 
     is_there: str = "SELECT 1 WHERE to_regclass('search_state') IS NOT NULL"
     made: Sequence[str] = (

@@ -174,7 +174,8 @@ do not deadlock.
 The rows of others are not locked: a host that has lost an agent would wait for the owner, and hold
 it up (test_who_has_lost_an_agent_does_not_wait_for_its_owner)."""
 LOST_AGENTS = _WRITTEN
-"""The same of any agents, as they are now: from these rows follows why a batch is refused."""
+"""The rows of agents of any owner, as they are now, without a lock: from these rows follows why a
+batch is refused."""
 
 BATCHES = Columns(
     "batch",
@@ -316,14 +317,16 @@ UPDATE agents SET owner = NULL
 WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND (owner = %s OR owner IS NULL)
     AND NOT deleted
 RETURNING EXISTS (SELECT FROM inbox i WHERE i.agent = agents.key AND i.reply IS NULL)"""
-"""Also of one that is released: the reply to a commit may be lost, and it is asked for again."""
+"""Gives up an agent, also one that is released already: the reply to a commit may be lost, and the
+release is asked for again."""
 
 NOTE_LOST_ATTEMPT = """
 INSERT INTO lost_attempts AS l (agent, run, numbers)
 SELECT key, %(run)s, ARRAY[%(number)s::int4] FROM agents WHERE agent_id = %(agent_id)s
 ON CONFLICT (agent) DO UPDATE SET run = excluded.run,
     numbers = CASE WHEN l.run = excluded.run THEN l.numbers END || excluded.numbers"""
-"""Beside those of the same run, and in the place of those of another."""
+"""Notes a lost attempt beside the attempts of the same run, and in the place of the attempts of
+another run."""
 
 LOST_ATTEMPTS = """
 SELECT l.numbers FROM lost_attempts l JOIN agents a ON a.key = l.agent
@@ -350,8 +353,9 @@ FIND_IN_ORDER = """
 SELECT set_config(name, 'off', true)
 FROM unnest(ARRAY['enable_sort', 'enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin',
     'enable_mergejoin']) AS name"""
-"""For the rest of the transaction. Else a planner that believes that few rows fit finds all of them
-and sorts them, for each page: 100 of 30,000 took 80 ms, along the index 6 ms."""
+"""Makes the planner read along indexes for the rest of the transaction. Else a planner that
+believes that few rows fit finds all of them and sorts them, for each page: 100 of 30,000 took 80
+ms, along the index 6 ms."""
 
 IN_ITS_SCHEMA = """SET search_path = pg_catalog AS $$ BEGIN
     PERFORM set_config('search_path', quote_ident(TG_TABLE_SCHEMA) || ', pg_catalog', true);"""

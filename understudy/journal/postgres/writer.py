@@ -144,7 +144,7 @@ class PostgresWriter(PostgresHosts):
         creates: bool = True,
         runs: bool = True,
     ) -> Owned | None:
-        """As of `SharedBackend`.
+        """Take an agent; see `SharedBackend.take`.
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
@@ -271,7 +271,10 @@ class PostgresWriter(PostgresHosts):
         return answers
 
     def commit_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """As of `Backend`. Where all batches are added, that is one round trip."""
+        """Commit batches as a transaction; see `Backend.commit_all`.
+
+        Where all batches are added, it is one round trip.
+        """
         # The statement fails as a whole where one of them is refused, which is then told from the
         # others in a transaction of several round trips.
         if not self._commit_at_once(batches):

@@ -42,9 +42,9 @@ class Watermark:
     """What the sidecar says about the database that was last used with it."""
 
     database: str
-    """Its id: 16 hexadecimal digits, made with the database and copied with it."""
+    """The id of the database: 16 hexadecimal digits, made with it and copied with it."""
     mark: int
-    """The number of its newest transaction."""
+    """The number of the newest transaction of the database."""
 
 
 class SidecarLock:
@@ -188,7 +188,7 @@ class SidecarLock:
         os.close(file)
 
     def abandon_in_child(self) -> None:
-        """In a forked child: close the file that it shares with its parent.
+        """Close the file that a forked child shares with its parent. It is called in the child.
 
         Else the child would keep the lock when the parent is dead
         (test_a_forked_child_neither_keeps_the_lock_nor_uses_the_store).

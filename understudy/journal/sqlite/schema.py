@@ -23,7 +23,7 @@ _APPLICATION = 0x756E6473  # "unds": names the program that a SQLite file belong
 _OLDEST_SQLITE = (3, 37, 0)  # the first with STRICT tables
 
 UPGRADES: dict[int, Sequence[str]] = {}
-"""By n, the statements that make tables of format n + 1 of those of format n."""
+"""The statements that make tables of format n + 1 of the tables of format n, by n."""
 
 _COLUMNS = """
     SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'

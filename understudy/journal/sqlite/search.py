@@ -46,7 +46,7 @@ _TRIGGERS = (
 
 
 class SqliteSearch(SqlSearch):
-    """See `SqlSearch`."""
+    """The index of the search in SQLite; see `SqlSearch`."""
 
     is_there: str = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'search_state'"
     made: Sequence[str] = (
@@ -79,7 +79,7 @@ ON CONFLICT (agent) DO NOTHING"""
         return " ".join(sorted(words))
 
     def turn(self, fetch: Fetch, on: bool) -> None:
-        """As of `SqlSearch`.
+        """Make the tables of the search, or remove them; see `SqlSearch.turn`.
 
         Raises:
             StoreBroken: if this SQLite has no FTS5.

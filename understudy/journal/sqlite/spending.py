@@ -65,7 +65,7 @@ _PUT_SUMS = """
 
 
 def load(db: sqlite3.Connection) -> KeptSpending:
-    """See `Backend.load_spending`."""
+    """Load all that is kept of the counters; see `Backend.load_spending`."""
     return kept_of(db.execute(LINES), db.execute(BUCKETS))
 
 
@@ -110,7 +110,7 @@ def _damaged(found: object) -> StoreDamaged:
 
 
 def keep(db: sqlite3.Connection, decision: Decision) -> None:
-    """See `Backend.keep_reserved`."""
+    """Keep what came of a reservation; see `Backend.keep_reserved`."""
     id = decision.id
     row = db.execute(_KEY, id[:2]).fetchone()
     if row is None:

@@ -80,7 +80,7 @@ def owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
 
 
 def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
-    """See `Backend.append`. Returns the key of the agent's row."""
+    """Add the records of a batch; see `Backend.append`. Returns the key of the agent's row."""
     last = batch.first_seq - 1
     # Found first, and changed by its number: `UPDATE ... RETURNING` costs more than both.
     row: tuple[Any, ...] | None = db.execute(_FIND, (batch.agent_id,)).fetchone()

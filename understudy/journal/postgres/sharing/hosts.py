@@ -33,10 +33,12 @@ END_HOST = """
 UPDATE hosts SET lease_until = '-infinity'
 WHERE id = %s AND place = %s AND pid = %s AND started = %s AND lease_until > '-infinity'
 RETURNING id"""
-"""Also before its lease has ended: its process has, so it is not renewed."""
+"""Ends the lease of a host whose process has ended, also before its time: the process renews it no
+more."""
 
 LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(x'756e64657274'::bigint)"
-"""Numbers are given in the order of the commits: the one that comes later gets the higher one."""
+"""The lock for a new definition. Numbers are given in the order of the commits: the later commit
+gets the higher number."""
 REGISTER = """
 INSERT INTO definitions (name, fingerprint, version, needs, continues_older)
 VALUES (%(agent)s, %(fingerprint)s, %(version)s, %(needs)s::text[], %(continues_older)s)
@@ -56,13 +58,14 @@ JOIN hosts h ON h.id = a.owner
 WHERE a.run_version IS NOT NULL AND NOT a.deleted AND h.lease_until <= clock_timestamp()
     AND a.index_status IN ('open', 'suspect')
 GROUP BY h.id ORDER BY h.id LIMIT %s"""
-"""Those whose open runs could go on, and do not."""
+"""The hosts whose leases have ended and whose open runs could go on, and do not."""
 
 ACKNOWLEDGE_TRUST = "UPDATE hosts SET trust = greatest(trust, %s) WHERE id = %s"
 HOSTS_BEHIND = """
 SELECT id, name, lease_until > clock_timestamp() FROM hosts
 WHERE id IS DISTINCT FROM %s AND trust < %s AND lease_until > '-infinity' ORDER BY id"""
-"""Without those that are known to have ended: they own nothing any more, and enter no body."""
+"""The other hosts that do not judge by all facts of the log of trust up to a number. Hosts that are
+known to have ended are left out: they own nothing any more, and enter no body."""
 HOSTS_WITHOUT = """
 SELECT id, name, lease_until > clock_timestamp() FROM hosts
 WHERE id IS DISTINCT FROM %s AND NOT %s::text = ANY(has) ORDER BY id"""
@@ -107,7 +110,8 @@ class PostgresHosts(PostgresInbox):
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
         self._seen: Neighbours | None = None
-        """Of them those of other processes."""
+        """The living hosts in other processes of this machine, as of the last heartbeat; None where
+        there are none."""
         self._living: frozenset[int] = frozenset()
         """The other living hosts, of any machine, as of the last heartbeat."""
         self._ended: set[int] = set()

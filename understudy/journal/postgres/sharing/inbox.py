@@ -19,7 +19,7 @@ from understudy.journal.shared import (
 
 TELL_OWNER = """
 SELECT pg_notify(channel, %s) FROM hosts WHERE id = %s AND channel IS NOT NULL"""
-"""A hint: the host that gets it looks into the tables."""
+"""Sends a hint to the owner of an agent: the host that gets it looks into the tables."""
 
 SENT = Columns("sent", host="int8", text="text")
 SEND = f"""
@@ -30,7 +30,7 @@ SELECT pg_notify(channel, text) FROM (
     WHERE h.channel IS NOT NULL AND h.lease_until > clock_timestamp()
     ORDER BY s.nth
 ) listeners"""  # noqa: S608 - of a constant
-"""To hosts, or to all but this one."""
+"""Sends texts to living hosts that listen: to a host by its id, or to all but this host."""
 
 PLACE = """
 SELECT a.incarnation, a.epoch, a.last_seq, a.owner,
@@ -53,14 +53,16 @@ WITH place AS (
     RETURNING id
 )
 SELECT id, (SELECT pg_notify(channel, %(told)s) IS NULL FROM place) FROM rows ORDER BY id"""  # noqa: S608 - of a constant
-"""No rows where no living host that listens owns the agent by now."""
+"""Keeps calls for an agent, and tells its owner. Brings no rows where no living host that listens
+owns the agent by now."""
 
 TELL_ASKERS = """
 SELECT pg_notify(h.channel, %s) FROM hosts h
 WHERE h.channel IS NOT NULL AND h.id IN (
     SELECT i.asker FROM inbox i JOIN agents a ON a.key = i.agent
     WHERE a.agent_id = %s AND i.reply IS NULL)"""
-"""The agent is released, or deleted: who has posted to it looks at once."""
+"""Tells the hosts that have posted to an agent: it is released, or deleted, so they look at
+once."""
 
 _POSTED = """
 SELECT i.id, a.agent_id, i.kind, i.body, i.asker, i.begun IS NOT NULL
@@ -72,12 +74,12 @@ FROM agents a CROSS JOIN LATERAL (
 ) i
 WHERE a.owner = %(own_id)s AND NOT a.deleted AND {which}
 ORDER BY i.nth, i.id LIMIT %(limit)s"""
-"""The first ones of each agent, and of each the first ones first: one to which thousands are posted
-keeps no other waiting.
+"""The first calls of each agent, ordered by their place among the calls of their agent: an agent
+with thousands of calls keeps no other agent waiting.
 
-From the begin of what has no reply, not from where the last read ended: the order of numbers is not
-the order of commits, so a row may be seen late. What has its reply is in the index no more: of
-10,000 posts to one agent each cost 10 of its entries and 0.06 ms of 2 ms. Where 10,000 wait for
+A read begins at the first call without a reply, not where the last read ended: the order of numbers
+is not the order of commits, so a row may be seen late. What has its reply is in the index no more:
+of 10,000 posts to one agent each cost 10 of its entries and 0.06 ms of 2 ms. Where 10,000 wait for
 their turn a read takes 15 ms, at most about twice a second."""
 
 POSTED = _POSTED.format(
@@ -113,7 +115,7 @@ WHERE i.id = %s AND h.channel IS NOT NULL"""
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"
 
 WITHDRAW = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NULL RETURNING id, begun IS NOT NULL"
-"""This statement or `REPLY`: whichever comes first wins."""
+"""Takes back calls without a reply. This statement or `REPLY`: whichever comes first wins."""
 
 REPLY_TO_DELETED = """
 UPDATE inbox SET reply = CASE kind WHEN 'delete' THEN %(deleted)s::bytea ELSE %(unknown)s END
@@ -124,7 +126,8 @@ DELETE_LOST_REPLIES = """
 DELETE FROM inbox i WHERE i.reply IS NOT NULL
     AND i.asked_at < clock_timestamp() - interval '1 hour' AND NOT EXISTS (
         SELECT FROM hosts h WHERE h.id = i.asker AND h.lease_until > clock_timestamp())"""
-"""No caller waits for them any more. A host that has lost its lease may."""
+"""Deletes the replies to hosts that no longer live, after an hour: no caller waits for them any
+more. A caller of a host that has lost its lease may still wait."""
 
 ORPHANS = """
 SELECT DISTINCT a.agent_id, a.definition FROM inbox i

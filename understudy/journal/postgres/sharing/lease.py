@@ -45,9 +45,9 @@ RENEW = f"""
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s),
     trust = greatest(trust, %s), has = %s::text[]
 WHERE id = %s AND lease_until > '-infinity'{_SAYS}"""  # noqa: S608 - of a constant
-"""Also after the lease has ended, unless another host has marked this one as expired
-(`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it still
-owns them all. That is how an owner continues after an outage that was longer than its lease
+"""Renews the lease of a host, also after it has ended, unless another host has marked this host as
+expired (`EXPIRE_HOST`): each claim of an agent of this host does so first, so without the mark it
+still owns them all. That is how an owner continues after an outage that was longer than its lease
 (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease)."""
 
 NAME_SESSION = """

@@ -19,7 +19,7 @@ _UNKNOWN = (OSError, ValueError, IndexError)
 
 
 def this_process(proc: str = "/proc") -> Process | None:
-    """This process; None where that cannot be known for certain."""
+    """The identity of this process; None where it cannot be known for certain."""
     pid = os.getpid()
     try:
         # With a /proc of another pid namespace, mounted into a container, the numbers in it are
