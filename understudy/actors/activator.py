@@ -55,7 +55,7 @@ class Activator:
     """Activates and releases agents. Lives on the runtime's loop."""
 
     services: RuntimeServices[AgentSlot, Activation]
-    """Set when the runtime opens."""
+    """The services of the runtime. Set when the runtime opens."""
     supervisor: SupervisorRef
     """The supervisor of the agents' actors. Set when the runtime opens."""
 
@@ -106,7 +106,7 @@ class Activator:
         call_on(self.services.loop, self.check_inbox_here, slot)  # if closed, it was abandoned
 
     def check_inbox_here(self, slot: AgentSlot) -> None:
-        """The same, on the loop."""
+        """Have the agent's actor look at its inbox, as `check_inbox`. Called on the loop."""
         if not slot.phase.is_in_memory and not self.services.closing:
             # The store answers the looks before the first message that needs the agent itself.
             while slot.inbox and slot.inbox[0].is_look:
@@ -253,7 +253,7 @@ class Activator:
                     self.check_inbox_here(slot)
 
     async def delete(self, id: str, by: str | None = None) -> bool:
-        """As `Runtime.delete`."""
+        """Delete an agent and all its records; see `Runtime.delete`."""
         told = {} if by is None else {"by": by}
         signal = StopSignal(StopReason.USER_REQUESTED, "deleted", told, source="delete")
         try:
@@ -301,7 +301,7 @@ class Activator:
 
 
 def _seconds_before_restart(state: RetryCallState) -> float:
-    """At once after two crashes in a row; then longer and longer, up to five seconds."""
+    """The seconds before a crashed actor is restarted: 0 for two crashes, then more, up to 5."""
     return min(0.05 * 2.0 ** (state.attempt_number - 3), 5.0) if state.attempt_number > 2 else 0.0
 
 

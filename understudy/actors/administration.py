@@ -46,15 +46,15 @@ Protected = Literal[
     "retire_rules",
     "thaw",
 ]
-"""What may be protected. `delegate` is to do it for others: their own roles people give alone."""
+"""A verb that may be protected. `delegate` is for others' roles: people give their own alone."""
 WITHIN = timedelta(days=1)
-"""How long a request waits for votes, and its votes for what they are for, if nothing is said."""
+"""How long a request waits for votes, and its votes for the operation, if nothing is said."""
 MOST = 1000
 """The number of requests that may wait at once."""
 
 
 def checked_protect(given: object, *, has_people: bool) -> dict[str, Approval]:
-    """What is protected, by verb.
+    """The approval that each protected verb needs, by verb, checked.
 
     Raises:
         UsageError: for what cannot be protected so.
@@ -88,7 +88,7 @@ def checked_protect(given: object, *, has_people: bool) -> dict[str, Approval]:
 
 
 class Administration:
-    """What is protected in one runtime, and the votes on it. On the runtime's loop.
+    """The protected operations of one runtime, and the votes on them. On the runtime's loop.
 
     Args:
         watch: of its store.
@@ -103,7 +103,7 @@ class Administration:
         self._protect = protect
 
     async def allow(self, verb: str, about: str, arguments: Any, caller: Caller | None) -> None:
-        """Return where it may be done now, and count the votes as used.
+        """Return if the operation may be done now, and count the votes as used.
 
         Args:
             verb: what is to be done.
@@ -178,7 +178,7 @@ class Administration:
         return self._trust.state.administration[id]
 
     async def requests(self) -> list[AdminRequest]:
-        """Those whose time is not over, and that were not used; the oldest first."""
+        """Return the requests whose time is not over and that were not used, the oldest first."""
         await self._trust.look()
         now = self._clock.now()
         found = (each for each in self._trust.state.administration.values() if each.holds(now))
@@ -236,7 +236,7 @@ class Administration:
         return found
 
     async def _missing(self, found: AdminRequest, today: Approval) -> str | None:
-        """What is missing, in words; None where it may be done now. Empty: it is rejected."""
+        """What a request lacks, in words; None if it may be done now, empty if it is rejected."""
         now, asked = self._clock.now(), stricter(found.said.approval, today)
         standing = await self._standing(found, asked)
         result = tally(asked, standing)
@@ -250,7 +250,7 @@ class Administration:
         return None
 
     def _is_too_old(self, found: AdminRequest, today: Approval) -> bool:
-        """Whether it was to be done by now."""
+        """Whether the time is over within which the operation of a request had to be done."""
         asked = stricter(found.said.approval, today)
         if asked.use_within is None or not found.votes:
             return False
@@ -258,13 +258,13 @@ class Administration:
         return self._clock.now() > since + timedelta(seconds=asked.use_within)
 
     async def _standing(self, found: AdminRequest, asked: Approval) -> list[Vote]:
-        """The votes of those who may still vote."""
+        """The votes of a request by persons who may still vote."""
         excluded = found.requesters if asked.never else ()
         voters = await self._trust.voters((each.caller for each in found.votes), self._clock.now())
         return [each for each in found.votes if still_counts(each, voters[each.caller], excluded)]
 
     async def _used(self, found: AdminRequest) -> bool:
-        """Use the votes up; False where something has changed meanwhile."""
+        """Use up the votes of a request; False if something has changed meanwhile."""
 
         def to_use(state: TrustState) -> FactContent | None:
             # Race: this against a vote that is changed, and against the same at another host: it is
@@ -274,6 +274,6 @@ class Administration:
         return await self._watch.add(to_use, found.said.name) is not None
 
     async def _look(self) -> None:
-        """Know each fact of the store: another host may have added one that was not heard of."""
+        """Read each new fact of the store: another host may have added a fact unheard of here."""
         self._trust.follow(self._watch.services.store)
         await self._trust.look()

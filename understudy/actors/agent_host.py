@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger(__name__)
 
 TO_GO_ON = (IndexStatus.OPEN, IndexStatus.QUEUED)
-"""The status of agents of which a run is to go on or to begin. A suspect is left to the sweeps."""
+"""The index statuses of agents with a run to continue or begin. Suspects are left to the sweeps."""
 
 
 class AgentHost:
-    """The agents of one runtime. `services` is what they use of it.
+    """The agents of one runtime. They use its `services`.
 
     Args:
         directory: where they are found, by name and by id.
@@ -73,11 +73,11 @@ class AgentHost:
     """
 
     services: RuntimeServices[AgentSlot, Activation]
-    """Set when the runtime opens."""
+    """The services of the runtime. Set when the runtime opens."""
     dues: DueClock
-    """Set when the runtime opens."""
+    """The clock that tells agents when they are due. Set when the runtime opens."""
     trust: TrustWatch
-    """Set when the runtime opens."""
+    """The watch of the store's log of trust. Set when the runtime opens."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class AgentHost:
         self.lifetime.end(None)
 
     async def drain(self, timeout: float | None) -> bool:
-        """As `Runtime.drain`."""
+        """Give up all agents in order, and take no more; see `Runtime.drain`."""
         if self._draining is None or self._draining.done():
             self._draining = self.services.start_task(self._drain())
         # What ends its step later is handed over, too: the task goes on
@@ -211,19 +211,19 @@ class AgentHost:
             await placement.hold("")
 
     def go_on(self) -> None:
-        """Continue what a freeze has kept back in memory; other agents are found by a sweep."""
+        """Continue the agents in memory that a freeze has kept back; a sweep finds other agents."""
         for slot in self.directory.slots():
             if slot.activation is not None and slot.activation.kept_back is not None:
                 slot.post(CheckDue())
 
     async def let_go(self, agent_ids: Collection[str]) -> None:
-        """Passivate those of these agents that are in memory and have nothing to do."""
+        """Passivate the given agents that are in memory and have nothing to do."""
         slots = [slot for id in agent_ids if (slot := self.directory.find(id)) is not None]
         idle = [slot for slot in slots if slot.phase is Phase.IDLE and not slot.inbox]
         await asyncio.gather(*map(self._passivate, idle))
 
     async def _give_up_all(self, saying: Coroutine[Any, Any, None], why: str) -> None:
-        """Give up all agents, once it is said that this host takes none."""
+        """Give up all agents, after the other hosts know that this host takes none."""
         await asyncio.gather(saying, self._give_up_active())
         # Race: this against an agent that was being activated when the draining began
         # (test_an_agent_that_is_being_activated_is_passivated_too).
@@ -237,7 +237,7 @@ class AgentHost:
                 slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
 
     async def _give_up_active(self) -> bool:
-        """Give up all agents that are in memory; False for none."""
+        """Give up all agents that are in memory; False if there are none."""
         slots = [slot for slot in self.directory.slots() if slot.phase is not Phase.PASSIVE]
         at_rest = [slot for slot in slots if slot.phase is Phase.IDLE]
         # Each of the others alone: a long step of one holds up no other
@@ -267,7 +267,7 @@ class AgentHost:
                 await self.services.placement.elsewhere(id, agent, unfit, needs=needs)
 
     def _passivate(self, slot: AgentSlot) -> Coroutine[Any, Any, None]:
-        """Passivate an agent. The result waits until the store has it."""
+        """Passivate an agent, and wait until the store has it."""
         # By now it may be passive, and a message would activate it again and again
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         if slot.phase in (Phase.PASSIVE, Phase.RELEASING):
@@ -285,7 +285,7 @@ class AgentHost:
         return left()
 
     def _lost_lease(self) -> None:
-        """Other runtimes may own the agents by now: write nothing more of any of them."""
+        """Write nothing more of any agent: the lease is lost, and other runtimes may own them."""
         for slot in self.directory.slots():
             if slot.activation is not None:
                 slot.lose("this runtime's lease has ended")
@@ -302,7 +302,7 @@ class AgentHost:
         return AgentRef(slot, self.lifetime, expected)
 
     def answer_wait(self, token: str, answer: Answer) -> Callable[[], Coroutine[Any, Any, bool]]:
-        """As `Runtime.resolve` and `Runtime.reject`; the result waits for what comes of it.
+        """Answer a wait, and wait for the result; see `Runtime.resolve` and `Runtime.reject`.
 
         From any thread: what the caller asks of this agent afterwards is done after it. A token
         that no wait has activates no agent: a caller that guesses ids must not do that.
@@ -345,7 +345,7 @@ class AgentHost:
         return answer.same_as(made.answer)
 
     async def _made_token(self, agent_id: str, token_hash: str) -> MadeToken:
-        """What the agent's records tell of this token.
+        """What the agent's records tell of the token with this hash.
 
         Raises:
             UnknownToken: if it has not made it.
@@ -363,7 +363,7 @@ class AgentHost:
         return made
 
     def tree(self) -> SupervisorTree:
-        """As `Runtime.tree`."""
+        """The supervisor and the actors, with the nested runs; see `Runtime.tree`."""
         tree = self.activator.supervisor.tree()
         actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
         return replace(tree, children=tuple(actors))

@@ -102,7 +102,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     _expectation: Expectation | None = None
     _caller: Caller | None = None
-    """Who calls, where a login says it; None where code of the host application does."""
+    """The logged-in caller; None where code of the host application calls."""
     actor_class: type[AgentActor] = AgentActor
 
     def __init__(
@@ -751,7 +751,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self.on_loop(closed)
 
     async def _reviewer(self, review_id: str, by: str | None) -> Voter:
-        """The person of this name.
+        """The person with this name, who closes a review.
 
         Raises:
             PeopleUnavailable: if nobody can say now who it is.
@@ -805,7 +805,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future.get(timeout=timeout) if block else future
 
     def proxy(self) -> Any:
-        """Refused: an agent changes only through its records.
+        """Refuse a proxy: an agent changes only through its records.
 
         Raises:
             UsageError: always. Use the methods of the ref.
@@ -922,7 +922,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             raise ForkedRuntime
 
     def _decide_only(self, decision: Decision, act: Callable[..., Future[T]]) -> Future[T]:
-        """Decide about the only request. By its id and digest: another one may come meanwhile."""
+        """Decide about the agent's only request, by id and digest: another may come meanwhile."""
 
         async def decided() -> T:
             requests = (await self.state()).requests
@@ -934,7 +934,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def _decided(
         self, kind: type[Decide], decisions: GivenDecisions, expect: Mapping[str, str] | None
     ) -> Future[Any]:
-        """Ask with these decisions, once it is known who decides, where people are known."""
+        """Ask the agent with these decisions, with the persons who decide if people are known."""
         refuse_inside_run()
         if isinstance(decisions, Decision):
             return self._decide_only(decisions, partial(self._decided, kind))
@@ -957,7 +957,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     @property
     def _login(self) -> Login | None:
-        """What is kept of who calls, where a name does not say it all."""
+        """The login to record for what the caller does; None if a name says it all."""
         return None if self._caller is None else self._caller.login
 
     def _signed(self, verb: str, by: str | None) -> By | None:
@@ -965,12 +965,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return self._by(checked_author(by, what=f"{verb}(by=...)"))
 
     def _by(self, author: str | None) -> By | None:
-        """What is kept of this author: all that is known of the login, if it is theirs."""
+        """The author as it is kept: the whole login, if the login is this author's."""
         login = self._login
         return login if login is not None and author == login.shown else author
 
     def _ask(self, message: AgentMessage, future: Future[Any] | None = None) -> Future[Any]:
-        """Ask the agent what the message says; the future, a new or the given one, gets the answer.
+        """Ask the agent what the message says; a new or the given future gets the answer.
 
         A look activates no agent.
         """
@@ -985,7 +985,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
 
 def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:
-    """The ref for calls of somebody who is logged in.
+    """A copy of the ref whose calls are those of a logged-in caller.
 
     For servers alone: the names in decisions must be those of logins, and never a client's own.
     """
@@ -995,7 +995,7 @@ def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:
 
 
 def _names_in(decisions: object) -> Iterator[str]:
-    """The names of those who decide."""
+    """The names of the persons in decisions."""
     for each in decisions.values() if isinstance(decisions, Mapping) else ():
         name = each.by if isinstance(each, Decision) else None
         name = each.get("by") if isinstance(each, Mapping) else name

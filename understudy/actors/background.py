@@ -52,7 +52,7 @@ _TOO_LARGE = "[{code}] The background call is over, and its result is too large:
 
 
 class Background(BackgroundCalls):
-    """The background calls of one runtime. On its loop.
+    """The background calls of one runtime. Used on the runtime's loop.
 
     Args:
         directory: of its agents.
@@ -172,7 +172,7 @@ class Background(BackgroundCalls):
     # ------------------------------------------------------------------- asking
 
     async def _stop(self, agent_id: str, code: str, signal: StopSignal, end: asyncio.Event) -> str:
-        """Stop the one run of an agent, or its message: why the agent brings no result."""
+        """Stop the only run of an agent, or its message. Returns why the agent brings no result."""
         slot = self._directory.get(agent_id)
         message_id = result_id(code) if code else await self._queued(agent_id)
         try:
@@ -226,7 +226,7 @@ class Background(BackgroundCalls):
 
 
 async def _pause(seconds: float, end: asyncio.Event) -> None:
-    """Wait for some time, unless this host gives the agent up.
+    """Wait for some seconds, unless this host gives the agent up.
 
     Raises:
         AttemptEnded: if it does.

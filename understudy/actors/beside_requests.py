@@ -29,9 +29,9 @@ from understudy.state.request_notes import (
 )
 
 USUAL_CLAIM = timedelta(hours=1)
-"""How long somebody takes a request who does not say how long."""
+"""The time for which a person takes a request, if they do not say how long."""
 LONGEST = timedelta(days=30)
-"""How long a request may be taken, or snoozed."""
+"""The longest time for which a request may be taken or snoozed."""
 
 
 def checked_until(given: object, now: datetime, *, what: str) -> datetime:
@@ -88,7 +88,7 @@ class BesideRequests:
     async def take(
         self, agent_id: str, request_id: str, until: datetime | None, release: bool, by: By
     ) -> RequestNotes:
-        """As `Runtime.take`."""
+        """Claim a request; see `Runtime.take`."""
         now = self._clock.now()
         if not release:
             end = now + USUAL_CLAIM if until is None else until
@@ -100,13 +100,13 @@ class BesideRequests:
         return await self._add(agent_id, request_id, "take", by)
 
     async def comment(self, agent_id: str, request_id: str, text: str, by: By) -> RequestNotes:
-        """As `Runtime.comment`."""
+        """Write a comment beside a request; see `Runtime.comment`."""
         return await self._add(agent_id, request_id, "comment", by, text=text)
 
     async def snooze(
         self, agent_id: str, request_id: str, until: datetime | None, by: By
     ) -> RequestNotes:
-        """As `Runtime.snooze`."""
+        """Hide a request from one person's lists; see `Runtime.snooze`."""
         if until is not None:
             end = checked_until(until, self._clock.now(), what="snooze(until=...)")
             return await self._add(agent_id, request_id, "snooze", by, until=end)
@@ -118,7 +118,7 @@ class BesideRequests:
     async def assign(
         self, agent_id: str, request_id: str, to: Caller | None, by: By
     ) -> RequestNotes:
-        """As `Runtime.assign`."""
+        """Assign a request to a person; see `Runtime.assign`."""
         wanted = None if to is None else to.login or to.name
         found = await self._open(agent_id, request_id)
         there = None if found.assignment is None else person_key(found.assignment.to)
@@ -144,7 +144,7 @@ class BesideRequests:
     async def _open(
         self, agent_id: str, request_id: str, *, is_comment: bool = False
     ) -> RequestNotes:
-        """The notes beside a request that waits; or that was asked, for a comment.
+        """The notes beside a request that waits; for a comment, of any request that was asked.
 
         Raises:
             UnknownAgent: if there is no such agent.

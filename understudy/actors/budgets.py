@@ -27,7 +27,7 @@ class BudgetUse:
     """The use of a budget for one key, as it is now."""
 
     budget: Budget
-    """The budget."""
+    """The budget whose use this is."""
     key: str
     """The owner of the counter, such as `agent=ticket-17`; empty for the whole store."""
     used: Decimal
@@ -105,7 +105,7 @@ class BudgetUse:
 
 
 class BudgetDesk:
-    """The budgets of a runtime. On its loop.
+    """The budgets of a runtime. Used on the runtime's loop.
 
     Args:
         services: of the runtime.
@@ -118,7 +118,7 @@ class BudgetDesk:
         self._keeper = keeper
 
     async def uses(self, budgets: Sequence[Budget] | None = None) -> list[BudgetUse]:
-        """Each budget for each key by which it was used or raised, and those of the store.
+        """The use of each budget for each key by which it was used or raised, and for the store.
 
         Args:
             budgets: those of the runtime that are looked at; None for all.
@@ -140,7 +140,7 @@ class BudgetDesk:
         return [self._use(budgets[places[id]], key, found[(id, key)]) for id, key in ordered]
 
     async def reserved(self, agent_id: str) -> dict[str, str]:
-        """What an agent has reserved now, as people read it, by the names of budgets."""
+        """The amounts that an agent has reserved now, as text for people, by budget name."""
         found: dict[str, Decimal] = {}
         for each in await self._keeper.spending.open_spending(agent_id):
             for (budget, _), amount in each.amounts.items():
@@ -177,7 +177,7 @@ class BudgetDesk:
     async def raise_budget(
         self, name: str, amount: object, key: str, why: str, by: str | None
     ) -> BudgetUse:
-        """Add an amount to a budget for the window of now. Returns it as it is then.
+        """Add an amount to a budget for its current window. Returns the budget's use afterwards.
 
         Raises:
             UsageError: if there is no such budget, or it is no such amount.

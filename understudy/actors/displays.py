@@ -20,7 +20,7 @@ from understudy.state.records import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A record itself, as the event of a subscription that folds records."""
+    """A record of an agent as it is, as the event of a subscription that folds records."""
 
     record: Record
     path: tuple[str, ...]
@@ -29,7 +29,7 @@ class Recorded:
 def recorded(
     seq: int, record: Record, agent_id: str, path: tuple[str, ...]
 ) -> Iterator[AgentEvent]:
-    """The view of a subscription that folds records."""
+    """The view of a subscription that folds records: each record is its own event."""
     event: Any = Recorded(record=record, path=path)
     yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
 
@@ -60,7 +60,7 @@ class DisplaySubscription(Stream[DisplayUpdate]):
         self, records: Subscription | RecordedEvents, after: int, agent: str | None
     ) -> None:
         self._records = records
-        """The records of the agent, by the view `recorded`."""
+        """The subscription to the agent's records, by the view `recorded`."""
         self._after = after
         self._display = Display(agent or "")
         self._told_first = False

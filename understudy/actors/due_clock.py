@@ -61,14 +61,14 @@ class DueClock:
         """The near dues that agents here have said, as a heap: each with the monotonic second at
         which it has come. An entry is void if `_known` has another time."""
         self._ends: dict[str, datetime] = {}
-        """By agent id, the due for which `_near` has an entry."""
+        """The due for which `_near` has an entry, by agent id."""
         self._read_until = _NEVER
-        """The dues of the store's index are known up to this time; then the index is read again."""
+        """The time up to which the store's dues are known; then the index is read again."""
         self._telling: set[str] = set()
         self._said: dict[str, datetime | None] = {}
         """The dues that agents have said while they were being told, by agent id."""
         self._tries: dict[str, int] = {}
-        """How often in a row an agent could not be told, by agent id."""
+        """The number of failures in a row to tell an agent, by agent id."""
         self._timer = DueWork(
             self._services.clock,
             self._next,
@@ -79,7 +79,7 @@ class DueClock:
     # -------------------------------------------------------------------- life cycle
 
     def open(self) -> None:
-        """Begin to tell, after the first `refresh`. What is due already is told at once."""
+        """Begin to tell agents, after the first `refresh`. Agents that are due are told at once."""
         self._services.start_task(self.refresh(), "dues")
         self._timer.open()
 
@@ -88,7 +88,7 @@ class DueClock:
         self._timer.close()
 
     async def refresh(self) -> None:
-        """Read the store's index again: other hosts write to it, and go away."""
+        """Read the store's dues again: other hosts write to them, and go away."""
         store = self._services.store
         try:
             here, until, found = self._services.host, _NEVER, 0
@@ -131,7 +131,7 @@ class DueClock:
     # ------------------------------------------------------------------ what is known
 
     def tell(self, agent_id: str, due: datetime | None) -> None:
-        """An agent says when it is due next; None for never. Called on the loop."""
+        """Note when an agent is due next; None for never. Called on the loop."""
         if agent_id in self._telling:
             self._said[agent_id] = due  # it is believed once it has recorded what was due
             return
@@ -267,7 +267,7 @@ class DueClock:
         self.tell(agent_id, due)
 
     def _try_again(self, agent_id: str, error: BaseException) -> None:
-        """Tell the agent later, and later each time. Only the first failure in a row is logged.
+        """Tell the agent later, after a growing pause. Only the first failure in a row is logged.
 
         It is no trouble that another host has taken the agent meanwhile: that one tells it.
         """

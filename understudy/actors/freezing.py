@@ -43,7 +43,7 @@ class Freezing:
         self._store = watch.services.store
 
     async def freeze(self, what: FrozenWhat, name: str, why: str, by: str | None) -> Freeze:
-        """As `Runtime.freeze`."""
+        """Freeze the store or a part of it; see `Runtime.freeze`."""
         said = Frozen(id=new_random_id(), what=what, name=name, why=why)
 
         def to_freeze(state: TrustState) -> Frozen | None:
@@ -60,7 +60,7 @@ class Freezing:
         return await self._seen(freeze, await self._watch.all_judge_by(freeze.number))
 
     async def thaw(self, id: str, by: str | None) -> bool:
-        """As `Runtime.thaw`."""
+        """End a freeze; see `Runtime.thaw`."""
 
         def to_thaw(state: TrustState) -> Thawed | None:
             return Thawed(id=id) if id in state.freezes else None
@@ -68,7 +68,7 @@ class Freezing:
         return await self._watch.add(to_thaw, by) is not None
 
     async def freezes(self, id: str | None = None) -> list[Freeze]:
-        """As `Runtime.freezes`."""
+        """The freezes that stand now; see `Runtime.freezes`."""
         await self._trust.look()
         if id is None:
             return list(self._trust.state.freezes.values())
@@ -90,7 +90,7 @@ class Freezing:
         )
 
     async def _entered(self, freeze: Freeze) -> list[EnteredCall]:
-        """The calls under way that are frozen, by what is recorded."""
+        """The calls under way that a freeze is about, according to the records."""
         found: list[EnteredCall] = []
         names = self._names(freeze)
         async for stored in self._store.agents(GOES_ON):
@@ -105,7 +105,7 @@ class Freezing:
         return found
 
     async def _with_times(self, agent_id: str, calls: Collection[EnteredCall]) -> list[EnteredCall]:
-        """The same calls, with the times at which they were started."""
+        """The calls of an agent, with the times at which they were started."""
         read = await read_in_parts(self._store, agent_id, lambda _: _Starts())
         times = {} if read is None else read[1].times
         return [replace(each, since=times.get(each.call_key)) for each in calls]
@@ -120,7 +120,7 @@ class Freezing:
         return frozenset(name for tool in tools if freeze.name in tool.names for name in tool.names)
 
     def _warning(self, freeze: Freeze) -> str:
-        """Why it may hold nothing; empty where this host knows what it holds."""
+        """Why a freeze may hold nothing; empty if this host knows what it holds."""
         if freeze.what == "store":
             return ""
         tools = list(reachable_tools(self._directory.definitions()))
@@ -137,7 +137,7 @@ class Freezing:
 
 
 def _same(state: TrustState, said: Frozen, by: str | None) -> Freeze | None:
-    """A freeze that stands, of the same by the same person for the same reason."""
+    """A freeze that stands, of the same thing, by the same person, for the same reason."""
     wanted = (said.what, said.name, said.why, by)
     for each in state.freezes.values():
         if (each.what, each.name, each.why, each.by) == wanted:
@@ -170,7 +170,7 @@ def _under_way(
 
 
 class _Starts:
-    """When calls were started, by call key."""
+    """Collects the times at which calls were started, by call key."""
 
     def __init__(self) -> None:
         self.times: dict[str, datetime | None] = {}

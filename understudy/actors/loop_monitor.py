@@ -55,7 +55,7 @@ class LoopMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, soon: this does not wait for it."""
+        """End the thread soon, without waiting for its end."""
         self._stopped.set()
         self._ticked.set()  # the loop may never run again, and so never say that it ticks
 

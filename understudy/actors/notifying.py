@@ -15,12 +15,12 @@ from understudy.state.agent_state import AgentState
 
 @dataclass(frozen=True, slots=True)
 class NotifyHost:
-    """What a runtime gives to whoever tells people of requests."""
+    """The services that a runtime gives to an object that tells people of requests."""
 
     store: Store
     clock: Clock
     state: Callable[[str], Awaitable[AgentState]]
-    """Reads the state of an agent, which is not activated."""
+    """The function that reads the state of an agent, which is not activated."""
 
 
 class Notifying(ABC):
@@ -28,15 +28,15 @@ class Notifying(ABC):
 
     @abstractmethod
     async def begin(self, host: NotifyHost) -> None:
-        """Tell from now on. Called on the loop of a runtime that has just opened."""
+        """Tell people from now on. Called on the loop of a runtime that has just opened."""
 
     @abstractmethod
     async def end(self) -> None:
-        """Tell no more. Called on the loop, before the runtime closes."""
+        """Tell people no more. Called on the loop, before the runtime closes."""
 
 
 def checked_notify(given: object) -> Notifying | bool | None:
-    """The `notify` of a runtime.
+    """The `notify` argument of `Runtime`, checked.
 
     Raises:
         UsageError: for anything else.

@@ -156,7 +156,7 @@ class Observer(Opened):
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
     ) -> Future[HistoryPage]:
-        """Return a page of the history of an agent, as `ref.history`.
+        """Return a page of the history of an agent; see `ref.history`.
 
         Raises:
             UsageError: for a bad id, and as `ref.history`.
@@ -169,7 +169,7 @@ class Observer(Opened):
     def display(
         self, id: str, *, after: int | None = 0, limit: int | None = None
     ) -> Future[DisplayUpdate]:
-        """Return the rows of an agent, as `ref.display`.
+        """Return the rows of an agent for a chat screen; see `ref.display`.
 
         No definition is needed, because the texts are recorded.
 
@@ -183,7 +183,7 @@ class Observer(Opened):
         return self._call(lambda: stored_display(self._store, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """Return the bytes that the store keeps of an agent's files, as `ref.load_blobs`.
+        """Return the bytes that the store keeps of an agent's files; see `ref.load_blobs`.
 
         Raises:
             UsageError: for a bad id, or a value that is not a hash.
@@ -267,10 +267,10 @@ class ObservedAgent:
         self._recorded = partial(RecordedEvents, observer._call, observer._store, id)
 
     def display_events(self, after: int = 0) -> DisplaySubscription:
-        """The recorded rows that change, as `AgentRef.display_events`."""
+        """Return the recorded rows that change, as they change; see `AgentRef.display_events`."""
         check_page(after, 1)
         return DisplaySubscription(self._recorded(0, recorded), after, None)
 
     def events(self, after: int | str = 0) -> RecordedEvents:
-        """The recorded events, stored ones and those to come, as `AgentRef.events`."""
+        """Return the recorded events, from the store and as they come; see `AgentRef.events`."""
         return self._recorded(after)

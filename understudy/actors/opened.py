@@ -18,7 +18,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Opened(StoreViews):
-    """Opens on a loop, and closes there. `with` makes the loop, in a thread of its own.
+    """The base of objects that open and close on a loop. `with` makes the loop, in a thread.
 
     Args:
         stop_timeout: seconds that steps in progress may take when it closes; None = no limit.
@@ -34,10 +34,10 @@ class Opened(StoreViews):
         self._cancel_timeout = cancel_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Set while it is open."""
+        """The loop on which the object is open; None while it is closed."""
         self._forks = forks.count
         self.presence: Presence = Presence()
-        """Who looks at which request now, as far as pages of this process know and are told."""
+        """The people who look at requests now, as far as the pages of this process know."""
 
     # -------------------------------------------------------- in a thread of its own
 
@@ -56,7 +56,7 @@ class Opened(StoreViews):
         self._leave(self._stop_timeout)
 
     def _leave(self, timeout: float | None) -> None:
-        """Close it and end the thread. It may be called twice.
+        """Close the object and end its thread. A second call does nothing.
 
         Raises:
             UsageError: inside `async with`.
@@ -85,7 +85,7 @@ class Opened(StoreViews):
             self._thread = None
 
     def _end_thread(self, thread: LoopThread) -> None:
-        """End the loop. Code of the application that goes on keeps its thread, and is left to it.
+        """End the loop and its thread, unless code of the application goes on: it is left to run.
 
         The loop cancels its tasks, closes its generators and waits for what `asyncio.to_thread`
         runs: each of them may go on for ever.
@@ -105,7 +105,7 @@ class Opened(StoreViews):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Close it.
+        """Close the object, on the loop on which it was entered.
 
         Raises:
             UsageError: on another loop than that on which it was entered; it stays open.
@@ -134,16 +134,16 @@ class Opened(StoreViews):
 
     @abstractmethod
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Open it. Called on the loop."""
+        """Open the object. Called on the loop."""
 
     @abstractmethod
     async def _close(self, timeout: float | None) -> None:
-        """Close it. Called on the loop, with the seconds that steps in progress may take."""
+        """Close the object, on the loop. Steps in progress may take `timeout` seconds."""
 
     # ------------------------------------------------------------ may it be called now?
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, while it is open.
+        """The loop on which the object is open.
 
         Raises:
             ForkedRuntime: in a child process.
@@ -165,9 +165,9 @@ class Opened(StoreViews):
         self._refuse_ended()
 
     def _refuse_in_fork(self) -> None:
-        """Raise a `ForkedRuntime` in a child process."""
+        """Raise a `ForkedRuntime` in a child process of the process that opened the object."""
         if self._forks != forks.count:
             raise ForkedRuntime
 
     def _refuse_ended(self) -> None:
-        """Raise a `UsageError` if it has ended for good."""
+        """Raise a `UsageError` if the object has ended for good."""

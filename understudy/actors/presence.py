@@ -18,9 +18,9 @@ from understudy.approvals import Caller
 from understudy.state.request_notes import person_key
 
 LIFE = 12.0
-"""Seconds for which another host is believed that does not say it again."""
+"""Seconds for which looks at another host are believed, unless the host says them again."""
 MOST = 200
-"""Who looks at requests, of one host, as far as the others are told."""
+"""The most looks, and the most news beside requests, that the other hosts are told at once."""
 
 
 class Look(NamedTuple):
@@ -29,27 +29,28 @@ class Look(NamedTuple):
     agent_id: str
     request_id: str
     key: str
-    """Tells persons apart, as `person_key`."""
+    """The key that tells the person apart from others, as `person_key` makes it."""
     name: str
-    """To be shown."""
+    """The person's name, as other people see it."""
 
 
 class Presence:
-    """Who looks at which request now. Thread-safe; it survives no process."""
+    """The people who look at requests now. Thread-safe, and kept in memory alone."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._here: Counter[Look] = Counter()
         self._there: dict[int, tuple[float, frozenset[Look]]] = {}
-        """By host: until when it is believed, and who looks there."""
+        """The looks at other hosts, with the monotonic second until which they are believed, by
+        host id."""
         self._noted: list[tuple[str, str]] = []
-        """Requests beside which something has happened that the other hosts were not told yet."""
+        """The agent and request ids of news beside requests that other hosts were not told yet."""
         self._listeners: dict[object, Callable[[str, str], None]] = {}
         self.on_changed: Callable[[], None] | None = None
-        """Called in any thread when other hosts are to be told something."""
+        """The function to call, in any thread, when other hosts are to be told something."""
 
     def look(self, agent_id: str, request_id: str, who: Caller) -> Callable[[], None]:
-        """Somebody looks at a request.
+        """Note that somebody looks at a request.
 
         Returns:
             What ends that. It is called once.
@@ -78,14 +79,14 @@ class Presence:
         return sorted({each.name for each in looks if each[:2] == about and each.key != own})
 
     def tell(self, agent_id: str, request_id: str) -> None:
-        """Something has happened beside a request: have open pages look, here and elsewhere."""
+        """Have open pages, here and elsewhere, look at a request: something happened beside it."""
         if self.on_changed is not None:
             with self._lock:
                 self._noted.append((agent_id, request_id))
         self._changed(agent_id, request_id)
 
     def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
-        """Call a function on the running loop, with agent and request, whenever something happens.
+        """Call a function on the running loop, with agent and request id, when something happens.
 
         Returns:
             What ends that.
@@ -104,14 +105,14 @@ class Presence:
     # ------------------------------------------------------------------------ other hosts
 
     def content(self) -> dict[str, Any]:
-        """What other hosts are told, as JSON. What has happened is told once."""
+        """The looks and the news that other hosts are told, as JSON. News is told once."""
         with self._lock:
             looking, noted = list(self._here)[:MOST], self._noted[:MOST]
             self._noted.clear()
         return {"looking": looking, "noted": list(dict.fromkeys(noted))}
 
     def heard(self, host_id: int, content: Any) -> None:
-        """Another host has told its `content`."""
+        """Take in the `content` of another host."""
         looks = frozenset(Look(*each) for each in content["looking"])
         now = time.monotonic()
         with self._lock:

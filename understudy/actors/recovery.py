@@ -19,7 +19,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Recovery(list[AgentRef]):
-    """The agents that `Runtime.recover` continues, as a list of refs, with the progress.
+    """The refs of the agents that `Runtime.recover` continues, as a list, with the progress.
 
     It changes while the agents are continued in the background. Its properties are copies.
     """

@@ -13,7 +13,7 @@ from understudy.trust.required import Requirable, Requirement
 
 
 class Requirements:
-    """Sets and lists what is required. On the runtime's loop.
+    """Sets and lists the features that a store requires. Used on the runtime's loop.
 
     Args:
         watch: of the store.
@@ -25,7 +25,7 @@ class Requirements:
         self._store = watch.services.store
 
     async def require(self, name: str, by: str | None) -> bool:
-        """As `Runtime.require`."""
+        """Require a feature of every host of the store; see `Runtime.require`."""
         if name not in self._watch.trust.provides:
             host = self._watch.host
             raise UsageError(f"require({name!r}): host {host!r} does not have it itself")
@@ -46,7 +46,7 @@ class Requirements:
         return fact is not None
 
     async def release(self, name: str, by: str | None) -> bool:
-        """As `Runtime.require`, where it is not required any more."""
+        """Require a feature of the store's hosts no longer; see `Runtime.require`."""
 
         def to_release(state: TrustState) -> FactContent | None:
             return NotRequired(name=name) if name in state.required else None
@@ -54,7 +54,7 @@ class Requirements:
         return await self._watch.add(to_release, by) is not None
 
     async def required(self) -> list[Requirement]:
-        """As `Runtime.required`."""
+        """The features that a store may require, with who lacks them; see `Runtime.required`."""
         trust = self._watch.trust
         await trust.look()
         found, provides, listed = trust.state.required, trust.provides, []
@@ -73,7 +73,7 @@ class Requirements:
         return listed
 
     async def _lacking(self, name: str) -> list[str]:
-        """The names of the other living hosts that do not have it."""
+        """The names of the other living hosts that lack a feature."""
         hosts = await self._store.hosts_without(name)
         return [each.name for each in hosts if each.is_living]
 

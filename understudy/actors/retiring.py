@@ -41,11 +41,11 @@ AT_REST = (Status.IDLE, Status.FAILED, Status.CANCELLED)
 """The statuses of agents of which nothing may be open."""
 PAGE = 500
 AT_ONCE = 200
-"""Agents that one transaction deletes at most."""
+"""The most agents that one transaction deletes."""
 RECORDS_AT_ONCE = 2_500
-"""Records that one transaction deletes at most, unless one agent has more."""
+"""The most records that one transaction deletes, unless one agent has more."""
 MOST_LEFT = 1_000
-"""Agents of which it is told why they were left."""
+"""The most agents for which the reason is told why they were left."""
 _EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
 Ending = Literal[".jsonl", ".jsonl.gz", ".jsonl.zst"]
 
@@ -73,7 +73,7 @@ class Retire:
     """Seconds or a timedelta between two looks, by the clock of the runtime. The first look comes
     as long after the start."""
     ending: Ending = ".jsonl.gz"
-    """How the names of the archives end."""
+    """The ending of the archives' names."""
 
     def __post_init__(self) -> None:
         checked_delay(self.older_than, what="Retire(older_than=...)")
@@ -91,7 +91,7 @@ class Retire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """What `Runtime.retire` has done."""
+    """The result of `Runtime.retire`."""
 
     agents: int
     """How many were deleted, after they were archived if that was asked for; of a dry run, how
@@ -115,7 +115,7 @@ class Retired:
 
 
 def checked_status(status: object, *, what: str) -> Status | None:
-    """The status of agents that are to be retired; None: any.
+    """The status of agents to retire; None for any. The argument is checked.
 
     Raises:
         UsageError: if there is no such status, or something is open of agents that have it.
@@ -161,19 +161,19 @@ def open_in(state: AgentState) -> str:
 
 
 class Terms(NamedTuple):
-    """Which agents are retired."""
+    """The conditions by which agents are retired."""
 
     older_than: timedelta
     status: Status | None
     by: str | None = None
-    """The person who asks for it."""
+    """The person who asks to retire the agents."""
     is_quiet: bool = False
-    """Half of the time is for the others."""
+    """Whether half of the time is left to the agents that run."""
     dry_run: bool = False
 
 
 class Retiring:
-    """Retires agents once. On the runtime's loop.
+    """Retires agents once. Used on the runtime's loop.
 
     An agent is deleted only as it was read: its incarnation, its epoch and its last number are
     compared in the transaction that deletes it. So a message that comes meanwhile keeps it, and of
@@ -196,7 +196,7 @@ class Retiring:
         self._left: dict[str, str] = {}
 
     async def run(self) -> Retired:
-        """Retire all that are old enough now.
+        """Retire all agents that are old enough now.
 
         Raises:
             OSError: if the archive cannot be written. What was read back from it by then is
@@ -284,7 +284,7 @@ class Retiring:
             self._left[id] = why
 
     async def _delete(self, agents: Sequence[StoredAgent]) -> set[str]:
-        """Delete those that have not changed; their ids."""
+        """Delete the agents that have not changed since they were read; returns their ids."""
         directory, activator = self._host.directory, self._host.activator
         slots = [slot for each in agents if (slot := directory.find(each.agent_id)) is not None]
         busy = {slot.id for slot in slots if slot.phase is not Phase.PASSIVE or slot.inbox}
@@ -300,7 +300,7 @@ class Retiring:
 
 
 def _key_behind(page: Sequence[StoredAgent]) -> AgentKey | None:
-    """Behind which the next page begins; None where no row of this one tells."""
+    """The key of a page's last row with a time, where the next page begins; None without a time."""
     for each in reversed(page):
         if each.status_at is not None:
             return time_number(each.status_at), each.agent_id
@@ -308,7 +308,7 @@ def _key_behind(page: Sequence[StoredAgent]) -> AgentKey | None:
 
 
 def _batches(page: Sequence[StoredAgent]) -> Iterator[list[StoredAgent]]:
-    """What one transaction deletes."""
+    """The agents of a page in batches, each of which one transaction deletes."""
     batch: list[StoredAgent] = []
     records = 0
     for agent in page:
@@ -323,7 +323,7 @@ def _batches(page: Sequence[StoredAgent]) -> Iterator[list[StoredAgent]]:
 
 
 def retire_regularly(host: AgentHost, retire: Retire) -> DueWork:
-    """What retires agents again and again, as `Retire` says."""
+    """The work that retires agents again and again, as `Retire` says."""
     clock = host.services.clock
     every = checked_delay(retire.every, what="Retire(every=...)")
     due: datetime | None = None

@@ -104,7 +104,7 @@ IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
 CANCEL_TIMEOUT = 5.0
 NOT_SAID: Any = ...
-"""The default of an argument of which None has a meaning."""
+"""The default of an argument whose None has a meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +277,7 @@ class Runtime(Opened):
     """
 
     _caller: Caller | None = None
-    """Who calls, where a login says it; None where code of the host application does."""
+    """The logged-in caller; None where code of the host application calls."""
 
     _closed_too_soon = "the runtime stopped before it answered"
 
@@ -550,7 +550,7 @@ class Runtime(Opened):
 
     @property
     def trust(self) -> Trust:
-        """The people and the rules, and what holds for the whole store."""
+        """The people, the rules, and what holds for the whole store."""
         return self._trust
 
     def freeze(
@@ -879,7 +879,7 @@ class Runtime(Opened):
         return self._call(assigned)
 
     def _author(self, verb: str, id: str, request_id: str, by: str) -> By:
-        """Who writes beside a request."""
+        """The author of something that is written beside a request."""
         checked_id(id)
         checked_request_id(request_id, what=f"{verb}(request_id)")
         if by is None:
@@ -951,7 +951,7 @@ class Runtime(Opened):
         return self._call(delegated)
 
     async def _is_same(self, one: Caller, other: Caller | None) -> bool:
-        """Whether both are one person."""
+        """Whether two callers are the same person."""
         people = self._trust.people
         if people is None or other is None:
             return False
@@ -1034,7 +1034,7 @@ class Runtime(Opened):
             raise UsageError(f"{what}: no people are known: give Runtime(people=...)")
 
     def _asked_by(self, caller: Caller) -> Self:
-        """This runtime, for calls of somebody who is logged in. For servers alone."""
+        """Return a copy of this runtime whose calls are a logged-in caller's. For servers alone."""
         found = copy(self)
         found._caller = caller
         return found
@@ -1051,7 +1051,7 @@ class Runtime(Opened):
         *,
         agent: str | None = None,
     ) -> Future[T]:
-        """Do for a person what the security log notes.
+        """Do an operation for a person, and note it in the security log.
 
         Args:
             verb: the method of this class.
@@ -1073,7 +1073,7 @@ class Runtime(Opened):
         work: Callable[[], Coroutine[Any, Any, T]],
         protected: tuple[str, Any] | None,
     ) -> Future[T]:
-        """Do it where persons have agreed to it, or need not."""
+        """Do an operation if persons have agreed to it, or need not."""
         guard, caller = self._trust.guard, self._caller_of(by)
         if guard is None or protected is None:
             return self._call(work)

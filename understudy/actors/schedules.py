@@ -47,7 +47,7 @@ class Schedules:
         overlap: Overlap = "skip",
         by: str | None = None,
     ) -> Future[Schedule]:
-        """Set a schedule, as `Runtime.schedule`."""
+        """Set a schedule; see `Runtime.schedule`."""
         what = f"Schedule {shown(id)}"
         _check_id(id)
         author = checked_author(by, what=f"{what}: `by`")
@@ -131,7 +131,7 @@ def _check_id(given: object) -> None:
 
 
 def own_ref(given: object, get: Callable[[str], R], lifetime: Lifetime) -> R:
-    """The ref of an agent that is given by its id or its ref.
+    """The ref of an agent, given by its id or its ref.
 
     Args:
         given: of the caller.

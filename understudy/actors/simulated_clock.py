@@ -82,7 +82,7 @@ class SimulatedClock:
         return done
 
     def call_at(self, at: datetime, callback: OnTime) -> Callable[[], None]:
-        """Call a function at a time, as `TimerClock`. A past time is due at the next `advance`."""
+        """Call a function at a time; see `TimerClock`. A past time is due at the next `advance`."""
         number = next(self._numbers)
         with self._lock:
             self._callbacks[number] = callback
@@ -94,7 +94,7 @@ class SimulatedClock:
             self._callbacks.pop(number, None)
 
     def _next_until(self, target: datetime) -> OnTime | None:
-        """Stand at the next timer, and give what it calls; or at `target`, if none is before it."""
+        """Set the clock to the next timer, and return its call; or to `target`, if it is first."""
         while self._timers and self._timers[0][0] <= target:
             at, number = heapq.heappop(self._timers)
             callback = self._callbacks.pop(number, None)

@@ -31,7 +31,7 @@ NOTES_SECONDS = 600.0
 """Seconds between two looks for notes beside requests that have ended."""
 LONGEST_BACKOFF = 3600.0
 TOMBSTONES_KEPT = timedelta(days=30)
-"""How long a deletion leaves when and by whom, and longer while anything else names the agent."""
+"""The time for which a deletion's time and author are kept; longer if anything names the agent."""
 MOST_PAUSE = 0.2
 """The most seconds that a host waits, by chance, before it continues runs of a dead host."""
 
@@ -65,19 +65,19 @@ class Sweep:
         """How often in a row an agent was found, and when it is tried again, by agent id."""
 
         self._notes_at = 0.0
-        """When it looks next for notes beside requests that have ended."""
+        """The loop's time of the next look for notes beside requests that have ended."""
 
     def open(self) -> None:
-        """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
+        """Begin to sweep, by real time, whatever the clock of the runtime is."""
         self._lookout.begin()
 
     def hint(self) -> None:
-        """Sweep at once: this host takes agents again, or a freeze is over."""
+        """Sweep at once, as this host takes agents again or a freeze is over."""
         self._tries.clear()  # who got no further may get further now
         self._lookout.hint()
 
     def close(self) -> None:
-        """Sweep no more."""
+        """Stop sweeping."""
         self._lookout.close()
 
     def _period(self) -> float:
@@ -127,7 +127,7 @@ class Sweep:
             services.start_task(self._recovering.run(others, suspects), "continuing what is left")
 
     async def _do_what_was_posted(self) -> None:
-        """Claim agents without an owner, for calls whose hosts may be gone as well."""
+        """Claim agents without an owner, to do posted calls whose hosts may be gone as well."""
         shared, directory = self._host.services.shared_store, self._host.directory
         if shared is None or self._host.services.calls is None:
             return
@@ -161,7 +161,7 @@ class Sweep:
         return True
 
     def _ended(self, agent_id: str, end: Outcome | Exception | None) -> None:
-        """Forget how often the agent was tried, unless it got no further."""
+        """Forget how often an agent was tried, unless it got no further."""
         # Another host was first. If that one leaves it, it is as new. One that this host gave away
         # is not: that one may give it back at once, again and again
         # (test_a_run_that_another_host_was_first_to_go_on_with_is_gone_on_with_behind_it).

@@ -34,14 +34,14 @@ class AgentTree(SupervisorTree):
     """The actor of an agent, and the runs that are nested in the agent's run."""
 
     nested_runs: tuple[NestedRun, ...] = ()
-    """The nested runs."""
+    """The runs that are nested in the agent's run."""
 
     def _branches(self) -> list[list[str]]:
         return [list(run._lines()) for run in self.nested_runs]
 
 
 def agent_tree(actor: SupervisorTree, slot: AgentSlot | None) -> SupervisorTree:
-    """The actor with its nested runs, if its agent is in memory."""
+    """The actor of an agent with its nested runs, if the agent is in memory."""
     if slot is None or slot.activation is None:
         return actor
     known = {field.name: getattr(actor, field.name) for field in fields(actor)}
@@ -49,7 +49,7 @@ def agent_tree(actor: SupervisorTree, slot: AgentSlot | None) -> SupervisorTree:
 
 
 def _nested_runs(state: AgentState, status: Status) -> tuple[NestedRun, ...]:
-    """The open runs in a state. `status` is that of the run above them."""
+    """The open runs nested in a state. `status` is the status of the run above them."""
     runs = []
     for key, child in list(state.children.items()):
         if child.run is None or child.run.over:

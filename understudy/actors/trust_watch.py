@@ -32,7 +32,7 @@ FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
 
 
 class TrustWatch:
-    """Reads what is new in the log of trust of a store. On the runtime's loop.
+    """Reads what is new in a store's log of trust. Used on the runtime's loop.
 
     Args:
         services: of the runtime.
@@ -56,15 +56,15 @@ class TrustWatch:
         self._acknowledged = 0
         self._freezes: frozenset[str] = frozenset()
         self.on_released: Callable[[], None] = _nothing
-        """Called when calls may start here again: what waits is continued."""
+        """The function to call when calls may start here again: what waits is continued."""
         self.on_thawed: Callable[[], None] = _nothing
-        """Called when a freeze is over."""
+        """The function to call when a freeze is over."""
 
     def _lookout(self, what: str, look: Callable[[bool], Coroutine[Any, Any, None]]) -> Lookout:
         return Lookout(what, lambda: math.inf, look, self.services.start_task)
 
     async def open(self) -> None:
-        """After the store has opened, and before an agent is claimed.
+        """Begin to follow the log, after the store has opened and before an agent is claimed.
 
         Raises:
             UsageError: if this runtime must not open on this store.
@@ -84,12 +84,12 @@ class TrustWatch:
         self._holding.begin()
 
     def close(self) -> None:
-        """Act on nothing any more."""
+        """Follow the log no more, and act on nothing."""
         self.services.store.on_trust = self.services.store.on_trust_at_once = None
         self.trust.on_change = None
 
     async def put_rules(self, rules: Rules | None, *, opening: bool = False) -> None:
-        """As of `Trust`."""
+        """Replace the rules of this host, and act on the new ones; see `Trust.put_rules`."""
         at, store = self.services.clock.now(), self.services.store
         await self.trust.put_rules(rules, store, at=at, host=self.host, opening=opening)
         self.provide()
@@ -102,11 +102,11 @@ class TrustWatch:
         by: str | None,
         add: Callable[[TrustFact], Awaitable[bool]] | None = None,
     ) -> TrustFact | None:
-        """Add to the log what a function decides, now: see `Trust.add`."""
+        """Add to the log of trust what a function decides, now; see `Trust.add`."""
         return await self.trust.add(decide, at=self.services.clock.now(), by=by, add=add)
 
     async def registered_rules(self) -> list[RegisteredRules]:
-        """As of `Runtime`."""
+        """Return the registered rules, the newest first; see `Runtime.registered_rules`."""
         await self.trust.look()
         found = self.trust.state.versions.values()
         return sorted(found, key=lambda each: each.version, reverse=True)
@@ -135,25 +135,25 @@ class TrustWatch:
         return self.trust.state.delegations[said.id]
 
     async def delegations(self) -> list[Delegation]:
-        """Those that hold now, oldest first."""
+        """Return the delegations that hold now, the oldest first."""
         await self.trust.look()
         now = self.services.clock.now()
         found = (each for each in self.trust.state.delegations.values() if each.holds(now))
         return sorted(found, key=lambda each: each.number)
 
     async def end_delegation(self, id: str, by: str | None) -> bool:
-        """Let a delegation hold no longer. Returns whether it did."""
+        """End a delegation. Returns whether it was in force."""
         now = self.services.clock.now()
         return await self.add(lambda state: to_end(id, state, now), by) is not None
 
     # ------------------------------------------------------------------- what is new
 
     def provide(self) -> None:
-        """Say to others what this one has: before the store opens, and where it changes."""
+        """Tell other hosts what this host has, before the store opens and when it changes."""
         self.services.store.provide(self.trust.provides)
 
     def _heard(self) -> None:
-        """Another host may have added facts."""
+        """Read the log of trust, if another host may have added facts."""
         trust, store = self.trust, self.services.store
         if store.trust_seen > trust.state.number:
             trust.follow(store)
@@ -168,14 +168,14 @@ class TrustWatch:
         await self._acknowledge()
 
     async def _acknowledge(self) -> None:
-        """Say that this host judges by what somebody waits for."""
+        """Tell the store that this host judges by the facts that somebody waits for."""
         while self._acknowledged < self.trust.state.awaited:
             number = self.trust.state.number
             await self.services.store.acknowledge_trust(number)
             self._acknowledged = number
 
     def _changed(self) -> None:
-        """Facts were read, or added here."""
+        """Act on facts that were read from the log, or added here."""
         state = self.trust.state
         if state.awaited > self._acknowledged:
             self._facts.hint()
@@ -186,7 +186,7 @@ class TrustWatch:
             self._holding.hint()
 
     async def all_judge_by(self, number: int) -> tuple[str, ...]:
-        """Wait until each other living host judges by a fact.
+        """Wait until each other living host judges by the fact with this number.
 
         Returns:
             The names of the hosts that have not said so, and whose leases have ended. Whichever of
@@ -202,7 +202,7 @@ class TrustWatch:
             pause = min(pause * 1.5, LONGEST_LOOK)
 
     async def _judge(self, is_hinted: bool = False) -> None:
-        """Give up all agents, or take them again, until that is as the log says."""
+        """Give up all agents, or take them again, until this host does as the log says."""
         while (held := self.trust.held or "") != self._held:
             self._held = held
             if held:

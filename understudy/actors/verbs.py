@@ -24,7 +24,7 @@ from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
 Right = Literal["read", "decide", "act", "admin", "budget", "freeze", "impersonate"]
-"""A right of a user.
+"""A right of a user, by its name.
 
 - `read`: look at everything.
 - `decide`: answer requests.
@@ -36,10 +36,10 @@ Right = Literal["read", "decide", "act", "admin", "budget", "freeze", "impersona
 """
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
-"""Those of whoever may do everything, in their own name."""
+"""The rights of a user who may do everything, in their own name."""
 
 Way = Literal["row", "cluster", "api", "cli", "mcp", "ag_ui"]
-"""How a verb is called other than by a ref of this process."""
+"""The way in which a verb is called other than by a ref of this process."""
 
 
 class Repeat(Enum):
@@ -62,13 +62,13 @@ _WHY: Mapping[str, str] = {
 
 
 def _without(*ways: Way, **reasons: str) -> Mapping[Way, str]:
-    """The ways that a verb lacks, for the usual reasons or for these."""
+    """The ways that a verb lacks, by way, for the usual reasons or for given reasons."""
     return cast("Mapping[Way, str]", {**{way: _WHY[way] for way in ways}, **reasons})
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb.
+    """A verb: something that can be asked of agents, and what each way to ask it must know.
 
     Args:
         name: its method's name; of a method of `Schedules` with `schedules.` before it.
@@ -104,17 +104,17 @@ class Verb:
 
     @property
     def row_kind(self) -> str:
-        """The kind of its rows in the store."""
+        """The kind of the verb's rows in the store."""
         return self.kind or self.name
 
     @property
     def is_signed(self) -> bool:
-        """Whether it takes `by`: the person who asks for it, whom a record or a log names."""
+        """Whether the verb takes `by`: the person who asks, whom a record or a log names."""
         return self.name == "export" or (self.right != "read" and not self.unsigned)
 
     @property
     def method(self) -> str:
-        """The name of its method."""
+        """The name of the verb's method."""
         return self.name.rpartition(".")[2]
 
 
@@ -218,17 +218,17 @@ _TABLE = (
       for name in ("count", "now")),
 )  # fmt: skip
 VERBS: Mapping[str, Verb] = MappingProxyType({verb.name: verb for verb in _TABLE})
-"""The verbs by their names."""
+"""The verbs by name."""
 VERB_OF: Mapping[type[AgentMessage], Verb] = MappingProxyType(
     {verb.message: verb for verb in reversed(_TABLE) if verb.message is not None}
 )
-"""A verb by its message: what a row needs to know is the same for all verbs with that message."""
+"""A verb by its message. What a row needs to know is the same for all verbs with a message."""
 ROWS: Mapping[str, Verb] = MappingProxyType({verb.row_kind: verb for verb in VERB_OF.values()})
-"""The same verbs by the kinds of their rows."""
+"""The verbs that have a message, by the kind of their rows."""
 
 
 class Arguments(BaseModel):
-    """The arguments of a call, by their names."""
+    """The arguments of a call, by name."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 

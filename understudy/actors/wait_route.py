@@ -88,7 +88,7 @@ class WaitRoute:
         self._max_bytes = checked_count(max_bytes, what="WaitRoute: `max_bytes`")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as of ASGI 3."""
+        """Answer one request; see ASGI 3."""
         if scope["type"] != "http":
             raise UsageError(f"WaitRoute serves http alone, not {shown(scope['type'])}")
         try:
@@ -133,7 +133,7 @@ class WaitRoute:
             raise _Refused(503, "try again later") from None
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-        """The body; what is too large is not read to its end."""
+        """The body of a request; a body that is too large is not read to its end."""
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._max_bytes:
             raise _Refused(413, "too large")

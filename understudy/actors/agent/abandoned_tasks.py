@@ -45,7 +45,7 @@ class AbandonedTasks:
         return going_on - self._tasks
 
     def add(self, task: asyncio.Task[Any], what: str) -> None:
-        """Wait for the task no longer: log where it is, and count it until it ends.
+        """Stop waiting for the task: log where it is, and count it until it ends.
 
         Args:
             task: was cancelled.

@@ -71,9 +71,9 @@ class RunTaskResult:
     outcome: Outcome | None = None
     crash: BaseException | None = None
     is_uncounted: bool = False
-    """Whether it crashed before its attempt was recorded."""
+    """Whether the run task crashed before its attempt was recorded."""
     stop: Stop | None = None
-    """Why it was halted, where the run, or a call of it, may not go on now."""
+    """Why the run task was halted, if the run, or a call of it, may not go on now."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class MessageLookup:
     """A message id that the store is asked for."""
 
     call: AgentCall
-    """The call that waits for it. Another one with this id has the store asked anew."""
+    """The call that waits for the lookup. Another call with this id has the store asked anew."""
     message_id: str
     is_done: bool = False
     run_id: str | None = None
@@ -93,17 +93,17 @@ class Beginning(NamedTuple):
 
     run_id: str
     message_ids: tuple[str, ...]
-    """The ids of the messages that it takes; of a retry, the id of that."""
+    """The ids of the messages that the run takes; for a retry, the id of the retry."""
     asked: str | None = None
-    """The id of its own message, if that is in the queue: a `run` that has waited for its turn."""
+    """The id of the run's own message, if it is in the queue: a `run` that waited for its turn."""
     retries: str | None = None
-    """The id of the run that it continues, which has failed."""
+    """The id of the failed run that this run continues."""
 
 
 Leaving = Passivate | Compact | Delete
 """A request that an agent leaves memory."""
 _NO_ATTEMPTS: frozenset[int] = frozenset()
-"""One for all agents: each empty set takes 0.2 KB."""
+"""The empty set of attempts, one for all agents: each empty set takes 0.2 KB."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,25 +116,25 @@ class Activation(JournalledAgent):
     task: asyncio.Task[None] | None = None
     """The run task, until it has ended or is abandoned."""
     ending: asyncio.Task[None] | None = None
-    """Waits for the end of the cancelled run task, and then abandons it."""
+    """The task that waits for the end of the cancelled run task, and then abandons the run task."""
     passivated_because: Passivation = "closing"
-    """Once it is: why."""
+    """The reason why the agent was passivated, once it is."""
     ends_attempt: asyncio.Event | None = None
-    """Set once the run task should end. None while nobody waits for that."""
+    """An event that is set once the run task should end. None while nobody waits for it."""
     is_given_up: bool = False
-    """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
+    """Whether the run task is abandoned: the agent is activated again at once, in a new epoch."""
     is_taken: bool = False
-    """Another host has claimed it since: there is nothing to release."""
+    """Whether another host has claimed the agent since: there is nothing to release."""
     unpause_asked: Unpause | None = None
-    """`unpause` was called while a run task was under way."""
+    """The call of `unpause` that came while a run task was under way."""
     result: RunTaskResult | None = None
     """The result of a run task that has ended, until an actor handles it."""
     leaving: tuple[AgentCall, ...] = ()
-    """The requests that the agent leaves memory. Their futures settle once it has left."""
+    """The requests to let the agent leave memory. Their futures settle once it has left."""
     notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
-    """Messages that middleware is handling. The agent is not passivated before they end."""
+    """The tasks and futures of messages in middleware. The agent is passivated after they end."""
     early_cancel: StopSignal | None = None
-    """A cancel that came before the first record of the run that it is for."""
+    """The stop signal of a cancel that came before the first record of its run."""
     lost_attempts: frozenset[int] = _NO_ATTEMPTS
     """The numbers of the open run's attempts that were cut off while their runtime lived."""
     lost_attempt: LostAttempt | None = None
@@ -145,7 +145,7 @@ class Activation(JournalledAgent):
     lookup: MessageLookup | None = None
     """The lookup of the id of the message in hand, if the state does not have the id."""
     place: Any = None
-    """The `AgentSlot` that it is in: this module is imported by that of the slot."""
+    """The `AgentSlot` of this activation. The slot's module imports this module."""
     self_started_runs: int = 0
     """How many runs in a row the agent has started by messages to itself."""
 
@@ -154,7 +154,7 @@ class Activation(JournalledAgent):
         return self.ledger.state
 
     def ledger_state(self) -> AgentState:
-        """The fold of all records so far."""
+        """The state that all records of the agent so far fold to."""
         return self.ledger.state
 
     def index_entry(self) -> IndexEntry:
@@ -168,11 +168,11 @@ class Activation(JournalledAgent):
         return entry._replace(takeable=False) if stays else entry
 
     def on_durable(self, seq: int) -> None:
-        """The records up to this number are durable: emit their events."""
+        """Emit the events of the records up to this number, which are durable."""
         self.ledger.tell_until(seq)
 
     def attempt_ended(self, error: BaseException | None) -> None:
-        """An attempt has ended by this error: remember it if another runtime has taken over."""
+        """Remember the attempt that this error has ended, if another runtime has taken over."""
         run = self.state.run  # in memory it may be over, and cut off for all others
         own = isinstance(error, Fenced) and error.agent_id == self.journal.owned.agent_id
         if own and run is not None:
@@ -185,7 +185,7 @@ class Activation(JournalledAgent):
             self.ends_attempt.set()
 
     def end_of_attempt(self) -> asyncio.Event:
-        """An event that is set once `is_to_end_attempt`, for code that waits in the run task."""
+        """The event that is set once `is_to_end_attempt`, for code that waits in the run task."""
         if self.ends_attempt is None:
             self.ends_attempt = asyncio.Event()
             if self.is_to_end_attempt():
@@ -201,13 +201,13 @@ class Activation(JournalledAgent):
         return any(isinstance(each.message, kinds) for each in self.leaving)
 
     def take_deletions(self) -> list[AgentCall[Delete]]:
-        """Remove the requests that it is deleted. The caller answers them."""
+        """Remove and return the requests to delete the agent. The caller answers them."""
         taken = [each for each in self.leaving if isinstance(each.message, Delete)]
         self.leaving = tuple(each for each in self.leaving if each not in taken)
         return taken
 
     def cancellation_arrived(self) -> None:
-        """The cancellation has arrived in the run task: its code does not go on."""
+        """Note that the cancellation has arrived in the run task, whose code does not go on."""
         ending, self.ending = self.ending, None
         if ending is not None:
             ending.cancel()
@@ -218,7 +218,7 @@ class Activation(JournalledAgent):
             refuse(future, error)
 
     def answer_released(self, error: BaseException | None = None) -> None:
-        """The agent is released, and compacted if that was requested; or not, for this error."""
+        """Answer the requests to leave memory: the agent is released, or this error prevents it."""
         if error is not None:
             self.refuse_messages(error)
         leaving, self.leaving = self.leaving, ()
@@ -349,7 +349,7 @@ class _Claiming:
     creates: bool
 
     async def by_definition(self, agent: Agent) -> tuple[Agent, Owned, Loaded | None]:
-        """Claim it by its expected definition. A new agent costs one round trip to the store."""
+        """Claim the agent by its expected definition. A new agent costs one trip to the store."""
         store = self.services.store
         owned, loaded = await self._claimed(agent, self.values, loads=True)
         if owned.agent != agent.name:
@@ -360,7 +360,7 @@ class _Claiming:
         return agent, owned, loaded
 
     async def by_name(self, wanted: str | None) -> tuple[Agent, Owned, Loaded | None]:
-        """Claim it by the definition that the store names, if that is known here, or is made.
+        """Claim the agent by the definition that the store names, if it is known here, or is made.
 
         Args:
             wanted: the name that the caller expects, by which it begins where there is none.
@@ -405,7 +405,7 @@ class _Claiming:
         *,
         loads: bool = False,
     ) -> Taken:
-        """Claim it, unless this host must not run it: nothing is claimed then.
+        """Claim the agent, unless this host must not run it: nothing is claimed then.
 
         Args:
             agent: its definition.

@@ -65,7 +65,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHECK_INBOX = object()
-"""The one message in the mailbox of an agent's actor: there is something in its slot to look at."""
+"""The only message in the mailbox of an agent's actor: its slot has something to look at."""
 
 
 class AgentActor(LoopActor):
@@ -77,7 +77,7 @@ class AgentActor(LoopActor):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[bool] | None = None
         self._leaving: asyncio.Future[None] | None = None
-        """Of an agent that is being activated: done once it is to leave memory at once."""
+        """A future, while the agent is activated, that is done if it is to leave memory at once."""
         instrument, is_restart = slot.services.instrument, slot.actor_ref is not None
         # Here, not in `on_start`, which is not called where the actor is stopped before its first
         # turn (test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_waiting).
@@ -114,7 +114,7 @@ class AgentActor(LoopActor):
         # else it is still being read: the inbox waits
 
     def on_stop(self) -> None:
-        """The slot releases the agent (`AgentSlot.actor_ended`). The next message activates it."""
+        """Stop the actor. `AgentSlot.actor_ended` releases the agent; a message activates it."""
         self._stop_idle_timer()
         if self._loading is not None:
             self._loading.cancel()
@@ -200,7 +200,7 @@ class AgentActor(LoopActor):
         return deleted or self._slot.services.closing
 
     async def _call_start_hooks(self, hooks: Sequence[Hook]) -> None:
-        """Call them; a hook that does not return keeps no deletion waiting, and no runtime open."""
+        """Call start hooks. A hook that does not return delays no deletion and no stop."""
         slot = self._slot
 
         async def call() -> None:
@@ -210,14 +210,14 @@ class AgentActor(LoopActor):
         await self._unless_leaving(call(), "on_start")
 
     async def _made(self, name: str, values: Mapping[str, Any]) -> Agent:
-        """What the factory makes; one that does not return keeps nobody waiting either."""
+        """The definition that the factory makes. A factory that does not return delays nobody."""
         slot = self._slot
         assert slot.services.factory is not None, "without one, every name is declared"
         making = made_by(slot.services.factory, name, slot.id, values)
         return await self._unless_leaving(making, "the factory")
 
     async def _unless_leaving(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """Do it, unless the agent is to leave memory at once: then what goes on is abandoned."""
+        """Await `work`; it is abandoned if the agent is to leave memory at once."""
         slot, done = self._slot, Future[T]()
         self._leaving = self.loop.create_future()
         if self._is_leaving:
@@ -253,7 +253,7 @@ class AgentActor(LoopActor):
     # ------------------------------------------------------------------ the inbox
 
     def _with_store(self, do: Callable[[], None]) -> None:
-        """Do it. A store that cannot record what comes of it is not a failure of the actor."""
+        """Call `do`. A store that cannot record the result is not a failure of the actor."""
         try:
             do()
         except RunAbandoned:
@@ -323,7 +323,7 @@ class AgentActor(LoopActor):
         self._passivate_if_requested()
 
     def _followed(self, call: AgentCall) -> AgentCall:
-        """The call; of a look, one that the store answers if the agent is not ours any more."""
+        """The call; for a look, a copy that the store answers if another host has the agent."""
         slot = self._slot
         if slot.services.shared_store is None or not call.is_look:
             return call
@@ -334,7 +334,7 @@ class AgentActor(LoopActor):
     # ------------------------------------------------------------------ passivating
 
     def _passivate_if_requested(self) -> None:
-        """Once no run task is under way: however the one ended that the caller waited for."""
+        """Passivate the agent if that is requested and no run task is under way."""
         activation, slot = self._slot.activation, self._slot
         if slot.phase is not Phase.IDLE or activation is None or not activation.leaving:
             return
@@ -371,7 +371,7 @@ class AgentActor(LoopActor):
         slot.services.start_task(stop_when_durable(), f"passivating {slot.id}")
 
     async def _end_messages(self, activation: Activation) -> None:
-        """Wait until middleware has handled its messages; not where nothing comes of them."""
+        """Wait until middleware has handled its messages, unless nothing comes of them."""
         slot, tasks = self._slot, [task for task, _ in activation.notifying]
         if activation.asked_to(Delete):
             activation.refuse_messages(UnknownAgent(agent_id=slot.id))
@@ -451,7 +451,7 @@ def _expects(call: AgentCall, name: str) -> bool:
 
 @handles(Query)
 def _query(slot: AgentSlot, call: AgentCall[Query]) -> None:
-    """Read something of the state."""
+    """Read something of the agent's state."""
     answer_when_durable(slot, call.future, call.message.what(slot.state))
 
 

@@ -24,14 +24,14 @@ from understudy.errors import UsageError
 FIELDS = 5
 MAX_CHARACTERS = 200
 _STEP = timedelta(days=7)
-"""No zone changes its offset twice in this time."""
+"""A time in which no zone changes its offset twice."""
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 _SPARE = 130
-"""How many more matches are looked back for: an hour that is skipped merges 60 of them into one."""
+"""How many more matches are looked back for: a skipped hour merges 60 matches into one."""
 _NO_ZONES = frozenset({"Factory", "localtime", "posix", "posixrules", "right"})
-"""Beside the zones in their database: a machine's own, which is another one on other hosts, and
-copies that may count leap seconds."""
+"""The names in the zone database that are no zones to use: a machine's own zone, which differs
+between hosts, and copies that may count leap seconds."""
 
 
 def checked_cron(cron: object, zone: object, *, what: str) -> tuple[str, str]:
@@ -173,7 +173,7 @@ def _offset(at: datetime, place: ZoneInfo) -> timedelta:
 
 
 def _cronsim() -> Any:
-    """The library, imported where a schedule is used.
+    """Import and return the library `cronsim`, which schedules need.
 
     Raises:
         UsageError: if it is not installed.

@@ -28,7 +28,7 @@ class Deleted(NamedTuple):
     """
 
     async def end_calls(self, services: RuntimeServices[Any, Any]) -> bool:
-        """Stop these calls: what was started is in doubt then. It returns `existed`.
+        """Stop the calls of the deleted agent: started work is in doubt then. Returns `existed`.
 
         Not before the slot of the deleted agent takes messages again: a call that ends just now
         brings its result, which only the answer that there is no such agent ends.

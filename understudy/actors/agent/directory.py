@@ -30,7 +30,7 @@ class Directory:
     """
 
     services: RuntimeServices[AgentSlot, Activation]
-    """Set when the runtime opens."""
+    """The services of the runtime. Set when the runtime opens."""
 
     def __init__(self, agents: Iterable[Agent], *, has_factory: bool = False) -> None:
         self._agents: dict[str, Agent] = {}
@@ -39,9 +39,9 @@ class Directory:
         self.has_factory: bool = has_factory
         self._lock = threading.RLock()
         self._slots: dict[str, AgentSlot] = {}
-        """Those that must be kept: in memory, or with something that no store has."""
+        """The slots to keep, by agent id: in memory, or with something that no store has."""
         self._known: weakref.WeakValueDictionary[str, AgentSlot] = weakref.WeakValueDictionary()
-        """The others, while a ref or a subscription refers to them. Each id has one slot."""
+        """The other slots by agent id, while a ref or a subscription refers to them."""
 
     def spawn(
         self,
@@ -51,7 +51,7 @@ class Directory:
         deps: Any,
         values: Mapping[str, Any] | None,
     ) -> tuple[AgentSlot, Agent | MadeAtActivation | None]:
-        """The slot of a spawned agent, as of `Runtime.spawn`.
+        """The slot of a spawned agent; see `Runtime.spawn`.
 
         With the definition that each call of its caller must find, where the agent is not in memory
         yet: the store may have an agent of this id and of another definition.
@@ -82,7 +82,7 @@ class Directory:
             return slot, None
 
     def get(self, id: str) -> AgentSlot:
-        """The slot of this id, as of `Runtime.get`: it is made where there is none."""
+        """The slot of this agent id, made if there is none; see `Runtime.get`."""
         id = checked_id(id)
         with self._lock:
             slot = self.find(id)
@@ -91,13 +91,13 @@ class Directory:
             return slot
 
     def find(self, id: str) -> AgentSlot | None:
-        """The slot of this id, if there is one."""
+        """The slot of this agent id, if there is one."""
         with self._lock:
             slot = self._slots.get(id)
             return slot if slot is not None else self._known.get(id)
 
     def settle_definition(self, slot: AgentSlot, agent: Agent | None) -> None:
-        """The store names this definition for the agent; None: another one than was spawned.
+        """Set the definition that the store names for the agent; None: another than was spawned.
 
         What a spawn with another one has given is not for this agent.
         """
@@ -117,7 +117,7 @@ class Directory:
         return slot is not None and slot.activation is not None
 
     def slots(self) -> list[AgentSlot]:
-        """The slots that are kept."""
+        """The slots of agents that are in memory, or have something that no store has."""
         with self._lock:
             return list(self._slots.values())
 
@@ -139,7 +139,7 @@ class Directory:
         return agent
 
     def definitions(self) -> list[Agent]:
-        """All definitions, by now."""
+        """All definitions that the runtime knows now."""
         with self._lock:
             return list(self._agents.values())
 
@@ -151,7 +151,7 @@ class Directory:
         return agent.definition if agent is not None and agent.name == name else None
 
     def fingerprints(self) -> set[str]:
-        """Of all definitions, and of those that were made for agents in memory."""
+        """The fingerprints of all definitions, also of definitions made for agents in memory."""
         made = [slot.activation for slot in self.slots()] if self.has_factory else []
         return {agent.definition.fingerprint for agent in self.definitions()} | {
             activation.agent.definition.fingerprint for activation in made if activation is not None
@@ -162,7 +162,7 @@ class Directory:
         return name in self._agents
 
     def may_run(self, name: str) -> bool:
-        """Whether there is one, and this host has what its agents need.
+        """Whether there is a definition of this name, and this host has what its agents need.
 
         With a factory, any name may: what its agents need is known once one is activated.
         """
@@ -219,11 +219,11 @@ class Directory:
 
 _ID = re.compile(r"[^/\0\ud800-\udfff]+")
 MAX_ID_LENGTH = 500
-"""Characters. A database indexes them."""
+"""The most characters of an agent id. A database indexes them."""
 
 
 def checked_id(id: object) -> str:
-    """The id, if every store can keep it.
+    """The agent id, if every store can keep it.
 
     Raises:
         UsageError: if it cannot.

@@ -157,7 +157,7 @@ class AgentEvent:
 
 
 class Position(NamedTuple):
-    """A place among the events of an agent: behind a record, and so many events of the next one."""
+    """A place among the events of an agent: behind a record, and some events of the next record."""
 
     seq: int
     part: int = 0
@@ -171,7 +171,7 @@ _POSITION = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,6}))?")
 
 
 def is_position(text: str) -> bool:
-    """Whether it names a place among the events of an agent."""
+    """Whether a value names a place among the events of an agent."""
     return _POSITION.fullmatch(text) is not None
 
 
@@ -233,7 +233,7 @@ def _events_of(
 
 
 def status_of(word: str, agent_id: str) -> Status:
-    """The status of this name.
+    """The status with this name.
 
     Raises:
         StoreDamaged: if there is none.
@@ -246,7 +246,7 @@ def status_of(word: str, agent_id: str) -> Status:
 
 
 class StoredEvents(NamedTuple):
-    """The events that a store has after a number."""
+    """The events that a store has of an agent after a record's number."""
 
     events: list[AgentEvent]
     last: int
@@ -254,7 +254,7 @@ class StoredEvents(NamedTuple):
     incarnation: int | None = None
     """The incarnation of the agent; None where there is none."""
     more: bool = False
-    """Whether the store had further records: they are read behind these."""
+    """Whether the store had further records, which are read later."""
 
 
 class Emitted(NamedTuple):
@@ -268,7 +268,7 @@ class Emitted(NamedTuple):
 
     @property
     def needs(self) -> int:
-        """The number of the record that must come before it; 0: none."""
+        """The number of the record that must come before these events; 0 for none."""
         return (self.seq or 1) - 1 if self.behind is None else self.behind
 
 
@@ -286,15 +286,15 @@ class EventSink(ABC):
     """Gets what happens here of an agent: a subscription, or what brings it to other hosts."""
 
     _view: RecordView = staticmethod(agent_events_of)
-    """The events of a record, as it gets them."""
+    """The function that makes the events of a record as this sink gets them."""
 
     @abstractmethod
     def _put(self, emitted: Emitted) -> None:
-        """Take what is emitted."""
+        """Take the emitted events of one record, or an event without a record."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Nothing more is emitted."""
+        """Note that nothing more is emitted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -331,7 +331,7 @@ class EventLog:
                     subscription._put(emitted)
 
     def catch_up(self, seq: int) -> None:
-        """The store has records up to this number: emit those that were not emitted here."""
+        """Emit the records that the store has up to this number and that were not emitted here."""
         for subscription in self._subscriptions:
             subscription._put(Emitted(None, (), seq))
 
@@ -349,7 +349,7 @@ class EventLog:
         return sum(isinstance(each, Subscription) for each in self._subscriptions)
 
     def add(self, sink: EventSink) -> None:
-        """Pass everything to it, until `remove` or its `_end`."""
+        """Pass everything that is emitted to a sink, until `remove` or its `_end`."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -387,7 +387,7 @@ class EventLog:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it emits no more events."""
+        """Whether the log emits no more events."""
         return self._closed
 
     def close(self) -> None:
@@ -399,7 +399,7 @@ class EventLog:
             subscription._end()
 
     def remove(self, sink: EventSink) -> None:
-        """Pass it nothing more."""
+        """Pass a sink nothing more."""
         with self._lock:
             others = tuple(each for each in self._subscriptions if each is not sink)
             self._subscriptions = others
@@ -432,11 +432,11 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._lock = threading.Lock()
         self._buffer: deque[AgentEvent] = deque()
         self._held: deque[Emitted] | None = deque()
-        """What is emitted while records before it are read from the store; None: none are read."""
+        """What is emitted while earlier records are read from the store; None if none are read."""
         self._is_newer = False
         """Whether something was emitted since the present read began."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
-        """By agent, the last record read from the store that ends a reply of it."""
+        """The number of the last record read from the store that ends a reply, by agent path."""
         self._failure: BaseException | None = None
         self._deltas = 0
         self._dropped = 0
@@ -458,7 +458,7 @@ class Subscription(Stream[AgentEvent], EventSink):
             yield step
 
     def _next(self) -> AgentEvent | Future[None] | None:
-        """The next event, or what to wait for, or None at the end."""
+        """The next event of the subscription, or a future to wait for, or None at the end."""
         if self._forks != forks.count:  # before the lock, which a thread of the parent may have
             raise ForkedRuntime
         with self._lock:
@@ -481,7 +481,7 @@ class Subscription(Stream[AgentEvent], EventSink):
             return self._changed
 
     def _stored_events_read(self, read: StoredEvents | BaseException | None) -> None:
-        """Put the stored events between what is held; of an event that is both, one is kept.
+        """Put the stored events among the held events; an event that is in both is kept once.
 
         What was emitted is taken as it was, for the events without records between.
         """
@@ -526,7 +526,7 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._notify()
 
     def _comes_behind(self, held: deque[Emitted]) -> int:
-        """The number of the last stored record that comes before the first that is held."""
+        """The number of the last stored record that comes before the first held event."""
         first = held[0]
         if first.seq is not None or first.behind is not None:
             return first.needs
@@ -554,7 +554,7 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._notify()
 
     def _is_void(self, emitted: Emitted) -> bool:
-        """Whether the reply that it is a part of has ended, by a record that came first."""
+        """Whether an event is part of a reply that has ended, by a record that came first."""
         behind = emitted.behind
         event = emitted.events[0].event if emitted.events else None
         if behind is None or not isinstance(event, _OF_A_REPLY):
@@ -564,7 +564,7 @@ class Subscription(Stream[AgentEvent], EventSink):
         return any(self._reply_ends.get(each, 0) > behind for each in paths)
 
     def _add_stored(self, stored: deque[AgentEvent], until: int) -> None:
-        """Add the stored events up to a record, but for those that were emitted."""
+        """Add the stored events up to a record, except for events that were emitted."""
         while stored and (stored[0].seq or 0) <= until:
             each = stored.popleft()
             event = each.event
@@ -584,7 +584,7 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._buffer.extend(events)
 
     def _count_deltas(self, events: tuple[AgentEvent, ...]) -> None:
-        """Count new deltas, and drop the oldest beyond those that are kept."""
+        """Count new deltas, and drop the oldest beyond `MAX_DELTAS`."""
         self._deltas += sum(isinstance(event.event, _DELTAS) for event in events)
         if self._deltas <= MAX_DELTAS:
             return

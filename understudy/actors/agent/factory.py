@@ -36,7 +36,7 @@ class MadeAtActivation:
 async def made_by(
     factory: AgentFactory, agent: str, agent_id: str, values: Mapping[str, Any]
 ) -> Agent[Any, Any]:
-    """What a factory makes, checked.
+    """The definition that a factory makes for an agent, checked.
 
     Raises:
         UsageError: if it makes nothing, something else, or an agent of another name.

@@ -11,21 +11,21 @@ from understudy.history import HistoryEntry, HistoryPage, HistoryReader, history
 from understudy.journal import StoreReads
 
 _KEPT = 32
-"""Pages behind which a reader is kept."""
+"""The most pages of histories behind which a reader is kept."""
 _MORE = 20
-"""So many records are read at once beyond the entries of a page: some have none."""
+"""The number of records that a read has beyond the entries of a page: some records have none."""
 _AT_ONCE = 2 * ITEMS
-"""So many are read at once at most."""
+"""The most records that are read of a history at once."""
 
 
 class _Mark(NamedTuple):
-    """Where a page has ended."""
+    """The place where a page of a history has ended, and what the next page needs to know."""
 
     incarnation: int
     seq: int
-    """Of the last record that was read."""
+    """The number of the last record that was read."""
     reader: HistoryReader
-    """What that and those before it tell of what follows."""
+    """The reader, with what the records up to `seq` tell of the records that follow."""
 
 
 class Histories:
@@ -40,7 +40,7 @@ class Histories:
         self._marks: OrderedDict[tuple[str, int], _Mark] = OrderedDict()
 
     async def page(self, id: str, after: int, limit: int, before: int | None = None) -> HistoryPage:
-        """The entries after a number, or of the records before one.
+        """A page of an agent's history: the entries after a number, or of the records before one.
 
         Raises:
             UnknownAgent: if there is no agent of this id.
@@ -58,7 +58,7 @@ class Histories:
     async def _page_after(
         self, id: str, after: int, limit: int, mark: _Mark | None
     ) -> HistoryPage | None:
-        """The page; None where its records were deleted or compacted since the mark was set."""
+        """The page after a number; None if its records were deleted or compacted since the mark."""
         incarnation, seq, reader = (None, 0, HistoryReader()) if mark is None else mark
         reader = reader.copy()
         entries: list[HistoryEntry] = []

@@ -32,13 +32,13 @@ from understudy.state.plans import BACKGROUND_ID, RETRY_ID, RUN_ID, retry_id, ru
 from understudy.state.records import MessagesArchived, Record, RunStarted, Snapshot
 
 MAX_LENGTH = 500
-"""Characters. A database indexes them."""
+"""The most characters of a message id. A database indexes them."""
 KEPT = 10_000
-"""The ids of so many messages stay in the state, however old they are."""
+"""The number of newest messages whose ids stay in the state, however old they are."""
 KEPT_FOR = timedelta(days=7)
-"""The ids of messages that were taken so shortly before the newest one stay in the state, too."""
+"""The age up to which message ids stay in the state, measured back from the newest message."""
 AT_ONCE = 1_000
-"""So many ids leave the state by one record."""
+"""The number of message ids that leave the state by one record."""
 
 
 def check_message_id(given: object, *, is_new: bool = False) -> None:
@@ -73,7 +73,7 @@ def check_message_id(given: object, *, is_new: bool = False) -> None:
 
 
 def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
-    """The id of the run that took this message, or that begins with it; None if none did."""
+    """The id of the run that took this message, or that begins with it; None if no run did."""
     if message_id is None:
         return None
     taken = slot.state.message_ids.get(message_id)
@@ -130,7 +130,7 @@ async def archived_run(
 
 
 class RecordedRuns(NamedTuple):
-    """The runs that the records of an agent tell of."""
+    """The ids of the runs that the records of an agent tell of."""
 
     ids: frozenset[str] = frozenset()
     floor: int = 0
@@ -138,7 +138,7 @@ class RecordedRuns(NamedTuple):
 
 
 async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
-    """The runs that begin in the records of an agent, and the one that these records begin with."""
+    """The runs that begin in an agent's records, and the run that is open at the first record."""
     read = await read_in_parts(store, agent_id, lambda _: _RunIds())
     if read is None:
         return RecordedRuns()
@@ -147,7 +147,7 @@ async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
 
 
 class _RunIds:
-    """The ids of the runs of which records tell."""
+    """Collects the ids of the runs of which records tell."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -160,7 +160,7 @@ class _RunIds:
 
 
 def must_look_up(slot: AgentSlot, call: AgentCall) -> bool:
-    """Whether the store must be asked for the id of a message before that is handled.
+    """Whether the store must be asked for a message's id before the message is handled.
 
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.

@@ -33,7 +33,7 @@ AgentKey = tuple[object, str]
 
 
 class RunFuture(Future[T]):
-    """The outcome of a `run`, when it is there. The id of its message is there at once.
+    """A future that gets the outcome of a `run`. The id of its message is known at once.
 
     Args:
         message_id: of the message.
@@ -42,7 +42,7 @@ class RunFuture(Future[T]):
     """
 
     message_id: str
-    """By `outcome(message_id=...)` any process can ask what became of the run."""
+    """The id of the message. Any process can ask for the outcome: `outcome(message_id=...)`."""
 
     def __init__(self, message_id: str, loop: asyncio.AbstractEventLoop | None) -> None:
         super().__init__(loop)
@@ -54,7 +54,7 @@ class RunFuture(Future[T]):
 
 
 class AgentMessage:
-    """What is asked of an agent, as plain data: it may go to another host."""
+    """A request to an agent, as plain data: it may go to another host."""
 
     __slots__ = ()
 
@@ -80,10 +80,10 @@ def options_of(choices: RunChoices, agent: Agent) -> RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Send(AgentMessage):
-    """Queue a message. A second one with the same id is not queued again."""
+    """Queue a message. A second message with the same id is not queued again."""
 
     queued: MessageQueued
-    """The record by which it is queued."""
+    """The record by which the message is queued."""
 
     @property
     def message_id(self) -> str:
@@ -92,14 +92,14 @@ class Send(AgentMessage):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest(Send):
-    """Run the agent on a message. It is answered by the outcome.
+    """Run the agent on a message. The future resolves to the outcome.
 
     A second one with the same id waits for the run of the first one.
     """
 
     refuse_if_interrupted: bool = False
     callers: tuple[AgentKey, ...] = ()
-    """The agents in whose runs this was requested. They wait for this run."""
+    """The agents in whose runs this run was requested. They wait for this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class CancelMessage(AgentMessage):
 
     message_id: str
     by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    """The person who asks for the cancellation; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +120,22 @@ class ChangePlans(AgentMessage):
 
 @dataclass(frozen=True, slots=True)
 class Decide(AgentMessage):
-    """Record decisions, and continue the run. It is answered once they are recorded."""
+    """Record decisions, and continue the run. The future settles once they are recorded."""
 
     decisions: Decisions
     expect: dict[str, str] | None = None
-    """By request id, the digest of what was shown."""
+    """The digest of the request that the person saw, by request id."""
     context: Context = field(default_factory=dict)
-    """Of the caller."""
+    """The context of the caller: values by the names of their codecs."""
     voters: dict[str, Voter] = field(default_factory=dict)
     """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
     login: Login | None = None
-    """The login of who decides, where more is known of it than the name in the decisions."""
+    """The login of the person who decides, if it says more than the name in the decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume(Decide):
-    """As `Decide`, answered by the outcome of the run."""
+    """Record decisions, and continue the run. The future resolves to the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +144,15 @@ class WaitOutcome(AgentMessage):
 
     message_id: str | None = None
     run_id: str | None = None
-    """Of this run; None: of the current or last one."""
+    """The id of the run that is waited for; None for the current or last run."""
     incarnation: int | None = None
-    """Of the agent that has the run; None: of the one that there is when the wait begins."""
+    """The incarnation of the agent with the run; None: the agent's when the wait begins."""
     at: int | None = None
-    """The number of the record at which the outcome was there; None: whichever comes first."""
+    """The number of the record at which the outcome was there; None: the first outcome."""
     is_look: bool = False
-    """It activates no agent: the store answers where the agent is not in memory."""
+    """Whether the wait activates no agent: the store answers if the agent is not in memory."""
     by: str | None = None
-    """The person who has the agent recovered by it; None where nobody is named."""
+    """The person who has the agent recovered by this wait; None where nobody is named."""
 
 
 NO_MESSAGE = ""
@@ -165,9 +165,10 @@ class Cancel(AgentMessage):
 
     signal: StopSignal
     run_id: str | None = None
-    """Only this run, if it is the open one; None: whatever run is open."""
+    """The id of the only run to stop, if it is open; None: whatever run is open."""
     message_id: str | None = None
-    """Only the run that takes this message, or `run_id` before that; None: as `run_id` says."""
+    """The id of the message whose run is stopped; `run_id` counts for None, or before a run takes
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class OfRun(AgentMessage):
     run_id: str | None = None
     """The id of the run; None for the run that is open when the request arrives."""
     by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    """The person who makes the request; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ class Compact(AgentMessage):
     """Passivate the agent, and replace its records by a snapshot."""
 
     by: str | None = None
-    """The person who asks for it; None where nobody is named."""
+    """The person who asks for the compaction; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class Delete(AgentMessage):
 
     signal: StopSignal
     by: str | None = None
-    """The person who asks for it; None where nobody is named."""
+    """The person who asks for the deletion; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,30 +254,30 @@ class ChangeFiles(AgentMessage):
 
     fact: FilesChanged
     blobs: Mapping[str, bytes]
-    """What is to be kept of them, by hash."""
+    """The bytes to keep of the changed files, by hash."""
     expected: Mapping[str, StoredFile | None]
-    """What these paths must be now."""
+    """The files that must be at these paths now, by path; None for no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckDue(AgentMessage):
-    """Record what is due by now: of requests, waits and the run, of messages and schedules."""
+    """Record everything that is due: of requests, waits, the run, messages and schedules."""
 
     reached: datetime | None = None
-    """A due time that has come, whatever the clock says: it was set back meanwhile."""
+    """A due time that has come, whatever the clock says: the clock was set back meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerWait(AgentMessage):
-    """Record an answer for the wait with this token; None where it is not known here."""
+    """Record an answer for the wait with this token; None if the token is not known here."""
 
     token_hash: str
     answer: Answer
     given: GivenToken | None = None
-    """How its token was given; None where another host has looked at that."""
+    """How the token was given; None if another host has looked at it."""
     voter: Voter | None = None
-    """The person who gives it, where it settles the doubt about a call of which requesters say
-    nothing; None where that was not looked at."""
+    """The person who gives the answer, where it settles a doubt about which requesters must not
+    decide; None where the person was not looked up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -284,7 +285,7 @@ class GivenToken:
     """A token that a caller gave, and that may be a guess: that activates no agent."""
 
     is_checked: bool = False
-    """Whether the store was asked who has made it."""
+    """Whether the store was asked who has made the token."""
 
 
 @dataclass(slots=True)
@@ -292,12 +293,13 @@ class Expectation:
     """What the caller of an agent expects of it, such as a ref that a `spawn` made."""
 
     name: str
-    """Of the definition. Whether the store has another one is known only once the agent is read."""
+    """The name of the expected definition. The store's is known only once the agent is read."""
     is_met: bool = False
-    """The agent had that definition: from now on the ref addresses the id, as any other."""
+    """Whether the agent had the expected definition. From then on the ref addresses the id
+    alone."""
 
     def check(self, agent_id: str, name: str) -> None:
-        """Check that the agent of this id, whose definition has this name, is the one.
+        """Check that the agent of this id, whose definition has this name, is the expected one.
 
         Raises:
             OtherAgent: if it is not.
@@ -317,7 +319,7 @@ class CallNotes:
     def on_run(
         self, run_id: str, retries: str | None = None, message_id: str | None = None
     ) -> None:
-        """It is for this run, or waits for it.
+        """Note that the call is for this run, or waits for it.
 
         Args:
             run_id: of the run. Its beginning may not be durable yet.
@@ -327,13 +329,13 @@ class CallNotes:
         """
 
     def on_queued(self) -> None:
-        """It is a `run` whose message is recorded in the queue of its agent."""
+        """Note that the call is a `run` whose message is recorded in the queue of its agent."""
 
     def on_begun(self) -> None:
-        """It may have been done from now on."""
+        """Note that the call may have been done from now on."""
 
     def on_handled(self) -> None:
-        """Its agent has begun with what it asks for."""
+        """Note that the agent has begun with what the call asks for."""
 
 
 _NO_NOTES = CallNotes()
@@ -348,40 +350,40 @@ class AgentCall(Generic[M]):
 
     message: M
     future: Future[Any]
-    """Gets the answer."""
+    """The future that gets the answer."""
     expectation: Expectation | None = None
     """What the agent must be, else the call is refused."""
     notes: CallNotes = _NO_NOTES
     was_elsewhere: bool = False
-    """Other hosts may have gone on with the agent since it was made."""
+    """Whether other hosts may have gone on with the agent since the call was made."""
     number: float = math.inf
-    """Those that another host has posted are done in the order of their numbers."""
+    """The number of a call that another host has posted, which is the order of these calls."""
     needs_deps: bool = False
-    """At the host that has posted it the agent was spawned with deps, which stay there."""
+    """Whether the agent was spawned with deps at the host that posted the call, where they stay."""
 
     @property
     def is_look(self) -> bool:
-        """Whether it activates no agent: where it is not in memory, the store answers."""
+        """Whether the call activates no agent: the store answers if the agent is not in memory."""
         message = self.message
         return isinstance(message, Query) or (isinstance(message, WaitOutcome) and message.is_look)
 
     @property
     def is_guess(self) -> bool:
-        """Whether it comes with a token that may be a guess."""
+        """Whether the call comes with a token that may be a guess."""
         given = self.message.given if isinstance(self.message, AnswerWait) else None
         return given is not None and not given.is_checked
 
     @property
     def callers(self) -> tuple[AgentKey, ...]:
-        """The agents in whose runs its caller waits."""
+        """The agents in whose runs the caller of this call waits."""
         return self.message.callers if isinstance(self.message, RunRequest) else ()
 
 
 Handler = Callable[[Any, AgentCall], None]
-"""Does what the message of a call asks of an agent, by its slot. It answers the call, or has
-somebody wait for what follows."""
+"""A function that does what the message of a call asks of the agent of a slot. It answers the call,
+or has the caller wait for what follows."""
 HANDLERS: dict[type[AgentMessage], Handler] = {}
-"""The handler of each message."""
+"""The handler of each kind of message, by its type."""
 H = TypeVar("H", bound=Callable[..., None])
 
 

@@ -10,11 +10,11 @@ class Phase(enum.Enum):
     """What is going on for one agent id. Its `AgentSlot` owns the phase; it changes on the loop."""
 
     PASSIVE = "passive"
-    """Not in memory. A message activates it."""
+    """The agent is not in memory. A message activates it."""
     ACTIVATING = "activating"
-    """Its actor starts and reads it from the store. Messages wait in the inbox."""
+    """The agent's actor starts, and reads the agent from the store. Messages wait in the inbox."""
     IDLE = "idle"
-    """In memory; no run task."""
+    """The agent is in memory, and has no run task."""
     BEGINNING = "beginning"
     """A run task is under way whose first record is not made yet."""
     RUNNING = "running"
@@ -22,9 +22,9 @@ class Phase(enum.Enum):
     ENDED = "ended"
     """The run task has ended. No actor has looked at its result yet."""
     PASSIVATING = "passivating"
-    """Its actor stops as soon as everything is durable. Messages wait in the inbox."""
+    """The agent's actor stops as soon as everything is durable. Messages wait in the inbox."""
     RELEASING = "releasing"
-    """Its actor has stopped. The store compacts, deletes or releases it; messages wait."""
+    """The agent's actor has stopped. The store compacts, deletes or releases it; messages wait."""
 
     @property
     def has_run_task(self) -> bool:
@@ -51,4 +51,4 @@ NEXT_PHASES: Mapping[Phase, frozenset[Phase]] = {
     Phase.PASSIVATING: frozenset({Phase.RELEASING}),
     Phase.RELEASING: frozenset({Phase.PASSIVE}),
 }
-"""Which phases may follow a phase. Any other change is a defect of ours, and asserted."""
+"""The phases that may follow a phase. Any other change is a defect of ours, and asserted."""

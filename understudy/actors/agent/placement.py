@@ -14,7 +14,7 @@ from understudy.state.records import AgentCreated
 
 
 class Placement:
-    """Which agents a runtime may run. Used on its loop.
+    """Says which agents a runtime may run. Used on the runtime's loop.
 
     Args:
         store: of the runtime.
@@ -30,27 +30,27 @@ class Placement:
         self.labels: frozenset[str] = labels
         self.any_host: bool = any_host
         self.draining: bool = False
-        """No agent is activated here any more."""
+        """Whether no agent is activated at this host any more."""
         self.held: str = ""
-        """Why no call may start here, and so no agent is activated; empty where calls may."""
+        """Why no call may start, and no agent is activated, at this host; empty if calls may."""
         self.on_said: Callable[[], None] | None = None
-        """Called when this host may run other agents, or takes none any more."""
+        """The function to call when this host may run other agents, or takes none any more."""
         self._hosts = store.shared
         self._registered: set[Agent] = set()
         self._has_factory = has_factory
 
     @property
     def is_shared(self) -> bool:
-        """Whether the store knows of other hosts: then it judges each claim itself."""
+        """Whether the store knows of other hosts, and so judges each claim itself."""
         return self._hosts is not None
 
     def introduce(self) -> None:
-        """Before the store opens: say what this host has."""
+        """Tell the store which labels this host has, before the store opens."""
         if self._hosts is not None:
             self._hosts.introduce(self.labels)
 
     async def register(self, agents: Iterable[Agent]) -> None:
-        """Say which definitions this host has; before an agent of one is claimed."""
+        """Tell the store which definitions this host has, before it claims an agent of one."""
         new = [agent for agent in agents if agent not in self._registered]
         if self._hosts is not None and new:
             await self._hosts.register([hosted(agent) for agent in new])
@@ -59,17 +59,17 @@ class Placement:
             self.on_said()
 
     async def register_factory(self) -> None:
-        """Say that this host makes definitions, if it does."""
+        """Tell the store that this host makes definitions, if it does."""
         if self._hosts is not None and self._has_factory:
             await self._hosts.register([ANY_NAME])
 
     async def drain(self) -> None:
-        """Activate no agent here any more, and say so to the other hosts."""
+        """Activate no agent at this host any more, and tell the other hosts."""
         self.draining = True
         await self._say()
 
     async def hold(self, why: str) -> None:
-        """Activate no agent here while no call may start, and say so; empty: activate them again.
+        """Activate no agent while no call may start, and tell other hosts; activate again if empty.
 
         Args:
             why: no call may start.
@@ -99,7 +99,7 @@ class Placement:
         *,
         needs: Collection[str] | None = None,
     ) -> UnderstudyError:
-        """Find the host that runs what this one must not: its owner, or another one that fits.
+        """Find the host for an agent that this host must not run: its owner, or another that fits.
 
         Args:
             agent_id: the id of the agent.
@@ -131,7 +131,7 @@ class Placement:
         return elsewhere
 
     def fits(self, agent: Agent) -> bool:
-        """Whether this host has what the agent needs, and takes agents."""
+        """Whether this host takes agents, and has what agents of a definition need."""
         return not self.is_closed and agent.definition.all_needs <= self.labels
 
     def check(
@@ -142,7 +142,7 @@ class Placement:
         *,
         is_made: bool = False,
     ) -> None:
-        """Refuse what this host must not run, where no store has done that.
+        """Refuse an agent that this host must not run, if no store has judged it.
 
         Args:
             agent_id: its id.
@@ -172,11 +172,11 @@ class Placement:
 
 
 ANY_NAME = HostedDefinition(agent="*", fingerprint="*")
-"""Of a host that makes definitions: no agent can have this name."""
+"""The definition that stands for any name, for a host with a factory; no agent has this name."""
 
 
 def hosted(agent: Agent) -> HostedDefinition:
-    """A definition, as other hosts need to know it."""
+    """The definition of an agent, as other hosts need to know it."""
     definition = agent.definition
     return HostedDefinition(
         agent=agent.name,

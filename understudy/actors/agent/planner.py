@@ -44,16 +44,16 @@ class PlanChange:
     action: Literal["set", "pause", "resume", "trigger", "remove"]
     id: str
     wanted: Schedule | None = None
-    """What to `set`."""
+    """The schedule to `set`."""
     at: datetime | None = None
-    """When it was asked to `trigger`."""
+    """The time at which `trigger` was asked for."""
     message_id: str = ""
-    """Of the input of what is triggered: one that is asked for again is not triggered again."""
+    """The id of the triggered occurrence's input: a second `trigger` with this id adds nothing."""
     by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    """The person who asks for the change; None where nobody is named."""
 
     def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
-        """Make it."""
+        """Make this change in the plans of an agent."""
         if self.wanted is not None:
             return plans.set(replace(self.wanted, authors=(self.by,)))
         if self.at is not None:
@@ -64,12 +64,12 @@ class PlanChange:
 
 
 _Coming = tuple[datetime, Callable[[], object]]
-"""Something that is due: when, and what records it."""
+"""Something that is due: the time, and the function that records it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans of one agent, where its records are written."""
+    """The plans of one agent, read from its state and changed by its records."""
 
     _ledger: Ledger
     _clock: Clock
@@ -81,7 +81,7 @@ class Plans:
         return self._clock.now()
 
     def record_due(self, now: datetime) -> bool:
-        """Record what is due now; whether a message is among it, which no run has taken yet."""
+        """Record everything that is due; returns whether it has a message that no run has taken."""
         due = due_of_plans(self._ledger.state)
         if due is None or due > now:
             return False
@@ -114,7 +114,7 @@ class Plans:
     # ------------------------------------------------------------------- schedules
 
     def get(self, schedule_id: str) -> Schedule:
-        """The schedule of this id.
+        """The schedule with this id.
 
         Raises:
             UsageError: if there is none; it lists those that there are.
@@ -183,7 +183,7 @@ class Plans:
         return self._occur(occurrence, None, message_id)
 
     def remove(self, schedule_id: str, by: By | None) -> None:
-        """Record that a schedule is removed, and what waits of it."""
+        """Record that a schedule is removed, with its occurrences that wait."""
         id = self.get(schedule_id).id
         self._ledger.record(ScheduleRemoved(schedule_id=id, at=self.now(), by=by))
 
@@ -245,6 +245,6 @@ class Plans:
 
 
 def _content(schedule: Schedule) -> list[object]:
-    """The input, without the time at which it was given."""
+    """The input of a schedule, without the time at which it was given."""
     parts = schedule.message.parts
     return [part.content for part in parts if isinstance(part, UserPromptPart)]

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
-    """Answer as soon as everything recorded is durable; with the store's error if it fails.
+    """Answer a call once everything recorded is durable; with the store's error if that fails.
 
     An answer that recorded nothing is checked where hosts share the store: what is in memory may be
     a copy that another host has gone on from. Then it is `Fenced`, and the copy leaves memory.
@@ -52,7 +52,7 @@ def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
 
 
 def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
-    """Give the error to a caller, if this host is still the one that can say so."""
+    """Give an error to a caller, once it is certain that this host still has the agent."""
     is_ours = slot.activation is not None and slot.services.shared_store is not None
     if not is_ours or isinstance(error, JournalFailed):
         refuse(future, error)
@@ -62,7 +62,7 @@ def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception
 
 
 def refuse_when_durable(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
-    """Give the error to a caller as soon as what was recorded of it is durable."""
+    """Give an error to a caller as soon as all that was recorded is durable."""
     activation = slot.current
 
     async def raise_it() -> None:
@@ -90,7 +90,7 @@ async def confirm(slot: AgentSlot, activation: Activation) -> None:
 def answer_with(
     slot: AgentSlot, future: Future[T], work: Callable[[], Awaitable[T]]
 ) -> asyncio.Task[None]:
-    """Answer, in a task, with what `work` returns or raises. The future always settles."""
+    """Answer a call, in a task, with what `work` returns or raises. The future always settles."""
 
     def told(error: BaseException) -> Exception:
         return as_exception(slot.id, error.error if isinstance(error, HookFailed) else error)
@@ -105,7 +105,7 @@ def answer_with(
 
 
 def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
-    """Answer with the outcome of a run that others came after, which the store has."""
+    """Answer a call with the outcome of a run that later runs followed, read from the store."""
     activation = slot.current
     look = WaitOutcome(run_id=run_id, incarnation=activation.journal.owned.incarnation)
 
@@ -128,7 +128,7 @@ def as_exception(agent_id: str, error: BaseException) -> Exception:
 
 
 def as_stored(error: Exception) -> UnderstudyError:
-    """The error as records and other hosts have it: of an error of another library its text."""
+    """The error as records and other hosts have it; an error of another library as its text."""
     if isinstance(error, UnderstudyError):
         return error
     return UnderstudyError(f"{type(error).__name__}: {shown(error)}")
@@ -192,7 +192,7 @@ def check_known(
     voter: Voter | None,
     now: datetime,
 ) -> None:
-    """Check that there is something to revoke, to settle or to review, and who may do that.
+    """Check that there is a grant, doubt or review for a fact, and that this person may end it.
 
     Raises:
         UsageError: if there is not; it lists what there is.

@@ -18,7 +18,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.plans import run_named_by
 
 GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
-"""Of an agent whose run goes on, or begins, where it has an owner."""
+"""The index statuses of an agent whose run goes on, or begins, once the agent has an owner."""
 
 
 _STATUSES: Mapping[type[Outcome], Status] = {
@@ -27,7 +27,7 @@ _STATUSES: Mapping[type[Outcome], Status] = {
     Waiting: Status.WAITING,
     Failed: Status.FAILED,
 }
-"""The status of an agent by the outcome of its last run. The end of the run tells the others."""
+"""The status of an agent by the type of its last outcome. The run's end tells other statuses."""
 
 
 def status_after(outcome: Outcome) -> Status:
@@ -36,7 +36,7 @@ def status_after(outcome: Outcome) -> Status:
 
 
 def noted(outcome: Outcome, seq: int) -> Outcome:
-    """The outcome, which was there when its agent had this many records.
+    """The outcome, marked with the number of records that its agent had then.
 
     The status in its state is the one that follows from it. It is recorded behind what led to it:
     one host has read it by now, another one has not
@@ -48,7 +48,7 @@ def noted(outcome: Outcome, seq: int) -> Outcome:
 
 
 def has_outcome(state: AgentState) -> bool:
-    """Whether the last run of this state has an outcome that lasts; also where it had no run."""
+    """Whether the last run of this state has an outcome that lasts; also if there was no run."""
     index_status = index_status_of(state)
     if index_status is IndexStatus.WAITS:  # for a person, or paused; else the run goes on by itself
         return bool(state.requests) or state.pause is not None
@@ -81,7 +81,7 @@ def last_outcome(agent: Agent, state: AgentState, seq: int) -> Outcome | None:
 
 
 def held_outcome(agent: Agent, state: AgentState, seq: int) -> Outcome | None:
-    """The outcome of a run of an agent that goes on by itself, but not at the host that has it.
+    """The outcome of an agent's run that would go on by itself, but not at the host that has it.
 
     It has paused the run, because it lacks what that was given. Or the run is over, and the next
     ones are by messages of the agent to itself, of which as many as may be have begun a run.

@@ -39,12 +39,12 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 StartTask = Callable[..., asyncio.Task[Any]]
-"""Starts a task of a coroutine, with a name. The runtime waits for it, or cancels it, when it
-stops."""
+"""A function that starts a task of a coroutine, with a name. When the runtime stops, it waits for
+the task, or cancels it."""
 
 
 class Looks(ABC, Generic[S]):
-    """Answers looks from the store. `reads.stored_queries.StoredQueries` says how."""
+    """The interface that answers looks from the store; see `reads.stored_queries.StoredQueries`."""
 
     @abstractmethod
     def answer(self, slot: S, message: Any, here: Future[Any] | None = None) -> None: ...
@@ -72,7 +72,7 @@ class Looks(ABC, Generic[S]):
 
 
 class Calls(ABC, Generic[S]):
-    """Has calls done by the host that can do them. `hosts.outgoing.Outgoing` says how."""
+    """The interface that has calls done by the host that can; see `hosts.outgoing.Outgoing`."""
 
     @abstractmethod
     def call(self, slot: S, message: Any) -> None: ...
@@ -91,27 +91,27 @@ class Calls(ABC, Generic[S]):
 
 
 class Live(ABC):
-    """Passes events without a record between hosts. `hosts.live_events.LiveEvents` says how."""
+    """The interface that passes unrecorded events to hosts; see `hosts.live_events.LiveEvents`."""
 
     @abstractmethod
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
 
 
 class RuntimeTelemetry(GivesInstrument):
-    """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""
+    """Measures a runtime; see `understudy.telemetry.Telemetry`. No method raises or blocks."""
 
     @property
     @abstractmethod
     def codec(self) -> ContextCodec:
-        """Carries the caller's span to the run of its message."""
+        """The codec that carries the caller's span to the run of its message."""
 
     @abstractmethod
     def watch(self, services: RuntimeServices[Any, Any]) -> Instrument[Run] | None:
-        """Measure a runtime that opens; what watches its runs, or None where nothing listens."""
+        """Measure a runtime that opens. Returns what watches its runs; None if nothing listens."""
 
     @abstractmethod
     def leave(self, services: RuntimeServices[Any, Any]) -> None:
-        """It closes."""
+        """Measure a runtime no more, because it closes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,17 +123,17 @@ class RuntimeServices(Generic[S, A]):
     """
 
     abandoned: AbandonedTasks
-    """What was cancelled, and goes on."""
+    """The tasks that were cancelled and go on."""
     store: Store
     idle_timeout: float | None
-    """Seconds after which an idle agent is passivated; None = never."""
+    """The seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
     runs: RunEnvironment
-    """What all runs have that is not of one agent."""
+    """The environment of all runs: what they have that is not of one agent."""
     placement: Placement
-    """Which agents this runtime may run."""
+    """The placement, which says which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]
-    """The agent definition of this name; raises a `UsageError` that lists the known names."""
+    """Finds the agent definition of a name; raises a `UsageError` that lists the known names."""
     factory: AgentFactory | None
     """Makes the definitions of names that are not declared."""
     check_inbox: Callable[[S], None]
@@ -146,9 +146,9 @@ class RuntimeServices(Generic[S, A]):
     settle_definition: Callable[[S, Agent | None], None]
     """Sets the definition of an agent to the one that the store names. See `Directory`."""
     ref_of: Callable[[S], Any]
-    """The ref of an agent."""
+    """Makes the ref of an agent."""
     tell_due: Callable[[str, datetime | None], None]
-    """An agent says by its id when it is due next. Called on the loop."""
+    """Tells the due clock, by the agent's id, when an agent is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
     budgets: BudgetKeeper | None = None
     """The budgets of all agents; None where the runtime has none."""
@@ -157,9 +157,9 @@ class RuntimeServices(Generic[S, A]):
     threads: WorkerThreads = field(init=False)
     codecs: ContextCodecs = field(init=False)
     shared_store: SharedStore | None = field(init=False)
-    """What hosts that share the store have of it; None where it is for one host."""
+    """The part of the store that hosts share; None if the store is for one host."""
     histories: Histories = field(init=False)
-    """Of all agents of the store, in pages."""
+    """The histories of all agents of the store, in pages."""
     host: str | None = field(init=False)
     """The name of this runtime in the store's index; None where it needs none."""
     looks: Looks[S] = field(init=False)
@@ -167,21 +167,21 @@ class RuntimeServices(Generic[S, A]):
     calls: Calls[S] | None = None
     """Has calls done by whichever host can do them. None where the store is for one host."""
     instrument: Instrument[Run] | None = None
-    """What watches the runs. Set when the runtime opens."""
+    """The instrument that watches the runs. Set when the runtime opens."""
     presence: Presence = field(default_factory=Presence)
-    """Who looks at which request now."""
+    """The people who look at requests now."""
     live: Live | None = None
-    """Brings what happens at other hosts and is not recorded. None as for `calls`."""
+    """Brings unrecorded events of other hosts. None where the store is for one host."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Guards the lists of subscriptions."""
+    """The lock that guards the lists of subscriptions."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    """What the runtime waits for when it stops, besides run tasks."""
+    """The tasks that the runtime waits for when it stops, besides run tasks."""
     telling: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Those of them that call hooks of what has happened: the runtime lets them end."""
+    """The tasks among `tasks` that tell hooks what has happened: the runtime lets them end."""
     forks: int = field(default_factory=lambda: forks.count)
-    """Before the loop ran. A forked child has no thread that runs it."""
+    """The count of forks before the loop ran. A forked child has no thread that runs the loop."""
     closing: bool = False
-    """The runtime is stopping: no new run task begins."""
+    """Whether the runtime is stopping: then no new run task begins."""
 
     def __post_init__(self) -> None:
         runs = self.runs
@@ -191,7 +191,7 @@ class RuntimeServices(Generic[S, A]):
         self.histories = Histories(self.store)
 
     def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
-        """Run something in a task of its own, which the runtime waits for when it stops."""
+        """Run a coroutine in a task of its own, which the runtime waits for when it stops."""
         task = self.loop.create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -199,7 +199,7 @@ class RuntimeServices(Generic[S, A]):
 
 
 def checked_runtime_telemetry(given: object) -> RuntimeTelemetry | None:
-    """What `Runtime(telemetry=...)` was given.
+    """The `telemetry` argument of `Runtime`, checked.
 
     Raises:
         UsageError: if it is something else.
@@ -213,7 +213,7 @@ def checked_runtime_telemetry(given: object) -> RuntimeTelemetry | None:
 def codecs_with(
     telemetry: RuntimeTelemetry | None, context: Iterable[ContextCodec]
 ) -> ContextCodecs:
-    """The codecs, and that of the telemetry unless one of its name is given.
+    """The given codecs, and the telemetry's codec unless a codec of its name is given.
 
     Raises:
         UsageError: as of `ContextCodecs`.

@@ -67,7 +67,7 @@ T = TypeVar("T")
 running_agents: contextvars.ContextVar[tuple[AgentKey, ...]] = contextvars.ContextVar(
     "running_agents", default=()
 )
-"""The agents in whose runs this code runs, outermost first."""
+"""The agents in whose runs the current code runs, outermost first."""
 
 
 def waits_for(message_id: str) -> str:
@@ -91,15 +91,16 @@ class AgentSlot:
 
     id: str
     agent: Agent | MadeAtActivation | None
-    """Its definition; None until it is read from the store. Names are unique in a runtime."""
+    """The agent's definition; None until it is read from the store. Names are unique in a
+    runtime."""
     services: RuntimeServices[AgentSlot, Activation]
     deps: Any = None
     values: Mapping[str, Any] | None = None
     """The values that a new agent's state begins with."""
     is_spawned: bool = False
-    """Whether it was spawned since it was in memory last: the store may not have it."""
+    """Whether the agent was spawned since it was in memory last: the store may not have it."""
     phase: Phase = Phase.PASSIVE
-    """Changed by `enter` alone."""
+    """The phase of the agent, changed by `enter` alone."""
     inbox: list[AgentCall] = field(default_factory=list)  # an empty deque takes 0.7 KB
     status: Status = Status.PASSIVE
     log: EventLog = field(init=False)
@@ -108,11 +109,11 @@ class AgentSlot:
     """The calls that wait for an outcome, by the id of the run, or by `waits_for` of a message that
     no run has taken. None if no call waits. The table outlives the activation."""
     change: asyncio.Task[None] | None = None
-    """Starts or releases the actor. A second change waits for the first one."""
+    """The task that starts or releases the actor. A second change waits for the first."""
     actor_ref: LoopActorRef[Any] | None = None
     """The ref of the actor. While the supervisor restarts a crashed actor, its former ref."""
     on_progress: tuple[asyncio.Event, ...] = ()
-    """Set when the run gets further, or ends: each recovery of the agent waits for its own."""
+    """The events to set when the run gets further or ends, one for each recovery of the agent."""
 
     def __post_init__(self) -> None:
         self.log = EventLog(self.id, self.services.lock)
@@ -123,7 +124,7 @@ class AgentSlot:
 
     @property
     def key(self) -> AgentKey:
-        """Tells it from an agent of the same id in another runtime."""
+        """The key of the agent, which differs from agents of the same id in other runtimes."""
         return self.services, self.id
 
     # ------------------------------------------------------------------- from any thread
@@ -140,7 +141,7 @@ class AgentSlot:
         self.services.check_inbox(self)
 
     def ask(self, call: AgentCall) -> None:
-        """Have it done, by another host if need be."""
+        """Have a call done, by another host if need be."""
         calls = self.services.calls
         if calls is None:
             self.put(call)
@@ -148,7 +149,7 @@ class AgentSlot:
             calls.call(self, call)
 
     def subscribe(self, after: int | str, view: RecordView = agent_events_of) -> Subscription:
-        """Its events after a number or position, in this view, then those to come."""
+        """Subscribe to the agent's events after a number or position, in this view, then live."""
         seq, part = position_of(after)
         read, loop = partial(self._read_events, log=self.log, view=view), self.services.loop
         subscription = self.log.subscribe(seq, read, loop=loop, part=part, keeps=self, view=view)
@@ -186,18 +187,18 @@ class AgentSlot:
     # ------------------------------------------------------------------- on the loop
 
     def enter(self, phase: Phase) -> None:
-        """Change the phase."""
+        """Change the phase of the agent."""
         before = self.phase
         assert phase in NEXT_PHASES[before], f"{self!r}: {before.name} -> {phase.name}"
         self.phase = phase
 
     async def rest_is_durable(self) -> None:
-        """Return when what led to the status is in the store, unless a run is under way."""
+        """Return once what led to the agent's status is in the store, unless a run is under way."""
         if self.activation is not None and self.status is not Status.RUNNING:
             await self.has_emitted(self.activation.ledger.count)
 
     async def has_emitted(self, seq: int) -> None:
-        """Return when the records up to this number are durable and emitted here.
+        """Return once the agent's records up to this number are durable and emitted here.
 
         A read of the store waits for that. Race: the read against a commit that is made and not
         answered. Its reader would know of a status before `status` has it
@@ -209,7 +210,7 @@ class AgentSlot:
 
     @property
     def current(self) -> Activation:
-        """The activation of an agent that is in memory."""
+        """The activation of the agent, which must be in memory."""
         assert self.activation is not None, f"{self!r} is not in memory"
         return self.activation
 
@@ -218,15 +219,15 @@ class AgentSlot:
         return self.current.ledger.state
 
     def is_listening(self) -> bool:
-        """Whether anybody gets the events that have no record."""
+        """Whether anybody gets the agent's events that have no record."""
         return self.log.has_subscribers()
 
     def emit(self, event: Event) -> None:
-        """Emit an event that has no record."""
+        """Emit an event of the agent that has no record."""
         self.log.emit(event)
 
     def emit_record(self, seq: int, record: Record) -> None:
-        """A record is durable: emit its events, and let recovery know of progress."""
+        """Emit the events of a record that is durable, and let recovery know of progress."""
         if isinstance(record, RunEnded) and record.status and self.phase is Phase.RUNNING:
             self.status = status_of(record.status, self.id)
         if self.log.has_subscribers():
@@ -243,7 +244,7 @@ class AgentSlot:
             event.set()
 
     def set_running(self) -> None:
-        """Change the status: a run begins, or goes on. Its first record has the new status.
+        """Set the status as a run begins or goes on. The run's first record has the new status.
 
         Raises:
             JournalFailed: if there can be no such record.
@@ -263,7 +264,7 @@ class AgentSlot:
         return status_after_end(end) if is_last else next_status(self.state, end)
 
     def set_status(self, status: Status, *, runs: int | None = None) -> None:
-        """Change the status and emit it; what led to it is recorded before.
+        """Change the agent's status and emit it; what led to the change is recorded before.
 
         A status that follows from a run is recorded itself, here or with its cause. Activation and
         passivation are not.
@@ -289,17 +290,17 @@ class AgentSlot:
                 self.services.start_task(self.rest_is_durable(), f"status of {self.id}")
 
     def _note_running(self) -> None:
-        """Record that a run was to go on, where it has come to nothing before its first record."""
+        """Record that a run was to go on, if it has come to nothing before its first record."""
         activation = self.activation
         if activation is not None and activation.state.status != Status.RUNNING.value:
             activation.ledger.record(StatusNoted(status=Status.RUNNING.value))
 
     def has_deps(self) -> bool:
-        """Whether it was spawned with deps, which no other host has."""
+        """Whether the agent was spawned with deps, which no other host has."""
         return self.deps is not None
 
     def check_has_deps(self) -> None:
-        """Refuse what another host asks of an agent that it has spawned with deps.
+        """Refuse a call of another host for an agent that the other host spawned with deps.
 
         Raises:
             UsageError: if its runs have none here.
@@ -313,7 +314,7 @@ class AgentSlot:
             )
 
     def environment(self, *, continues: bool = False, by: str | None = None) -> RunEnvironment:
-        """The environment of a run.
+        """The environment of a run of the agent.
 
         Args:
             continues: whether the run goes on. Without the deps that it had, it is paused then.
@@ -344,7 +345,7 @@ class AgentSlot:
         )
 
     def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
-        """The run task has ended, or is abandoned: leave its result for an actor to look at."""
+        """Leave the result of a run task that has ended or is abandoned for an actor to look at."""
         activation.task = None
         activation.cancellation_arrived()
         if self.phase is not Phase.PASSIVATING:
@@ -356,14 +357,14 @@ class AgentSlot:
             self.release()  # the actor has stopped before its cancelled task had ended
 
     def cut_off(self) -> None:
-        """Cancel the run task. If its code goes on, it is abandoned."""
+        """Cancel the run task of the agent. If its code goes on, it is abandoned."""
         activation = self.current
         assert activation.task is not None, "only called while a run task is under way"
         activation.task.cancel()
         self.expect_end()
 
     def lose(self, why: str) -> None:
-        """Another runtime may own the agent by now: write nothing more of it, and release it."""
+        """Write nothing more of the agent and release it: another runtime may own it by now."""
         activation = self.current
         activation.journal.fence(why)
         if self.run_is_over:
@@ -383,7 +384,7 @@ class AgentSlot:
         return self.phase is Phase.RUNNING and run is not None and run.over
 
     def drop_if_older(self, epoch: int) -> bool:
-        """Drop a copy that another host has gone on from; no message is needed for it.
+        """Drop a copy of the agent that another host has gone on from; this needs no message.
 
         Args:
             epoch: of the agent now.
@@ -400,13 +401,13 @@ class AgentSlot:
         return True
 
     def expect_end(self) -> None:
-        """Abandon the run task unless it ends soon."""
+        """Abandon the run task of the agent unless it ends soon."""
         activation = self.current
         if activation.ending is None:
             activation.ending = self._abandon_later(activation)
 
     def _abandon_later(self, activation: Activation) -> asyncio.Task[None]:
-        """A task that abandons the run task when the time is over that it has to end.
+        """Start a task that abandons the run task if the time it has to end is over.
 
         Cancel it where the run task goes on as it should.
         """
@@ -420,7 +421,7 @@ class AgentSlot:
         return self.services.start_task(abandon(), f"waiting for the end of the run of {self.id}")
 
     def abandon_run(self, activation: Activation, task: asyncio.Task[None]) -> None:
-        """Go on without the run task, as after a crash: nothing that it does is recorded any more.
+        """Go on without the run task, as after a crash: nothing it does is recorded any more.
 
         The actor gives up the epoch of its run. The next activation has a ledger of its own, and
         does what the records say: a run whose cancellation is recorded is stopped.
@@ -441,7 +442,7 @@ class AgentSlot:
         self.run_task_ended(activation, RunTaskResult(crash=error))
 
     def actor_ended(self, down: Down) -> None:
-        """The actor has ended: if it was stopped the agent is released, if not it is restarted."""
+        """Handle the end of the actor: release the agent if the actor was stopped."""
         if down.reason is not None:
             return
         self.actor_ref = None
@@ -453,7 +454,7 @@ class AgentSlot:
             self.services.check_inbox(self)
 
     def release(self) -> None:
-        """End the activation. All that was recorded is in the store."""
+        """End the agent's activation. All that was recorded is in the store."""
         self.enter(Phase.RELEASING)
         activation, self.activation = self.activation, None
         # Without an activation the agent was not read: who waited while it was passive waits on
@@ -482,7 +483,7 @@ class AgentSlot:
     def tell_hooks(
         self, hooks: tuple[Hook, ...], what: object, context: Context = MappingProxyType({})
     ) -> None:
-        """Call hooks that nothing waits for but the end of the runtime."""
+        """Call hooks in a task that only the end of the runtime waits for."""
 
         async def tell() -> None:
             with self.services.codecs.applied(context, is_strict=False):
@@ -505,7 +506,7 @@ class AgentSlot:
     # ------------------------------------------------------------------- answering waiters
 
     def wait(self, key: str, *waiters: AgentCall) -> None:
-        """Have these get the outcome of a run.
+        """Have these calls get the outcome of a run.
 
         Args:
             key: the id of the run, or `waits_for` of a message that no run has taken.
@@ -517,11 +518,11 @@ class AgentSlot:
             self.waits[key] = (*self.waiting(key), *waiters)
 
     def waiting(self, key: str | None) -> tuple[AgentCall, ...]:
-        """Those who wait for a run or a message."""
+        """The calls that wait for a run or for the run of a message."""
         return () if self.waits is None or key is None else self.waits.get(key, ())
 
     def take_waits(self, key: str) -> tuple[AgentCall, ...]:
-        """Remove those who wait for a run or a message from the table. The caller answers them."""
+        """Remove and return the calls that wait for a run or a message. The caller answers them."""
         if self.waits is None:
             return ()
         taken = self.waits.pop(key, ())
@@ -530,7 +531,7 @@ class AgentSlot:
         return taken
 
     def drop_wait(self, waiter: AgentCall) -> None:
-        """Remove one who waits, and who has the outcome from elsewhere.
+        """Remove a waiting call that has its outcome from elsewhere.
 
         The waiter may be at another key by now: that of the run which has taken its message.
         """
@@ -542,14 +543,14 @@ class AgentSlot:
         self.waits = kept or None
 
     def answer(self, outcome: Outcome) -> None:
-        """Give the outcome to those who wait for its run."""
+        """Give an outcome to the calls that wait for its run."""
         for waiter in self.take_waits(outcome.run_id):
             waiter.future._answer(outcome)
         if self.services.calls is not None:
             self.services.calls.answered(self)
 
     def refuse_waiters(self, error: BaseException) -> None:
-        """Give an error to all who wait for an outcome."""
+        """Give an error to all calls that wait for an outcome."""
         waits, self.waits = self.waits or {}, None
         for waiters in waits.values():
             for waiter in waiters:
@@ -568,7 +569,7 @@ class AgentSlot:
         self.refuse_waiters(error)
 
     def refuse_inbox(self, error: BaseException, count: int | None = None) -> None:
-        """Give an error to the first messages in the inbox; None: to all that are there now.
+        """Give an error to the first messages in the inbox; None: to all messages there now.
 
         What another thread adds meanwhile is no part of what has failed, and is looked at for
         itself (test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it).
@@ -585,7 +586,7 @@ class AgentSlot:
         return any(not call.is_guess for call in self.inbox)
 
     def abandon(self, error: BaseException) -> None:
-        """Give an error to everything that waits: the runtime has stopped."""
+        """Give an error to every call of the agent that waits: the runtime has stopped."""
         self.refuse_all(error)
         while self.inbox:  # of other threads: no actor looks at it any more
             self.refuse_inbox(error)
@@ -594,7 +595,7 @@ class AgentSlot:
         self.log.close()
 
     def forget(self, *, keeps_spawn: bool = False) -> None:
-        """The agent of this id is deleted; another one may be created under it.
+        """Forget the agent of this id, which is deleted; another may be created with the id.
 
         Args:
             keeps_spawn: whether the next message creates it, where it was spawned here since it was

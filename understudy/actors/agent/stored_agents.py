@@ -47,9 +47,9 @@ class AgentInfo:
     id: str
     """The id of the agent."""
     agent: str
-    """The name of its definition."""
+    """The name of the agent's definition."""
     status: Status
-    """The status that was recorded last, whether the agent is in memory or not. Never `PASSIVE`."""
+    """The status of the agent that was recorded last, in memory or not. Never `PASSIVE`."""
     status_at: datetime | None = None
     """The time of the last change of the status; None if it is not known."""
     is_active: bool = False
@@ -147,7 +147,7 @@ class PendingRequest:
         return self.request.decide(decision)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the request, with its agent and the votes that are missing."""
+        """Return HTML for notebooks: the request, with its agent and the missing votes."""
         from understudy._base import notebook_html as h
 
         parts = [h.Html(self.request._repr_html_())]
@@ -253,15 +253,15 @@ class PendingPlace:
     """The place of a request among the requests that wait."""
 
     before: int
-    """The number of requests before it."""
+    """The number of requests before the request."""
     previous: tuple[str, str] | None
-    """The ids of the agent and of the request right before it; None if it is the first."""
+    """The ids of the agent and of the request right before the request; None if it is the first."""
     next: tuple[str, str] | None
-    """The ids of the agent and of the request right after it; None if it is the last."""
+    """The ids of the agent and of the request right after the request; None if it is the last."""
 
 
 def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
-    """An agent of the store."""
+    """The `AgentInfo` of an agent's row in the store."""
     return AgentInfo(
         id=stored.agent_id,
         agent=stored.agent,
@@ -300,7 +300,7 @@ async def unknown_agent(store: StoreReads, id: str) -> UnknownAgent:
 
 
 async def stored_state(store: StoreReads, id: str) -> AgentState:
-    """The state of an agent.
+    """The state of an agent, read from the store.
 
     Raises:
         UnknownAgent: if there is no agent of this id.
@@ -344,7 +344,7 @@ async def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:
-    """The request of an ask, about this tool."""
+    """The `PendingRequest` of an ask, about this tool."""
     request = asked.request
     return PendingRequest(
         agent_id=ask.agent_id,

@@ -54,7 +54,7 @@ async def _run(
     coroutine: Coroutine[Any, Any, Outcome],
     callers: tuple[AgentKey, ...],
 ) -> None:
-    """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
+    """Run the coroutine to an outcome. Nothing is raised: a `SystemExit` would end the loop."""
     running_agents.set((*callers, slot.key))
     before = _attempts(activation)
     try:
@@ -88,7 +88,7 @@ def _attempts(activation: Activation) -> int | None:
 
 
 def _ended_between_steps(activation: Activation, stop: Stop | None) -> RunTaskResult:
-    """The agent is to be passivated, or its run may not go on now.
+    """The result of a run task that ended for a passivation, or as its run may not go on now.
 
     An attempt that has not got further is no crash either.
     """
@@ -102,7 +102,7 @@ def _ended_between_steps(activation: Activation, stop: Stop | None) -> RunTaskRe
 
 
 def _why_cancelled(activation: Activation, error: BaseException) -> BaseException:
-    """The error of a run task that is cancelled: that its agent is lost, if it is."""
+    """The error of a run task that is cancelled: the loss of its agent, if it is lost."""
     try:
         activation.ledger.check_fence()
         activation.journal.check_owner()
@@ -114,7 +114,7 @@ def _why_cancelled(activation: Activation, error: BaseException) -> BaseExceptio
 async def _cancelled(
     slot: AgentSlot, activation: Activation, error: BaseException
 ) -> RunTaskResult:
-    """A run is cancelled only if that is recorded; any other cancellation is a crash."""
+    """The result of a cancelled run task: a cancelled run if that is recorded, else a crash."""
     activation.cancellation_arrived()
     task = asyncio.current_task()
     while task is not None and task.cancelling():

@@ -32,17 +32,17 @@ from understudy.loop_actors.future import Future, refuse
 logger: logging.Logger = logging.getLogger(__name__)
 
 SendTexts = Callable[[list[Sent]], Coroutine[Any, Any, None]]
-"""Sends texts to other hosts."""
+"""A function that sends texts to other hosts."""
 PAGE = 100
-"""How many calls are read at a time, and how many of one agent are in memory. The rest waits in the
-table."""
+"""How many posted calls are read at a time, and how many of one agent are in memory. The rest waits
+in the table."""
 BEAT = 2.5
 """Seconds between two looks at what other hosts have posted."""
 NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
 
 
 async def unless_away(work: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
-    """Do it. Where the store is away, log `what`: that it is not done, which a later look makes up.
+    """Run `work`. If the store is away, log `what` is not done; a later look makes up for it.
 
     It gets a function: a task that is cancelled before it begins leaves no coroutine behind.
     """
@@ -74,7 +74,7 @@ class Incoming:
         self._reading = asyncio.Lock()
         self._all_wanted = False
         self._wanted: set[str] = set()
-        """The agents whose calls are to be read."""
+        """The ids of the agents whose posted calls are to be read."""
         self._tell = tell
         self._lookout = Lookout(
             "what other hosts have posted",
@@ -83,11 +83,11 @@ class Incoming:
             directory.services.start_task,
         )
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
-        """The verbs of the calls that are under way here, by agent and by row."""
+        """The verbs of the calls that are under way here, by agent id and by row id."""
         self._replied: set[int] = set()
-        """Rows that were answered while rows were read: they may be among those."""
+        """The ids of rows that were answered during a read, and may be among the read rows."""
         self._followers: defaultdict[str, set[int]] = defaultdict(set)
-        """The hosts that wait for the outcome of a run, by its agent."""
+        """The ids of the hosts that wait for the outcome of a run, by agent id."""
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
@@ -95,11 +95,11 @@ class Incoming:
         self.collect()
 
     def close(self) -> None:
-        """Take nothing any more. What is posted stays so, for the next owner."""
+        """Take no posted calls any more. They stay posted, for the next owner."""
         self._lookout.close()
 
     def collect(self, agent_id: str | None = None) -> None:
-        """Have read what was posted for an agent, or for all; once more if that is under way.
+        """Have the posted calls of an agent, or of all, read; once more if a read is under way.
 
         Each agent is read for itself, some calls at a time: thousands for one keep no other waiting
         (test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one).
@@ -111,7 +111,7 @@ class Incoming:
         self._lookout.hint()
 
     async def _look(self, is_hinted: bool) -> None:
-        """Read what was posted. Without a hint, also find what a lost hint was about."""
+        """Read the posted calls. Without a hint, also look for what a lost hint was about."""
         agent_ids = sorted(self._wanted) if is_hinted and not self._all_wanted else None
         self._all_wanted = False
         self._wanted.clear()
@@ -122,7 +122,7 @@ class Incoming:
             await self.look_for_taken(awaited=True)
 
     async def look_for_taken(self, *, awaited: bool = False) -> None:
-        """Drop the copies of agents that other hosts have taken; or of those that are awaited."""
+        """Drop the copies of agents that other hosts have taken, or only of `awaited` agents."""
         active = {
             slot.id: slot
             for slot in self._directory.slots()
@@ -132,14 +132,14 @@ class Incoming:
             active[row.agent_id].drop_if_older(row.epoch)
 
     async def claimed(self, slot: AgentSlot) -> None:
-        """Put what was posted for an agent that is claimed now before what is asked for here."""
+        """Put the calls posted for an agent that is claimed now before the calls from here."""
         async with self._reading:
             new = [call for _, call in await self._taken([slot.id])]
             # Those in hand may wait in the inbox already: all are done in the order of their ids.
             slot.inbox[:] = sorted([*new, *slot.inbox], key=lambda call: call.number)
 
     def answered(self, slot: AgentSlot) -> None:
-        """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
+        """Tell the hosts that wait for a run of the agent that a run has an outcome."""
         for host_id in self._followers.get(slot.id, ()):  # a host that is not told looks for itself
             tell = partial(self._tell, host_id, Hint("ended", 0, slot.id))
             self._services.start_task(unless_away(tell, "a host is not told"), "telling")
@@ -151,7 +151,7 @@ class Incoming:
     # ------------------------------------------------------------------------- taking
 
     async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, AgentCall]]:
-        """The calls that are to be done now, those of each agent in their order."""
+        """The posted calls to be done now, the calls of each agent in their order."""
         busy = [
             id
             for id, verbs in self._in_hand.items()
@@ -173,7 +173,7 @@ class Incoming:
     # ------------------------------------------------------------------------- one call
 
     async def _taken_up(self, row: Posted) -> tuple[AgentSlot, AgentCall | None]:
-        """A call that is to be done now; None if it is under way, or refused."""
+        """The call of a row that is to be done now; None if it is under way, or refused."""
         slot = self._directory.get(row.agent_id)
         if row.id in self._in_hand[row.agent_id] or row.id in self._replied:
             return slot, None
@@ -197,7 +197,7 @@ class Incoming:
             return slot, None
 
     async def _begins(self, row: Posted) -> bool:
-        """Whether a call that is done once at most begins now."""
+        """Whether a posted call that is done once at most begins now."""
         if not row.begun and await self._shared.begin_post(row.id, secrets.token_hex(8)):
             return True
         if row.begun:
@@ -231,7 +231,7 @@ class Incoming:
             self._reply_soon(row, reply_to(row.kind, value))
 
     async def _delete_all_the_same(self, row: Posted) -> None:
-        """Delete an agent that could not be activated, as where its deletion is asked for here.
+        """Delete an agent that could not be activated, as if its deletion was asked for here.
 
         Its asker would take "there is no such agent" for a deletion that another host has made
         (test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_hangs).
@@ -280,12 +280,13 @@ class _PostedCall(CallNotes):
         self._verb = verb
         self._message: Any = None
         self.accepted: Future[Any] = Future(slot.services.loop)
-        """Settles when what the message asks for is recorded: to what that host is told."""
+        """The future that resolves, once the request is recorded, to what the posting host is
+        told."""
         self.done: Future[Any] = Future(slot.services.loop) if verb.of_run else self.accepted
-        """Settles to what comes of it."""
+        """The future that gets the result of the call."""
 
     def call(self) -> AgentCall:
-        """As the agent gets it.
+        """The call as the agent gets it.
 
         Raises:
             Exception: if the row cannot be read.
@@ -308,7 +309,7 @@ class _PostedCall(CallNotes):
         answer_when_durable(self._slot, self.accepted, {"message": self._message.message_id})
 
     def on_handled(self) -> None:
-        """Tell the other host for whose run its caller waits, once that is durable.
+        """Tell the posting host for which run its caller waits, once that is durable.
 
         Of a `run` that has not begun it is told when the message is recorded, or the run begins.
         """

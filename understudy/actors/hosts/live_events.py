@@ -54,19 +54,19 @@ from understudy.journal.shared_store import SharedStore
 logger: logging.Logger = logging.getLogger(__name__)
 
 PAUSE = 0.1
-"""Seconds between two batches that a host sends, at least."""
+"""The least seconds between two batches of events that a host sends."""
 RENEWAL = 2.0
-"""Seconds after which a host says again whom it follows."""
+"""Seconds after which a host says again which agents it follows."""
 PRESENCE_RENEWAL = 4.0
-"""Seconds after which a host says again who looks at requests there."""
+"""Seconds after which a host says again who looks at requests at this host."""
 LIFE = 5.0
-"""Seconds for which a host is told of an agent that it follows, without saying it again."""
+"""Seconds for which a host is told of an agent's events without saying again that it follows."""
 FEED = ""
-"""Stands for the feed where an agent's id would: none is empty."""
+"""The agent id that stands for the feed: no agent's id is empty."""
 MOST_HINTS = 50
-"""Hints of new rows of the feed that a host wants in a second, from all others together."""
+"""The most hints of new feed rows that a host wants in a second, from all other hosts together."""
 MOST_IDS = 200
-"""The most agents that one hint names. If it is lost, they are followed by the next one."""
+"""The most agents that one hint names. If a hint is lost, the next hint follows them."""
 MOST_SENT = 200_000
 """Characters of one event as JSON, and about as many of one hint. A larger event is dropped."""
 
@@ -81,15 +81,15 @@ class _Relay(EventSink):
 
     def __init__(self, slot: AgentSlot, number: int, has_some: Callable[[], None]) -> None:
         self.slot = slot
-        """Kept, so that an agent that is activated here has it."""
+        """The slot of the agent, kept so that an agent that is activated here has this slot."""
         self.number = number
         self.until: dict[int, float] = {}
-        """The time until which a host is told of new events, by the host."""
+        """The loop's time until which a host is told of new events, by host id."""
         self.is_over = False
         self.owned = 0, 0
         """The incarnation and the epoch in which the waiting events were emitted."""
         self.waiting: deque[tuple[int, int, _Sent]] = deque(maxlen=MAX_DELTAS)
-        """Events to be sent: the number of each, the number of the record before it, the event."""
+        """The events to send, each with its number and the number of the record before it."""
         self._log: EventLog = slot.log
         self._has_some = has_some
         self._count = 0
@@ -122,7 +122,7 @@ class _Relay(EventSink):
         self.is_over = True
 
     def items(self, now: float) -> Iterator[list[Any]]:
-        """The events that wait, each as it is sent. Nothing waits behind it."""
+        """Take the events that wait, and yield each as it is sent."""
         while self.waiting:
             number, behind, event = self.waiting.popleft()
             if isinstance(event, ToolEmitted):  # a tool emits what it likes
@@ -135,7 +135,7 @@ class _FeedRelay:
 
     def __init__(self, hint: FeedHint, has_some: Callable[[], None]) -> None:
         self.until: dict[int, float] = {}
-        """The time until which a host is told of new rows, by the host."""
+        """The loop's time until which a host is told of new rows, by host id."""
         self.is_over = False
         self._hint = hint
         self._has_some = has_some
@@ -144,7 +144,7 @@ class _FeedRelay:
         self._next_at = -math.inf
 
     def follow(self, host_id: int, until: float, pause: float) -> None:
-        """A host follows, and wants so many seconds between two hints, at least."""
+        """Note that a host follows the feed until a time, with a pause in seconds between hints."""
         self._hint.on_added = self._add
         if host_id not in self.until:
             # Race: this against rows that were added before this host heard of that one
@@ -162,11 +162,11 @@ class _FeedRelay:
         self._has_some()
 
     def due_at(self) -> float:
-        """When the hosts are to be told next."""
+        """The loop's time at which the hosts are to be told next; infinite for never."""
         return self._next_at if self._has_rows else math.inf
 
     def items(self, now: float) -> Iterator[list[Any]]:
-        """One empty item, where it is due: the rows themselves are in the store."""
+        """One empty item if the hosts are to be told: the rows themselves are in the store."""
         if now >= self.due_at():
             self._has_rows = False
             self._next_at = now + self._pause
@@ -174,7 +174,7 @@ class _FeedRelay:
 
 
 class LiveEvents(Live):
-    """The live events of one runtime that hosts share. Lives on its loop.
+    """The live events of a runtime that shares its store with hosts. Lives on the runtime's loop.
 
     Args:
         directory: of the agents of the runtime.
@@ -189,16 +189,16 @@ class LiveEvents(Live):
         self._shared = shared
         self._send_to = send
         self._relays: dict[str, _Relay] = {}
-        """The relay of an agent that other hosts follow, by the agent."""
+        """The relay of an agent that other hosts follow, by agent id."""
         self._wanted: set[str] = set()
-        """The agents whose subscribers here have asked for events since the last renewal."""
+        """The ids of agents whose subscribers here asked for events since the last renewal."""
         self._followed: set[str] = set()
-        """The agents that this host follows, as the other hosts were told."""
+        """The ids of the agents that this host follows, as the other hosts were told."""
         self._renewed_at = -math.inf
         self._epochs: dict[str, int] = {}
-        """The epoch of an agent that is followed here, as far as it is known, by the agent."""
+        """The epoch of an agent that is followed here, as far as it is known, by agent id."""
         self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
-        """The relay of an agent's events, and the number of the next event, by the agent."""
+        """The relay that an agent's events come from, and the next event's number, by agent id."""
         self._chunks = Chunks()
         self._numbers = itertools.count(1)
         self._lookout = Lookout(
@@ -211,15 +211,15 @@ class LiveEvents(Live):
         self._feed_hint.on_wait = partial(self.follow, FEED)
         self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE
-        """Seconds that this host wants between two hints of another host."""
+        """Seconds that this host wants between two feed hints of another host."""
         self._feed_hosts: set[int] = set()
-        """The hosts that have told of new rows since the last renewal."""
+        """The ids of the hosts that have told of new feed rows since the last renewal."""
         self._presence = services.presence
         self._presence.on_changed = self._presence_changed
         self._presence_due = math.inf
-        """The time at which the other hosts hear who looks at requests here."""
+        """The loop's time at which the other hosts next hear who looks at requests here."""
         self._was_looking = False
-        """Whether the others believe that somebody looks here."""
+        """Whether the other hosts believe that somebody looks here."""
 
     def close(self) -> None:
         """Send nothing any more."""
@@ -229,7 +229,7 @@ class LiveEvents(Live):
         self._lookout.close()
 
     def follow(self, agent_id: str, epoch: int | None = None) -> None:
-        """A subscriber here follows the agent of another host. To be said again at each look.
+        """Follow the agent of another host for a subscriber here. Call again at each look.
 
         Args:
             agent_id: its id.
@@ -333,9 +333,9 @@ class LiveEvents(Live):
 
     def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         hints: dict[int, list[list[Any]]] = {}
-        """The contents of the hints for a host, by the host."""
+        """The contents of the hints for a host, by host id."""
         sizes: dict[int, int] = {}
-        """The size of the last of them, by the host."""
+        """The characters of the last hint's content for a host, by host id."""
         relays: list[tuple[str, _Relay | _FeedRelay]] = [*self._relays.items()]
         for agent_id, relay in [*relays, (FEED, self._feed_relay)]:
             relay.until = {host: until for host, until in relay.until.items() if until > now}
@@ -361,7 +361,7 @@ class LiveEvents(Live):
     # ------------------------------------------------------------------- who looks
 
     def _presence_changed(self) -> None:
-        """In any thread, also behind the end of the loop."""
+        """Tell the other hosts soon who looks at requests. Called in any thread."""
 
         def tell_soon() -> None:
             self._presence_due = -math.inf
@@ -383,7 +383,7 @@ class LiveEvents(Live):
     # ------------------------------------------------------------------- sending
 
     def _seconds(self) -> float | None:
-        """Seconds until something is due without being asked for; None: nobody follows."""
+        """Seconds until the host has something to send by itself; None if nobody follows."""
         ends = [until for relay in self._relays.values() for until in relay.until.values()]
         ends += self._feed_relay.until.values()
         ends += [self._feed_relay.due_at(), self._presence_due]

@@ -75,18 +75,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 POLL = 0.5
 """Seconds between two looks at the calls that this host has posted."""
 PATIENCE = 1.0
-"""Seconds that a living owner has for a call, before one of an agent at rest is taken back."""
+"""Seconds that a living owner has for a call, before a call of an agent at rest is taken back."""
 MOST_PAUSE = 0.04
-"""Seconds that a host waits at most, by chance, before it takes an agent back."""
+"""The most seconds that a host waits, by chance, before it takes an agent back."""
 MOST_TAKES = 3
 """How often a call takes its agent, and loses it again, before it goes to the owner."""
 ON_ITS_WAY = (CallPhase.LINE, CallPhase.IN_DOUBT, CallPhase.SENT, CallPhase.POSTED)
 AT_ONCE = 100
-"""Calls that are posted at a time: their bodies are in memory together."""
+"""The most calls that are posted at a time: their bodies are in memory together."""
 
 
 class Outgoing(Calls[AgentSlot]):
-    """The calls of one runtime, and the way to its `Incoming`. On the loop, but for `call`.
+    """The calls of one runtime, and the way to its `Incoming`. Used on the loop, except `call`.
 
     A call is put here at once, or waits in the line of its agent until it is known which host does
     it. `RefCall.phase` says where it is.
@@ -108,19 +108,19 @@ class Outgoing(Calls[AgentSlot]):
         self._live = services.live = LiveEvents(directory, shared, self._send)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
-        """Guards what follows, and which calls are put here in which order."""
+        """The lock that guards the tables of calls, and the order in which calls are put here."""
         self._lines: dict[str, list[RefCall]] = {}
-        """The calls that are to be routed, or come behind such, while that goes on; by agent."""
+        """The calls that are being routed, or come behind such calls, by agent id."""
         self._to_withdraw: dict[str, bool] = {}
-        """The agents to which nothing is to stay posted, and whether they have no owner."""
+        """Whether an agent whose posted calls are to be taken back has no owner, by agent id."""
         self._calls: set[RefCall] = set()
-        """The calls whose callers wait."""
+        """The calls of this runtime whose callers wait."""
         self._posted: dict[int, RefCall] = {}
-        """The posted calls by their rows."""
+        """The posted calls by row id."""
         self._by_agent: dict[str, dict[int, RefCall]] = {}
-        """The posted calls by their rows, by agent."""
+        """The posted calls by row id, by agent id."""
         self._to_look_at: set[int] = set()
-        """The rows to look at after the next hint."""
+        """The ids of the posted rows to look at after the next hint."""
         self._is_open = False
         self._lookout = Lookout(
             "what became of calls",
@@ -139,7 +139,7 @@ class Outgoing(Calls[AgentSlot]):
         self._see_neighbours()
 
     def _see_neighbours(self) -> None:
-        """The hosts of other processes of this machine are others by now."""
+        """Connect with the hosts of other processes of this machine, which have changed."""
         if not self._is_open or not self._has_peers or self._services.closing:
             return  # it is looked at when this opens
         if self._peers is None:
@@ -166,36 +166,36 @@ class Outgoing(Calls[AgentSlot]):
             await self._shared.send(sent)
 
     async def _tell(self, host_id: int, hint: Hint) -> None:
-        """Tell another host something."""
+        """Tell another host a hint."""
         if self._peers is None or self._peers.peers.send([Sent(host_id, str(hint))]):
             await self._shared.tell(host_id, hint)
 
     def close(self) -> None:
-        """Look for nothing any more. Calls that are posted stay so: their owners do them."""
+        """Look for nothing any more. Posted calls stay posted: their owners do them."""
         self._incoming.close()
         self._live.close()
         if self._peers is not None:
             self._services.loop.call_soon(self._peers.peers.tell_about)  # it closes then
 
     def abandon(self) -> None:
-        """The runtime has stopped: give all callers what is known by now, or an error."""
+        """Give all waiting callers what is known by now, or an error: the runtime has stopped."""
         if self._peers is not None:
             self._peers.peers.close()
         for call in list(self._calls):
             call.refuse(runtime_stopped(call.slot.id))
 
     async def claimed(self, slot: AgentSlot) -> None:
-        """As of `Incoming`."""
+        """Put the calls posted for an agent that is claimed now first; see `Incoming.claimed`."""
         await self._incoming.claimed(slot)
 
     def answered(self, slot: AgentSlot) -> None:
-        """As of `Incoming`."""
+        """Tell the hosts that wait for a run of the agent; see `Incoming.answered`."""
         self._incoming.answered(slot)
 
     # ------------------------------------------------------------------- from any thread
 
     def call(self, slot: AgentSlot, asked: AgentCall) -> None:
-        """Have it done. Its future gets the answer."""
+        """Have a call done, at whatever host can do it. Its future gets the answer."""
         # Race: this in any thread against the loop, on which a call that was made before is refused
         # here, or routed: whatever comes behind it must not go before it
         # (test_a_call_does_not_go_before_one_that_is_on_its_way).
@@ -225,11 +225,11 @@ class Outgoing(Calls[AgentSlot]):
             self._services.check_inbox(slot)
 
     def call_elsewhere(self, slot: AgentSlot, asked: AgentCall) -> None:
-        """The same, of what was found to be another host's. On the loop."""
+        """Have a call done that was found to be another host's. Called on the loop."""
         self._join(slot, [RefCall(slot, asked, next(self._numbers), self._calls)])
 
     def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
-        """The answer of a call that brings this message to another host; None where there is none.
+        """The future of a call that brings this message to another host; None for no such call.
 
         The message may be in no record yet. Of a call that is followed, it is.
         """
@@ -260,7 +260,7 @@ class Outgoing(Calls[AgentSlot]):
         self._services.start_task(work, "calling")
 
     def _settled(self, call: RefCall, here: Future[Any]) -> None:
-        """Answer as the agent does in memory here, unless it is not ours to answer.
+        """Answer a call as the agent in memory here did, unless another host must answer it.
 
         Called by the task that settles it: before that one goes on, the call waits in the line
         again, and all that are made from then on wait behind it.
@@ -291,7 +291,7 @@ class Outgoing(Calls[AgentSlot]):
     # ------------------------------------------------------------------- the line of an agent
 
     def _take_back(self, slot: AgentSlot, calls: list[RefCall], *, is_free: bool) -> None:
-        """Have what this host has posted to an agent done by the host that can do it now.
+        """Have this host's posted calls of an agent done by the host that can do them now.
 
         Args:
             slot: of the agent.
@@ -323,7 +323,7 @@ class Outgoing(Calls[AgentSlot]):
             self._start(self._work_off(slot))
 
     def _end_line(self, slot: AgentSlot, error: Exception, calls: Iterable[RefCall] = ()) -> None:
-        """Tell the callers of a line, and of what of it is under way, that nothing is done.
+        """Tell the callers of a line, and of its calls under way, that nothing is done.
 
         Where the runtime stops, at once, for its end waits for the steps in progress. One of them
         may wait for such a call
@@ -412,7 +412,7 @@ class Outgoing(Calls[AgentSlot]):
                     return
 
     def _link_to(self, place: Place, slot: AgentSlot, calls: list[RefCall]) -> Link | None:
-        """The connection with the owner of an agent, if calls are sent to it by one."""
+        """The connection with the owner of an agent, if calls go to the owner by a connection."""
         if self._peers is None or slot.id in self._by_agent:
             return None
         link = self._peers.peers.link_of(place.host_id)
@@ -546,7 +546,7 @@ class Outgoing(Calls[AgentSlot]):
         return True
 
     async def _find_runs(self, calls: list[RefCall]) -> None:
-        """Find the runs that calls are for which name none."""
+        """Find the runs of calls that name no run."""
         for call in calls:
             try:
                 await self._find_run(call)
@@ -554,7 +554,7 @@ class Outgoing(Calls[AgentSlot]):
                 call.refuse(error)
 
     async def _find_run(self, call: RefCall) -> None:
-        """Find the run that a call is for which names none: that of now.
+        """Find the run of a call that names no run: the current run.
 
         The call may come late where its owner goes away
         (test_a_cancel_that_comes_late_does_not_cancel_the_next_run). A cancellation is answered
@@ -591,7 +591,7 @@ class Outgoing(Calls[AgentSlot]):
             call.message = replace(message, message_id=before)
 
     def _first_to_begin(self, state: AgentState | None, calls: list[AgentMessage]) -> str | None:
-        """The id of the message by which the next run begins, if one of these calls begins it.
+        """The id of the message by which the next run begins, if one of these calls begins a run.
 
         That is the first whose message no run has taken yet: what comes behind it waits for its
         turn (test_a_cancel_behind_several_runs_is_for_the_first_of_them).
@@ -626,14 +626,14 @@ class Outgoing(Calls[AgentSlot]):
         return call
 
     def _take_up(self, id: int, *, begun: bool) -> RefCall:
-        """It is ours again. Whether it was done is known by its ids, or not at all."""
+        """Take a posted call back, in doubt: its ids tell whether it was done, or nothing does."""
         call = self._drop(id)
         call.was_handled = begun or not call.is_once_at_most
         call.phase = CallPhase.IN_DOUBT
         return call
 
     async def _withdraw(self, agent_id: str, *, is_free: bool) -> list[RefCall]:
-        """Take calls for an agent back, all at once, so that none stays before an earlier one.
+        """Take the calls for an agent back, all at once, so that none overtakes an earlier call.
 
         Args:
             agent_id: its id.
@@ -652,7 +652,7 @@ class Outgoing(Calls[AgentSlot]):
         return [self._take_up(id, begun=begun[id]) for id in begun if id in self._posted]
 
     def _look(self, id: int | None = None) -> None:
-        """Look at a call that this host has posted, or at all of them, at once."""
+        """Look at a call that this host has posted, or at all posted calls, at once."""
         self._to_look_at.update(self._posted if id is None else (id,))
         self._lookout.hint()
 
@@ -682,7 +682,7 @@ class Outgoing(Calls[AgentSlot]):
             await self._shared.retell(id)
 
     def _is_untold(self, call: RefCall, state: PostState) -> bool:
-        """Whether its owner may not have heard of a call.
+        """Whether the owner of a call's agent may not have heard of the call.
 
         A call whose owner is gone, or that any host can do by now, is taken back.
         """
@@ -699,7 +699,7 @@ class Outgoing(Calls[AgentSlot]):
     # ------------------------------------------------------------------- telling
 
     def hear(self, text: str | None) -> None:
-        """Handle the notification of another host. None: some may have been lost."""
+        """Handle the text of another host's notification. None: some may have been lost."""
         hint = None if text is None else hint_of(text)
         if hint is not None and hint.kind in CHUNKED:
             self._live.notified(hint)
@@ -707,7 +707,7 @@ class Outgoing(Calls[AgentSlot]):
             self.notified(hint)
 
     def notified(self, hint: Hint | None) -> None:
-        """Handle a hint. None: some may have been lost."""
+        """Handle a hint of another host. None: hints may have been lost."""
         if self._services.closing:
             return
         if hint is None:
@@ -744,7 +744,7 @@ def _can_be_taken(call: RefCall) -> bool:
 
 
 def _run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:
-    """The run that a call is for that names none: the one that is open now, if it may be meant.
+    """The run of a call that names no run: the open run, if the call may mean it.
 
     A retry is for the last one, if that has failed.
     """

@@ -23,10 +23,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 WHILE_AWAY = (StoreUnavailable, Fenced)
 """Errors after which the store may have the agent for this runtime again."""
 OnEnd = Callable[[str, Outcome | Exception | None], None]
-"""Gets the id of an agent whose run was continued, and the outcome of the run, or why it is not
-continued any further."""
+"""A function that gets the id of an agent whose run was continued, and the outcome of the run, or
+why the run is not continued any further."""
 SHORT_TURN = 0.005
-"""Seconds of a turn of the loop behind which the next agent begins at once."""
+"""The seconds of a loop turn up to which the next agent begins at once."""
 LONGEST_PAUSE = 0.2
 """Seconds between the beginnings of two agents at most, however slow the loop is."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
@@ -59,17 +59,17 @@ class Progress:
         self, ids: Iterable[str] = (), left: Mapping[str, Exception] | None = None
     ) -> None:
         self.waiting: dict[str, Exception | None] = dict.fromkeys(ids)
-        """The last error, if any, of an agent that has not got further yet, by the agent."""
+        """The last error, if any, of an agent that has not got further yet, by agent id."""
         self.left: dict[str, Exception] = dict(left or {})
-        """Why an agent is not continued, or not any further, by the agent."""
+        """Why an agent is not continued, or not any further, by agent id."""
 
     def failed(self, id: str, error: Exception) -> None:
-        """An attempt failed that is followed by another one."""
+        """Note the error of a failed attempt at an agent; another attempt follows."""
         if id in self.waiting:
             self.waiting[id] = error
 
     def settle(self, id: str, error: Exception | None = None) -> None:
-        """It is known what becomes of the agent: it has got further, or is left for this error."""
+        """Note what becomes of the agent: it has got further, or is left for this error."""
         if id in self.waiting:
             del self.waiting[id]
             if error is not None:
@@ -132,7 +132,7 @@ class Recovering:
                 self._progress.settle(id, runtime_stopped(id))
 
     def _follow(self, slot: AgentSlot) -> asyncio.Event:
-        """Continue the agent, in a task; the event is set once it is known what becomes of it.
+        """Continue the agent, in a task; the event is set once its fate is known.
 
         The caller has taken a place, for the first attempt.
         """
@@ -141,7 +141,7 @@ class Recovering:
         return settled
 
     async def _until_outcome(self, slot: AgentSlot, settled: asyncio.Event) -> None:
-        """Continue the agent, again each time that the store was away, until its run has ended.
+        """Continue the agent until its run has ended, and again after each outage of the store.
 
         No caller waits for its run, who would have to be told that the store had cut it off.
         """
@@ -190,7 +190,7 @@ class Recovering:
         settled.set()
 
     async def _attempt(self, slot: AgentSlot, settled: asyncio.Event) -> Outcome | None:
-        """Activate it and wait for its outcome. Its place is given back once its run gets further.
+        """Activate an agent and wait for its outcome. Its place is free once its run gets further.
 
         The caller has taken the place.
         """

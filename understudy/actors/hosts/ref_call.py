@@ -16,7 +16,7 @@ from understudy.loop_actors.future import Future, refuse
 
 
 class CallPhase(Enum):
-    """Where a call is now."""
+    """The place of a call on its way to its answer."""
 
     LINE = "line"  # in the line of its agent: which host does it is to be found out
     IN_DOUBT = "in doubt"  # the same, but something of it may be recorded: that comes first
@@ -33,44 +33,44 @@ class RefCall(CallNotes):
 
     slot: AgentSlot
     asked: AgentCall
-    """As its caller has made it."""
+    """The call as its caller made it."""
     number: int
-    """Calls of one agent are done in the order of their numbers."""
+    """The number of the call: calls of an agent are done in the order of their numbers."""
     unanswered: set[RefCall]
-    """The calls whose callers wait. A call is one of them until it is answered."""
+    """The calls of the runtime whose callers wait: this call is in it until it is answered."""
     phase: CallPhase = CallPhase.LINE
     message: Any = field(init=False)
-    """What is asked; of a call that is made again, for the run that it was for before."""
+    """The message of the call; if the call is made again, for the run that it was for before."""
     fences: int = 0
-    """How often this host had its agent for it, and lost it before the call was done."""
+    """How often this host claimed the agent for the call, and lost it before the call was done."""
     not_here: OwnedElsewhere | UnfitHost | None = None
-    """Why this host must not run the agent: only its owner does the call, if it has one."""
+    """Why this host must not run the agent: only its owner, if any, does the call."""
     was_elsewhere: bool = False
-    """It was not done at once: other hosts may have gone on with the agent meanwhile."""
+    """Whether the call was not done at once: other hosts may have had the agent meanwhile."""
     was_handled: bool = False
-    """It was begun by an owner who then lost the agent."""
+    """Whether an owner has begun the call, or may have, and then lost the agent."""
     run_id: str | None = None
-    """The id of the run that it has begun, or is for."""
+    """The id of the run that the call has begun, or is for."""
     run_message: str | None = None
-    """The id of a message that the run has taken for which it is."""
+    """The id of a message that was taken by the run that the call is for."""
     incarnation: int | None = None
     """The incarnation of the agent that has the run, as far as it is known."""
     noted_at: int = 0
     """The number of the newest record of that agent when its run was noted, durable or not."""
     is_queued: bool = False
-    """It is a `run` whose message is recorded in the queue of that agent."""
+    """Whether the call is a `run` whose message is recorded in the queue of its agent."""
     was_looked_up: bool = False
-    """The run that it is for was looked for in the store, since it was elsewhere last."""
+    """Whether the call's run was looked for in the store, since the call was elsewhere last."""
     posted_at: float = 0.0
-    """When the owner was told of it last, by the clock of the loop."""
+    """The loop's time at which the owner was last told of the call."""
     epoch: int = 0
-    """The epoch of the agent when its owner was told of this call."""
+    """The epoch of the agent when its owner was told of the call."""
     reads: ExitStack | None = None
-    """Keeps what is read of the agent while the call is posted: its outcome is looked for."""
+    """The stack that keeps what is read of the agent while the call is posted."""
     link: Any = None
-    """The connection with the process that has it: a `hosts.peers.link.Link`."""
+    """The connection with the process that has the call: a `hosts.peers.link.Link`."""
     refused_by: int | None = None
-    """The last host of another process of this machine that has not done it."""
+    """The id of the last host of another process on this machine that has not done the call."""
 
     def __post_init__(self) -> None:
         self.message = self.asked.message
@@ -79,12 +79,12 @@ class RefCall(CallNotes):
     # ------------------------------------------------------------------- the answer
 
     def answer(self, value: Any) -> None:
-        """Give its caller the answer."""
+        """Give the caller of the call the answer."""
         self._end()
         self.asked.future._answer(value)
 
     def refuse(self, error: BaseException) -> None:
-        """Give its caller an error."""
+        """Give the caller of the call an error."""
         self._end()
         refuse(self.asked.future, error)
 
@@ -93,12 +93,12 @@ class RefCall(CallNotes):
         self.unanswered.discard(self)
 
     def is_met(self) -> None:
-        """Another host has done it: the agent has the definition that its ref expects."""
+        """Note that the agent has the expected definition, as another host has done the call."""
         if self.asked.expectation is not None:
             self.asked.expectation.is_met = True
 
     def take_reply(self, reply: dict[str, Any]) -> None:
-        """Answer by the reply of another host."""
+        """Answer the caller by the reply of another host."""
         try:
             if "error" in reply:
                 raise error_from_dict(reply["error"])
@@ -115,7 +115,7 @@ class RefCall(CallNotes):
     def follow(
         self, run_id: str | None, message_id: str | None = None, at: int | None = None
     ) -> None:
-        """Answer by the outcome of a run, whichever host continues it.
+        """Answer the caller by the outcome of a run, whichever host continues it.
 
         Args:
             run_id: of the run, if it has begun.
@@ -135,7 +135,7 @@ class RefCall(CallNotes):
         self.slot.services.start_task(follow(), "calling")
 
     def refuse_of_other_run(self, error: OtherRun) -> None:
-        """End a repeated call: the run that it was for is over, and others came after it."""
+        """Answer a repeated call whose run is over, and followed by others."""
         meant = getattr(self.message, "run_id", None)
         if meant is not None or self.run_id is None:
             self.refuse(error)  # the caller has named it
@@ -158,7 +158,7 @@ class RefCall(CallNotes):
             self._note_incarnation()
 
     def never_began(self) -> None:
-        """The run that it is for was not recorded before this host lost the agent.
+        """Note that the call's run was not recorded before this host lost the agent.
 
         Whoever has the agent now begins the message of that run: the call is for the run that takes
         it.
@@ -185,19 +185,19 @@ class RefCall(CallNotes):
         return AgentCall(message, future, self.asked.expectation, self, self.was_elsewhere)
 
     def as_known(self) -> Any:
-        """What is asked, for the run that it was for before."""
+        """The message of the call, for the run that it was for before."""
         if self.is_of_named_run and self.run_id is not None:
             return replace(self.message, run_id=self.run_id)
         return self.message
 
     @property
     def expects(self) -> str | None:
-        """The definition that its ref expects of the agent, and has not seen yet."""
+        """The name of the definition that the call's ref expects, and has not seen yet."""
         expectation = self.asked.expectation
         return None if expectation is None or expectation.is_met else expectation.name
 
     def began_before(self, incarnation: int | None) -> bool:
-        """Whether its run began, or was queued, in another agent of this id, which is deleted.
+        """Whether the call's run began, or was queued, in an earlier, deleted agent of this id.
 
         Args:
             incarnation: of the agent that has the id now; None for none.
@@ -208,17 +208,17 @@ class RefCall(CallNotes):
 
     @property
     def is_once_at_most(self) -> bool:
-        """Whether nothing tells it from a second call."""
+        """Whether nothing tells the call from a second call."""
         return VERB_OF[type(self.message)].repeat is Repeat.NEVER
 
     @property
     def is_of_named_run(self) -> bool:
-        """Whether it is for one run, which its row names."""
+        """Whether the call is for one run, which its row names."""
         return VERB_OF[type(self.message)].repeat is Repeat.OF_RUN
 
     @property
     def names_no_run(self) -> bool:
-        """Whether it is for one run, and nothing says which."""
+        """Whether the call is for one run, and nothing says which run."""
         message = self.message
         return (
             self.is_of_named_run

@@ -37,14 +37,14 @@ from understudy.outcomes import Outcome
 Data = dict[str, Any]
 
 _HERE = frozenset({"callers", "given", "is_look"})
-"""The fields of messages that stay at their host."""
+"""The names of the message fields that stay at their host."""
 _PLAIN: Mapping[str, Any] = {"decisions": Any, "blobs": dict[str, Base64Bytes]}
-"""The types by which some fields go as JSON, where those of the message do not say it."""
+"""The types by which message fields go as JSON, where the field's own type does not say it."""
 
 
 @cache
 def _names(kind: str) -> tuple[str, ...]:
-    """The names of the fields of a message that its row has."""
+    """The names of the message fields that a row of this kind has."""
     message: Any = ROWS[kind].message
     return tuple(each.name for each in dataclasses.fields(message) if each.name not in _HERE)
 
@@ -93,7 +93,7 @@ def body_of(
 
 
 def message_of(kind: str, body: bytes) -> tuple[AgentMessage, str | None, bool]:
-    """The call that a row says.
+    """The message that a row says, with what its caller expects of the agent.
 
     Returns:
         The call; the name of the definition that the agent must have for it, or None for whichever
@@ -135,7 +135,7 @@ def call_of(
 
 
 def reply_to(kind: str, value: object) -> bytes:
-    """The reply to a call that has brought this value."""
+    """The reply to a call that brought this value."""
     if isinstance(value, Outcome):
         # It was there already, and its run may be another step further when it is read
         # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
@@ -145,12 +145,12 @@ def reply_to(kind: str, value: object) -> bytes:
 
 
 def refusal_of(error: Exception) -> bytes:
-    """The reply to a call that has brought this error."""
+    """The reply to a call that brought this error."""
     return error_reply(as_stored(error))
 
 
 def value_of_reply(call: AgentMessage, data: Mapping[str, Any]) -> Any:
-    """What a reply without a run says that the call has brought."""
+    """The value of a call, from a reply without a run."""
     return _result(VERB_OF[type(call)].row_kind).validate_python(data.get("value"))
 
 
@@ -175,7 +175,7 @@ def _sendable(message: AgentMessage, owner: str) -> AgentMessage:
 
 
 def _decisions(decisions: object) -> object:
-    """The decisions as JSON. Whether they fit, their agent checks."""
+    """The decisions as JSON. The agent checks whether they fit."""
     if not isinstance(decisions, Mapping):
         return shown(decisions)
     made = {}
@@ -194,7 +194,7 @@ def _decisions(decisions: object) -> object:
 
 
 def _read(given: object) -> object:
-    """A decision of a row. Only a host says what else than a person a decision comes from."""
+    """The decision in a row. Only a host may give a decision an origin other than a person."""
     if isinstance(given, Mapping) and "origin" in given:
         return Decision.from_dict(given)
     return given

@@ -34,21 +34,21 @@ from understudy.state.records import record_to_dict
 logger: logging.Logger = logging.getLogger(__name__)
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-"""How the name of an archive may end."""
+"""The endings that the name of an archive may have."""
 
 
 class _Form(NamedTuple):
-    """How the lines of an archive are kept: in parts, each of which can be read by itself."""
+    """The form of an archive: its lines are kept in parts, and each part can be read by itself."""
 
     packed: Callable[[bytes], bytes]
     unpacked: Callable[[bytes], bytes]
     opened: Callable[[str], Any]
     errors: tuple[type[Exception], ...]
-    """What reading raises where a part is not whole."""
+    """The errors that reading raises if a part is not whole."""
 
 
 def _form_of(path: Path) -> _Form:
-    """The form of an archive of this name.
+    """The form of an archive with this name.
 
     Raises:
         UsageError: if it has another ending, or nothing here can read and write that form.
@@ -158,7 +158,7 @@ def _record_in_line(record: EncodedRecord) -> bytes:
 
 
 class Archive:
-    """An archive that is written. In a thread.
+    """An archive that is being written. Used in a thread.
 
     Args:
         path: as of `checked_archive`. The file is made with the first lines.
@@ -168,7 +168,7 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size: int = 0
-        """Bytes of the file."""
+        """The size of the file, in bytes."""
         self._form = _form_of(path)
         self._file: int | None = None
 
@@ -198,7 +198,7 @@ class Archive:
         self.size += len(part)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the archive's file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

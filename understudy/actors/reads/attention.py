@@ -21,21 +21,21 @@ from understudy.trust.freezes import Freeze
 T = TypeVar("T")
 
 FIRST = 20
-"""The rows of each kind that are shown."""
+"""The most rows of each kind of trouble that are shown."""
 SOON = timedelta(minutes=30)
-"""A request that expires within this time counts as overdue."""
+"""The time within which a request that expires counts as overdue."""
 DAY, WEEK = timedelta(days=1), timedelta(days=7)
-"""What has failed or expired counts for a day; how much has expired is also said of a week."""
+"""The times for which failed runs and expired requests count; the week is for expired requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble(Generic[T]):
-    """One kind of what needs a person."""
+    """One kind of trouble that needs a person."""
 
     count: int
-    """How many there are."""
+    """The number of items of this kind."""
     rows: tuple[T, ...] = ()
-    """The first of them."""
+    """The first items of this kind."""
 
 
 NO_TROUBLE: Trouble[Any] = Trouble(0)
@@ -43,10 +43,10 @@ NO_TROUBLE: Trouble[Any] = Trouble(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """What needs a person, of `runtime.attention()`."""
+    """Everything that needs a person, as `runtime.attention()` returns it."""
 
     at: datetime
-    """The time at which it was so."""
+    """The time at which the trouble was counted."""
     frozen: Trouble[Freeze] = NO_TROUBLE
     """Freezes of the whole store."""
     quarantined: Trouble[AgentInfo] = NO_TROUBLE
@@ -69,12 +69,12 @@ class Attention:
 
     @property
     def count(self) -> int:
-        """How much needs a person."""
+        """The number of items that need a person."""
         found = (getattr(self, field.name) for field in fields(self))
         return sum(each.count for each in found if isinstance(each, Trouble))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the trouble as JSON."""
         hosts = [{**host._asdict(), "since": time_text(host.since)} for host in self.hosts.rows]
         found: dict[str, Any] = {"at": time_text(self.at), "count": self.count}
         for field in fields(self):

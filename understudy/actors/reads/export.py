@@ -93,7 +93,7 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
 
 
 class _Records:
-    """The records of an agent."""
+    """The records of an agent to export, as they are read."""
 
     def __init__(self) -> None:
         self.records: deque[Record] = deque()
@@ -102,7 +102,7 @@ class _Records:
         self.records.append(record)
 
     async def file_hashes(self, loaded: Loaded) -> frozenset[str]:
-        """The hashes of the files of the state that they add up to.
+        """The hashes of the files in the state that the records add up to.
 
         Raises:
             StoreDamaged: if they do not fit together.
@@ -153,17 +153,17 @@ class Exported(NamedTuple):
 
     agent_id: str
     agent: str
-    """The name of its definition."""
+    """The name of the exported agent's definition."""
     incarnation: int
     records: tuple[Record, ...]
     message_runs: dict[str, str]
-    """The ids of the runs that took old messages, by the ids of these messages."""
+    """The ids of the runs that took old messages, by message id."""
     blobs: dict[str, bytes]
-    """The bytes of its files, by hash."""
+    """The bytes of the exported agent's files, by hash."""
 
     @property
     def state(self) -> AgentState:
-        """The state that its records add up to, with the bytes of its files.
+        """The state that the exported records add up to, with the bytes of its files.
 
         Raises:
             UsageError: if they do not fit together.

@@ -52,7 +52,7 @@ _CURSOR = (str, int, int, int, str)
 
 
 class _Place(NamedTuple):
-    """A place in the feed: behind a row, and behind so many events of the next row."""
+    """A place in the feed: behind a row, and behind some events of the next row."""
 
     feed: str
     xid: int
@@ -63,7 +63,7 @@ class _Place(NamedTuple):
 
     @property
     def key(self) -> FeedKey:
-        """The key of the row."""
+        """The key of the feed row at this place."""
         return self.xid, self.no
 
     def is_in(self, page: FeedPage) -> bool:
@@ -144,7 +144,7 @@ class FeedEvent:
     event: FedEvent
     """The event itself."""
     at: datetime | None
-    """When the event was recorded."""
+    """The time at which the event was recorded."""
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON. A value that JSON lacks becomes text."""
@@ -201,7 +201,8 @@ def checked_feed(feed: object) -> FeedOptions | bool | None:
 
 
 ReadFeed = Callable[[FeedKey | None, int], Coroutine[Any, Any, FeedPage | None]]
-"""Reads a page of the feed behind a key, with at most so many rows; None: the feed is off."""
+"""A function that reads a page of the feed behind a key, with at most so many rows; None: the feed
+is off."""
 _Read = tuple[list[FeedEvent], _Place, _Place | None]
 """Some events, the place behind them, and the place where a loop until now ends."""
 
@@ -252,7 +253,7 @@ class Feed(Stream[FeedEvent]):
         """The cursor of the last event that a loop over this feed has brought."""
 
     async def _begin(self) -> _Place:
-        """The place where the feed begins."""
+        """The place in the feed where the reader begins."""
         bounds = await self._bounds()
         if self._place is not None:
             return self._place
@@ -261,7 +262,7 @@ class Feed(Stream[FeedEvent]):
         return _Place(bounds.feed, *bounds.end, mark=bounds.mark)
 
     async def _bounds(self) -> FeedPage:
-        """The bounds of the feed, as a page without rows.
+        """The bounds of the feed as the store has it, as a page without rows.
 
         Raises:
             UsageError: if the feed is off.
@@ -347,7 +348,7 @@ class Feed(Stream[FeedEvent]):
         return events, place, end
 
     def _seconds_until_next(self, page: FeedPage) -> float:
-        """Seconds until the next look at the latest, after a look that has brought nothing."""
+        """The most seconds until the next look, after a look that has brought nothing."""
         seconds = LONGEST_WAIT if self._is_alone else POLL
         if not page.is_held_up:
             self._pause = SOON

@@ -17,13 +17,13 @@ from understudy.loop_actors.stream import Stream
 T = TypeVar("T")
 
 MAX_LIMIT = 10_000
-"""The most items of a page."""
+"""The most items of a page of a list."""
 PAGE = 500
-"""Items of each read where a caller wants all items."""
+"""The number of items that a read has when a caller wants all items."""
 
 
 class Page(list[T]):
-    """Some items of a list, in order."""
+    """Some items of a list, in the list's order."""
 
     after: str | None
     """The cursor after the last item, for the next page; None if there are no more items now."""
@@ -34,12 +34,12 @@ class Page(list[T]):
 
 
 ReadPage = Callable[[str | None, int], Coroutine[Any, Any, Page[T]]]
-"""Reads the page behind a cursor, with at most so many items."""
+"""A function that reads the page behind a cursor, with at most so many items."""
 
 
 Call = Callable[..., Future[Any]]
-"""Calls a coroutine function on the loop of a runtime; the future, a new one or the given one, gets
-what comes of it."""
+"""A function that calls a coroutine function on the loop of a runtime; a new or the given future
+gets the result."""
 
 
 class Listing(Stream[T], LazyFuture[Page[T]]):

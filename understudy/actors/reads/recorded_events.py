@@ -59,7 +59,7 @@ class RecordedEvents(Stream[AgentEvent]):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the reads have not brought yet what is stored already."""
+        """Whether the reads have not yet brought everything that is stored."""
         return self._is_behind
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class RecordedEvents(Stream[AgentEvent]):
             yield from (event for event in found.events if not self._begin.has(event))
 
     async def _read(self, after: int) -> StoredEvents:
-        """The events after a number.
+        """The recorded events after a number, read from the store.
 
         Raises:
             UnknownAgent: if there is no such agent, or it is deleted.

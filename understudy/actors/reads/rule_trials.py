@@ -37,7 +37,7 @@ async def try_rules(
 
 
 def _has_rested(stored: StoredAgent, since: datetime) -> bool:
-    """Whether nothing of the agent has gone on since: a call changes its status."""
+    """Whether nothing of the agent has gone on since it was read: a call changes its status."""
     at_rest = stored.index_status is IndexStatus.REST and stored.damage is None
     return at_rest and stored.status_at is not None and stored.status_at < since
 

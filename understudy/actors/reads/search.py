@@ -33,7 +33,7 @@ class SearchHit:
     agent: str
     """The name of the agent's definition."""
     where: Literal["request", "conversation"]
-    """Where the text is: in a `request` or in a `conversation`."""
+    """The place of the text: a `request` or a `conversation`."""
     kind: Literal["request"] | SaidKind
     """The kind of the text.
 
@@ -113,7 +113,7 @@ class SearchPage(Page[SearchHit]):
 
 
 def hit_of(stored: StoredHit, query: SearchQuery, cursor: str) -> SearchHit:
-    """What a store has found, as it is told.
+    """The search hit that a store has found, as it is told to callers.
 
     Raises:
         SchemaVersionError, StoreDamaged: if a request cannot be read.
@@ -173,7 +173,7 @@ async def remove_search(url: str) -> bool:
 
 
 class SearchKeeper:
-    """Has the index of a store's search follow its records, slice by slice.
+    """Keeps the search index of a store up with its records, slice by slice.
 
     Args:
         store: it is of.
@@ -192,12 +192,12 @@ class SearchKeeper:
         self._lookout = Lookout(what, lambda: PERIOD, self._look, start_task)
 
     def begin(self) -> None:
-        """Keep up from now on. By real time, whatever the clock of the runtime is."""
+        """Keep the index up from now on, by real time, whatever the clock of the runtime is."""
         self._lookout.hint()
         self._lookout.begin()
 
     def close(self) -> None:
-        """Keep up no more."""
+        """Keep the index up no more."""
         self._lookout.close()
 
     async def _look(self, is_hinted: bool) -> None:
@@ -211,7 +211,7 @@ class SearchKeeper:
             await asyncio.sleep(min(loop.time() - start, LONGEST_PAUSE))
 
     async def catch_up(self) -> None:
-        """Let the index have all that is recorded now, as far as a second is enough for that."""
+        """Let the index have all that is recorded now, as far as a second is enough."""
         loop = asyncio.get_running_loop()
         end = loop.time() + AT_ONCE
         while loop.time() < end:

@@ -39,7 +39,7 @@ class SharedReads:
         self._reading = asyncio.Lock()
         self._asked = 0
         self._answered = 0
-        """So many of those who have asked have their answer by now."""
+        """The number of the last caller whose question a read has answered."""
         self._found: tuple[StoredAgent, AgentState] | None = None
         self._error: Exception | None = None
         self._wanted: set[str | int] = set()
@@ -50,7 +50,7 @@ class SharedReads:
         their numbers."""
 
     async def latest(self) -> tuple[StoredAgent, AgentState] | None:
-        """The agent, and the state that its records fold to; None if there is none.
+        """The agent, and the state that its records fold to; None if there is no agent.
 
         The state is that of all who ask: it must not be changed.
         """

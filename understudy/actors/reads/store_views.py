@@ -99,15 +99,15 @@ LATE = 5.0
 """Seconds that a page of a list may take beyond the patience of its store. That is for outages that
 are known at once: a database that hangs, or the commits of many agents, would hold it longer."""
 DAYS = timedelta(days=29)
-"""Before today, of which `usage` tells by default."""
+"""The time before today that `usage` tells of by default."""
 MOST_FAILED_NOTICES = 1_000
-"""Notices that were given up and are counted, at most."""
+"""The most given-up notices that are counted."""
 MOST_WORDS = 20
-"""Words of a search."""
+"""The most words of a search."""
 LONGEST_SEARCH = 2000
-"""Characters of a search. What is looked for is shorter, and SQLite compares with no long text."""
+"""The most characters of a search. SQLite does not compare with long text."""
 URGENCIES: tuple[int, ...] = (1800, 3600, 4 * 3600)
-"""In how many seconds requests expire that are counted together."""
+"""The limits, in seconds, that group requests by how soon they expire."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -116,7 +116,7 @@ Viewer: TypeAlias = str | tuple[str, str] | Caller
 
 
 class PendingFilters(TypedDict, total=False):
-    """Filters of `pending`."""
+    """The filters of `pending`, by name."""
 
     tool: str | None
     agent: str | None
@@ -134,7 +134,7 @@ class StoreViews(ABC):
     _closed_too_soon: ClassVar[str]
     """The error text of a call that was made in time and could not be answered any more."""
     _directory: Directory
-    """The agents in memory, and the definitions. An observer has neither."""
+    """The directory of the agents in memory and the definitions. An observer's is empty."""
     _store: StoreReads
     """The store that is read."""
     _clock: Clock
@@ -629,7 +629,7 @@ class StoreViews(ABC):
         )
 
     async def _failed(self, since: datetime, limit: int) -> list[AgentInfo]:
-        """The agents whose runs have failed since, without those in quarantine."""
+        """The agents whose runs have failed since a time, without quarantined agents."""
         found: list[AgentInfo] = []
         async for info in self.agents(status=Status.FAILED, updated_since=since, limit=PAGE):
             if info.index_status is not IndexStatus.QUARANTINED:
@@ -641,7 +641,7 @@ class StoreViews(ABC):
     async def _expired(
         self, now: datetime, limit: int
     ) -> tuple[Sequence[DecidedRequest], int, int]:
-        """What nobody answered in time within a day; how much that is, and within a week."""
+        """The requests that expired within a day, with their number, and the number in a week."""
         if "decided" not in self._store.keeps:
             return (), 0, 0
         week = DecidedQuery(origin="expiry", since=now - WEEK)
@@ -707,7 +707,7 @@ class StoreViews(ABC):
         return False
 
     async def _searchable(self) -> int:
-        """Let the index of the search catch up. Returns how many agents it is behind of.
+        """Let the index of the search catch up. Returns the number of agents that it lacks.
 
         Raises:
             SearchOff: if the store has no index.
@@ -720,7 +720,7 @@ class StoreViews(ABC):
         return state.behind
 
     async def _keep_searchable(self) -> None:
-        """Let the index of the search catch up, if that is up to this one."""
+        """Let the index of the search catch up, if this object has to keep it up."""
         return
 
     def notices(
@@ -824,7 +824,7 @@ class StoreViews(ABC):
         return page
 
     async def _has_emitted(self, agent_id: str, seq: int | None) -> None:
-        """Return when what was read of an agent is emitted, where the agent is in memory here."""
+        """Return once an agent's events up to a record are emitted, if it is in memory here."""
         slot = self._directory.find(agent_id)
         if slot is not None and seq is not None:
             await slot.has_emitted(seq)
@@ -870,7 +870,7 @@ class StoreViews(ABC):
         empty: Callable[[], Awaitable[Page[T]]] | None = None,
         finish: Callable[[Sequence[R], Page[T]], Awaitable[None]] | None = None,
     ) -> Listing[T]:
-        """A list, each page of which comes in time, or is `StoreUnavailable`.
+        """A list whose pages come in time, or raise `StoreUnavailable`.
 
         A row that cannot be read is logged, and not listed.
 
@@ -926,7 +926,7 @@ class StoreViews(ABC):
         finish: Callable[[Sequence[StoredAsk], Page[T]], Awaitable[None]] | None = None,
         within: timedelta | None = None,
     ) -> Listing[T]:
-        """A list of asks, each as `item` shows it.
+        """A list of asks, each shown as `item` makes it.
 
         The cursor of a list that is bounded by a time is a cursor of the span: the time moves.
 
@@ -960,7 +960,7 @@ class StoreViews(ABC):
         return pending_request(ask, asked, self._tool_of(ask.agent, asked.request))
 
     async def _ready(self) -> None:
-        """Wait until the index of the store says what callers know already."""
+        """Wait until the store's index says what callers know already."""
         for slot in self._directory.slots():
             # Race: this against the commit of an agent that has just come to rest. Who has seen its
             # status finds in the list what it waits for
@@ -1012,23 +1012,23 @@ class StoreViews(ABC):
 
     @abstractmethod
     async def _frozen(self) -> Collection[Freeze]:
-        """What is frozen."""
+        """The freezes that stand now."""
 
     @abstractmethod
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that reads. Raises a `UsageError` if it does not run."""
+        """The loop on which this object reads. Raises a `UsageError` if it does not run."""
 
     def _versions(self) -> tuple[str, ...]:
-        """The fingerprints of the definitions that are known here."""
+        """The fingerprints of the definitions that are known here, sorted."""
         return tuple(sorted(self._directory.fingerprints()))
 
     @abstractmethod
     def _has_ended(self) -> bool:
-        """Whether calls are not answered any more."""
+        """Whether this object answers no calls any more."""
 
     @abstractmethod
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it in a task that ends with this object at the latest. Called on the loop."""
+        """Run a coroutine in a task that ends with this object at the latest, on the loop."""
 
     def _call(
         self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
@@ -1067,7 +1067,7 @@ def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
 
 
 def _at(query: AskQuery, now: datetime, within: timedelta | None = None) -> AskQuery:
-    """The query at a time."""
+    """The query for the store at a time."""
     beside = None if query.notes is None else replace(query.notes, now=now)
     return query._replace(notes=beside, until=None if within is None else now + within)
 

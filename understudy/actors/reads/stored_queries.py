@@ -61,11 +61,11 @@ from understudy.state.plans import run_named_by
 
 T = TypeVar("T")
 NOT_HERE = (OwnedElsewhere, Fenced)
-"""Errors of what is asked of an agent that another host has by now."""
+"""The errors of a call for an agent that another host has by now."""
 
 
 class StoredQueries(Looks[AgentSlot]):
-    """Answers looks from the store. Lives on the runtime's loop.
+    """Answers looks from the store. Lives on the runtime's loop; see `Looks`.
 
     Args:
         services: of the runtime.
@@ -79,10 +79,10 @@ class StoredQueries(Looks[AgentSlot]):
         self._services = services
         self._directory = directory
         self._reads: dict[str, SharedReads] = {}
-        """What was read of the agents that callers look at, by agent id."""
+        """The shared reads of the agents that callers look at, by agent id."""
         self._watch: Watch | None = None
         self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
-        """Those whose subscribers get what other hosts record."""
+        """The slots of agents whose subscribers get what other hosts record."""
         if services.shared_store is not None:
             self._watch = Watch(services.store, services.start_task)
 
@@ -117,7 +117,7 @@ class StoredQueries(Looks[AgentSlot]):
         return look.what(AgentState(values=slot.values))  # no store has it yet
 
     async def info(self, slot: AgentSlot) -> AgentInfo:
-        """As `AgentRef.info`."""
+        """The agent as `runtime.agents()` lists it; see `AgentRef.info`."""
         await slot.rest_is_durable()
         row = await self._services.store.find_agent(slot.id)
         if row is None:
@@ -128,7 +128,7 @@ class StoredQueries(Looks[AgentSlot]):
         return info_of(row, is_active=slot.activation is not None)
 
     def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
-        """Let who waits for a run of an agent that leaves memory get its outcome from the store.
+        """Give the calls that wait for runs of an agent that leaves memory the stored outcomes.
 
         Where hosts share it, another one may go on with the run: a timer activates it there.
         """
@@ -145,13 +145,13 @@ class StoredQueries(Looks[AgentSlot]):
                 self._follow_waiter(slot, waiter, look)
 
     def _follow_waiter(self, slot: AgentSlot, waiter: AgentCall, look: WaitOutcome) -> None:
-        """Answer from the store, unless the outcome is there in memory first."""
+        """Answer a waiting call from the store, unless the outcome is in memory first."""
         outcome = partial(self.outcome_of, slot, look, activates=False)
         following = answer_with(slot, waiter.future, outcome)
         following.add_done_callback(lambda _: slot.drop_wait(waiter))
 
     def follow_events(self, slot: AgentSlot) -> None:
-        """Emit to its subscribers what other hosts record, as long as it has some."""
+        """Emit what other hosts record to the agent's subscribers, as long as it has any."""
         if self._watch is not None and slot not in self._followed:
             self._followed.add(slot)
             self._watch.add(slot.id, _Follower(slot, self._watch, self._followed))
@@ -195,7 +195,7 @@ class StoredQueries(Looks[AgentSlot]):
         *,
         activates: bool = True,
     ) -> Outcome | None:
-        """The outcome of a run, or of the run of a message, when it is there, on whatever host.
+        """The outcome of a run, or of the run of a message, once it is there, on whatever host.
 
         Args:
             slot: of the agent.
@@ -225,7 +225,7 @@ class StoredQueries(Looks[AgentSlot]):
 
     @contextmanager
     def looking(self, agent_id: str) -> Iterator[SharedReads]:
-        """A caller looks at the agent, again and again: keep what is read of it meanwhile."""
+        """Keep what is read of the agent while a caller looks at it again and again."""
         if agent_id not in self._reads:
             self._reads[agent_id] = SharedReads(self._services.store, agent_id)
         reads = self._reads[agent_id]
@@ -238,12 +238,12 @@ class StoredQueries(Looks[AgentSlot]):
                 del self._reads[agent_id]
 
     def look_again(self, agent_id: str | None = None) -> None:
-        """Something may have changed that a caller waits for: of this agent, or of any."""
+        """Look at once at an agent, or at all: what callers wait for may have changed."""
         if self._watch is not None and (agent_id is None or agent_id in self._reads):
             self._watch.look_now()
 
     async def state_at(self, agent_id: str, run_id: str, at: int, status: str) -> AgentState:
-        """The state of an outcome that was told without it.
+        """The state of an outcome that was told without its state.
 
         Args:
             agent_id: of the agent.
@@ -331,7 +331,7 @@ class StoredQueries(Looks[AgentSlot]):
             await self._watch.changed(row, hints)
 
     async def _run_of(self, slot: AgentSlot, look: WaitOutcome, state: AgentState) -> str | None:
-        """The id of the run whose outcome it is; None while that has not begun."""
+        """The id of the run whose outcome a look wants; None while the run has not begun."""
         message_id, run = look.message_id, state.run
         if message_id is not None:
             run_id = await archived_run(self._services.store, state, slot.id, message_id)
@@ -345,7 +345,7 @@ class StoredQueries(Looks[AgentSlot]):
     async def _wait_here(
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
     ) -> Outcome | None:
-        """Wait as the agent in memory does; if nothing goes on, for when it is in memory again."""
+        """Wait as the agent in memory does; if nothing goes on, until it is in memory again."""
         waiting: AgentCall = AgentCall(replace(look, is_look=False), Future())
         if activates or slot.phase.is_in_memory:
             slot.put(waiting)
@@ -369,7 +369,7 @@ class _Follower:
         self._watch = watch
         self._followed = followed
         self._known: int | None = None
-        """The incarnation of the agent, as far as it was known before the look."""
+        """The incarnation of the agent, as far as it was known before the last look."""
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()

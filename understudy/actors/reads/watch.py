@@ -18,7 +18,7 @@ POLL = 0.25
 """Seconds between two looks at the store."""
 
 OnRow: TypeAlias = Callable[[StoredAgent | None], None]
-"""Gets an agent's row in the index at each look; None: there is no such agent."""
+"""A function that gets an agent's row in the index at each look; None if there is no such agent."""
 
 
 class Watch:
@@ -35,24 +35,24 @@ class Watch:
         self._watched: set[tuple[str, OnRow]] = set()
         self._lookout = Lookout("what other hosts do", self._period, self._look, start_task)
         self.hints: int = 0
-        """How many hints other hosts have given."""
+        """The number of hints that other hosts have given."""
 
     def add(self, agent_id: str, on_row: OnRow) -> None:
-        """Call the function at each look from now on, until `remove`."""
+        """Call a function with the agent's row at each look from now on, until `remove`."""
         self._watched.add((agent_id, on_row))
         self._lookout.begin()
 
     def remove(self, agent_id: str, on_row: OnRow) -> None:
-        """Call the function at no look any more."""
+        """Stop calling the function for the agent's row."""
         self._watched.discard((agent_id, on_row))
 
     def look_now(self) -> None:
-        """Do not wait for the next look."""
+        """Look at once, instead of at the next look."""
         self.hints += 1
         self._lookout.hint()
 
     async def changed(self, agent: StoredAgent, hints: int) -> None:
-        """Return when the row of the agent is another one than this.
+        """Return once the agent's row is no longer this row.
 
         Args:
             agent: as it was read.

@@ -33,7 +33,7 @@ from understudy.stopping import StopSignal
 
 
 def check_run(slot: AgentSlot, run_id: str | None) -> None:
-    """Check that the open run is this one; None: whatever run is meant.
+    """Check that the open run has this id; None for whatever run is open.
 
     Raises:
         OtherRun: if it is not.
@@ -101,7 +101,7 @@ def cancel(slot: AgentSlot, call: AgentCall[Cancel]) -> None:
 
 
 def request_pause(slot: AgentSlot, reason: str | None, by: By | None = None) -> None:
-    """Record that the run is to be paused after its next model reply; None: that it is not."""
+    """Record that the run pauses after its next model reply; no reason: that it does not."""
     ledger = slot.current.ledger
     if reason is not None:
         slot.current.unpause_asked = None

@@ -81,7 +81,7 @@ def resume(slot: AgentSlot, call: AgentCall[Resume]) -> None:
 
 @handles(Decide)
 def record_decisions(slot: AgentSlot, call: AgentCall[Decide]) -> None:
-    """As `resume`, but answers when the decisions are recorded.
+    """Record decisions and continue the run, and answer once the decisions are recorded.
 
     Raises:
         DecisionError: as `resume`.
@@ -160,7 +160,7 @@ def answer_wait(slot: AgentSlot, call: AgentCall[AnswerWait]) -> None:
 
 
 async def _answer_as_person(slot: AgentSlot, answer: AnswerWait) -> bool | None:
-    """The same answer once more, when it is known who gives it."""
+    """Ask the agent to record an answer again, now with the person who gives it."""
     services, by = slot.services, answer.answer.by
     caller = caller_by(by) if by is not None else None
     assert caller is not None, "the caller has looked"
@@ -192,7 +192,7 @@ def record_fact(slot: AgentSlot, call: AgentCall[RecordFact]) -> None:
 
 
 def go_on_if_woken(slot: AgentSlot) -> None:
-    """Continue a run that waits no longer."""
+    """Continue the run of an agent, if it waits no longer."""
     # Race: an answer may come when the run has found that it waits, and its task has not ended
     # (test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost).
     run, activation = starts.open_run(slot), slot.current

@@ -34,7 +34,7 @@ MAX_SELF_STARTED_RUNS = 10
 
 
 class RunCrashed(UnderstudyError):
-    """A run task crashed, so its actor does: the supervisor starts another, which continues."""
+    """A run task crashed, and so does its actor: the supervisor starts another, which continues."""
 
     agent_id: str
 
@@ -43,7 +43,7 @@ class RunCrashed(UnderstudyError):
 
 
 def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
-    """A run task has ended: answer its waiters, then start what is queued.
+    """Answer the waiters of a run task that has ended, then start what is queued.
 
     Args:
         activating: this actor has just started, perhaps because of this crash.
@@ -159,7 +159,7 @@ def _after_crash(
 
 
 def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None) -> None:
-    """A run could not begin: its waiters get the error; without any, the status shows it.
+    """Refuse a run that could not begin: its waiters get the error; without any, the status has it.
 
     That of a `run` which has waited for its turn is recorded. The next `run` begins, without an
     idle status in between. Messages that were sent stay in the queue.
@@ -197,7 +197,7 @@ def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None)
 
 
 def _take_waits(slot: AgentSlot, begins: Beginning) -> tuple[AgentCall, ...]:
-    """Take those who wait for a run that does not begin.
+    """Remove and return the calls that wait for a run that does not begin.
 
     Who waits for a message that is in the queue waits on: another run takes it.
     """

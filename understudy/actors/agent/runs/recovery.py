@@ -19,11 +19,11 @@ from understudy.stopping import StopSignal
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 """How often a run may be cut off without getting further; then it is quarantined."""
 MAX_LOST_ATTEMPTS = 10
-"""How often, where lost leases count as well: a run may be what its hosts lose them by."""
+"""How often a run may be cut off if lost leases count, too: the run may be their cause."""
 
 
 def recover(slot: AgentSlot) -> None:
-    """After activation or a crash: continue an open run that neither waits nor pauses."""
+    """Continue an open run that neither waits nor pauses, after activation or a crash."""
     state = slot.current.state
     run = starts.open_run(slot)
     if slot.services.closing:
@@ -47,14 +47,14 @@ def recover(slot: AgentSlot) -> None:
 
 
 def go_on(slot: AgentSlot) -> None:
-    """Continue or begin what was kept back, where it is not frozen any more."""
+    """Continue or begin the run that was kept back, if it is not frozen any more."""
     if slot.phase is Phase.IDLE and starts.kept_back(slot) is None:
         slot.current.kept_back = None
         recover(slot)
 
 
 def settle_status(slot: AgentSlot) -> None:
-    """Set the status of an agent that was activated, or crashed, and that nothing runs now.
+    """Set the status of an agent that was activated, or crashed, and has no run task now.
 
     Called when the inbox is empty: an agent that is activated for a run is never seen idle
     before it.
@@ -85,7 +85,7 @@ def _suspended_status(slot: AgentSlot) -> Status | None:
 
 
 def is_fruitless(slot: AgentSlot, run: RunState) -> bool:
-    """Whether it was cut off too often since it last got further.
+    """Whether a run was cut off too often since it last got further.
 
     An attempt that another runtime cut off by taking over is no crash, if the runtime that lost
     it lived to say so. Until that has said so, it counts.

@@ -49,7 +49,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def plans_of(slot: AgentSlot) -> Plans:
-    """What is to come in the agent by itself, to be read and changed."""
+    """The plans of an agent, such as its schedules, to be read and changed."""
     services = slot.services
     return Plans(slot.current.ledger, services.clock, services.new_id)
 
@@ -153,7 +153,7 @@ def send(slot: AgentSlot, call: AgentCall[Send]) -> None:
 
 
 def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
-    """The message was accepted before: its run answers this request, too."""
+    """Answer a request whose message was accepted before by the run of that message."""
     message_id = call.message.message_id
     queued = slot.state.queue.get(message_id)
     if queued is not None and waiters.answer_if_quarantined(slot, call):

@@ -36,19 +36,19 @@ from understudy.trust.freezes import Stop
 
 
 def open_run(slot: AgentSlot) -> RunState | None:
-    """The run that is not over, if there is one."""
+    """The open run of an agent, if there is one."""
     run = slot.current.state.run
     return run if run is not None and not run.over else None
 
 
 def current_run(slot: AgentSlot) -> str | None:
-    """The id of the run that begins, or is open; None where there is neither."""
+    """The id of an agent's run that begins or is open; None if there is no such run."""
     begins, run = slot.current.beginning, open_run(slot)
     return begins.run_id if begins is not None else run.run_id if run is not None else None
 
 
 def note_run(slot: AgentSlot, call: AgentCall) -> None:
-    """Note which run is open, if a call is for that."""
+    """Note in a call which run of the agent is open, if any."""
     run = open_run(slot)
     if run is not None:
         message_id = message_of(slot.current.state, run.run_id)
@@ -56,7 +56,7 @@ def note_run(slot: AgentSlot, call: AgentCall) -> None:
 
 
 def kept_back(slot: AgentSlot) -> Stop | None:
-    """Why no run of the agent may begin or go on now: it is frozen, or a call of its run is."""
+    """The stop that keeps back the runs of an agent now, if the agent or a call of it is frozen."""
     stops = slot.services.runs.trust.stops
     if stops is None:
         return None
@@ -73,7 +73,7 @@ def keep_back(slot: AgentSlot, stop: Stop) -> None:
 def start_turn(
     slot: AgentSlot, turn: list[QueuedMessage], at: datetime, *, keeps_id: bool = True
 ) -> None:
-    """Start the run of these messages.
+    """Start the run of these messages of an agent.
 
     Args:
         slot: of the agent.
@@ -146,7 +146,7 @@ def _authors_of(queued: QueuedMessage) -> tuple[By | None, ...]:
 
 
 def start_retry(slot: AgentSlot, call: AgentCall[Retry], run_id: str) -> None:
-    """Start a run that continues this one, which failed and is the last."""
+    """Start a run that continues an agent's last run, which failed."""
     new, activation = slot.services.new_id(), slot.current
     activation.beginning = Beginning(new, (retry_id(run_id),), retries=run_id)
     slot.wait(new, call)
@@ -179,7 +179,7 @@ async def _begin(
 
 
 def _run_recorded(slot: AgentSlot) -> StopSignal | None:
-    """Called when the run's first record is made; the cancel that came before it, if any."""
+    """Note that the run's first record is made; returns the cancel that came before, if any."""
     if slot.phase is Phase.BEGINNING:
         slot.enter(Phase.RUNNING)
     activation = slot.current
@@ -204,7 +204,7 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
 
 
 def continue_run(slot: AgentSlot, by: str | None = None) -> None:
-    """Continue the open run where it is; `by`: for the person who has it recovered.
+    """Continue the open run where it stopped; `by` is the person who has it recovered.
 
     Where it is frozen, it continues after the thaw.
     """

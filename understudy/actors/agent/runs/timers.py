@@ -65,7 +65,7 @@ def _record_what_is_due(slot: AgentSlot, reached: datetime | None) -> None:
 
 
 def _start_what_came(slot: AgentSlot, *, message: bool) -> None:
-    """Start a run of what is queued by now, unless one is open, which it never withdraws.
+    """Start a run of what is queued by now, unless a run is open.
 
     Args:
         message: whether it is a message. All that are queued go with it.
@@ -80,7 +80,7 @@ def _start_what_came(slot: AgentSlot, *, message: bool) -> None:
 
 
 def tell_due(slot: AgentSlot) -> None:
-    """Say when the agent is due next; while a run task is under way, by what is due beside it."""
+    """Tell the due clock when the agent is due next, beside a run task that is under way."""
     if slot.phase is Phase.IDLE:
         slot.services.tell_due(slot.id, slot.current.state.next_due)
     elif slot.phase.has_run_task:

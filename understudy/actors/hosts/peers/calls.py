@@ -48,15 +48,15 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 Result = Note | Refused | HasOutcome | Answered
-"""What comes back from a process that was sent a call."""
+"""A frame that comes back from a process that was sent a call."""
 FRESH = PATIENCE - 1.0
-"""Seconds after which a call that was sent is not begun any more: who has sent it may have made it
-elsewhere by now. That waits longer, by `link.PATIENCE`
+"""Seconds after which a sent call is not begun any more: its sender may have made it elsewhere by
+now. The sender waits longer, by `link.PATIENCE`
 (test_a_process_that_was_suspended_begins_no_call_that_may_be_done_elsewhere_by_now)."""
 NOT_HERE = (OwnedElsewhere, Fenced, UnfitHost)
-"""Errors of what is asked of an agent that another host has."""
+"""The errors of a call for an agent that another host has."""
 LOST = (Fenced, RuntimeStopped, pykka.ActorDeadError)
-"""Errors of a call that may have begun, of which this host cannot tell what becomes of it."""
+"""The errors of a call that may have begun and whose result this host cannot tell."""
 
 
 class PeerCalls:
@@ -91,13 +91,13 @@ class PeerCalls:
         self._hear = hear
         self.peers: Peers = Peers(directory, shared, self._frame, self._ended)
         self._sent: dict[str, dict[int, RefCall]] = {}
-        """The calls that are with another process, by their numbers, by agent."""
+        """The calls that are with another process, by call number, by agent id."""
         self._calls: dict[int, RefCall] = {}
-        """The same by their numbers."""
+        """The calls that were sent to another process, by call number."""
         self._served: dict[tuple[Link, int], ServedCall] = {}
-        """The calls of other processes that are under way here."""
+        """The calls of other processes that are under way here, by connection and call number."""
         self._refused: dict[Link, dict[str, int]] = {}
-        """The refusals of a connection that its other end may not know yet, by agent."""
+        """The numbers of a connection's refusals that its other end may not know, by agent id."""
         self._refusals: dict[Link, int] = {}
 
     # ---------------------------------------------------------- under the lock
@@ -126,7 +126,7 @@ class PeerCalls:
         return self.peers.home(slot.id)
 
     def is_to_be_named(self, call: RefCall) -> bool:
-        """Whether the run that a call is for is to be found out before it is sent.
+        """Whether the run that a call is for must be found out before the call is sent.
 
         Else it would be for another run, or none, where it is made again
         (test_every_call_at_a_random_process_is_done_once_by_sockets).
@@ -136,7 +136,7 @@ class PeerCalls:
         return is_elsewhere and self.peers.has_homes and call.names_no_run
 
     def put(self, link: Link, call: RefCall, *, is_for_owner: bool = False) -> None:
-        """Send a call soon, in the order of these calls."""
+        """Send a call to a process soon, in the order in which calls are put."""
         call.phase, call.link = CallPhase.SENT, link
         self._sent.setdefault(call.slot.id, {})[call.number] = call
         call_soon_on(self._services.loop, self._send, link, call, is_for_owner)
@@ -181,7 +181,7 @@ class PeerCalls:
         )
 
     def _drop(self, call: RefCall) -> None:
-        """It is not with another process any more."""
+        """Note that a call is not with another process any more."""
         if self._calls.pop(call.number, None) is not None:
             call.link.waits -= 1
         with self._lock:
@@ -231,13 +231,13 @@ class PeerCalls:
             self._forget(call.slot)
 
     def _forget(self, slot: AgentSlot) -> None:
-        """Keep nothing of an agent that was spawned here, and is another process's."""
+        """Keep nothing of an agent that was spawned here and that another process has."""
         if slot.phase is Phase.PASSIVE:
             slot.is_spawned, slot.values = False, None
             self._directory.drop_unless_needed(slot)
 
     def _ended(self, link: Link) -> None:
-        """A connection has ended, and perhaps the process at its other end."""
+        """Take back the calls of a connection that has ended, perhaps with its process."""
         self._refused.pop(link, None)
         self._refusals.pop(link, None)
         for (of, _), served in list(self._served.items()):
@@ -254,7 +254,7 @@ class PeerCalls:
     # ------------------------------------------------------------------- done for others
 
     def _serve(self, link: Link, call: Call) -> None:
-        """Have an agent of this host do what another process asks of it."""
+        """Have an agent of this host do a call of another process."""
         refused = self._refused.get(link, {})
         for agent_id in [id for id, number in refused.items() if number <= call.seen]:
             del refused[agent_id]
@@ -279,7 +279,7 @@ class PeerCalls:
         served.slot.put(served.call)
 
     def _served_call(self, link: Link, call: Call) -> ServedCall | None:
-        """The call for its agent; None where this host is not to do it."""
+        """The call of another process for its agent; None if this host is not to do the call."""
         found = self._directory.find(call.agent_id)
         is_here = found is not None and found.phase.is_in_memory
         if not is_here and (call.is_for_owner or self._services.placement.is_closed):
@@ -353,7 +353,7 @@ class ServedCall(CallNotes):
         self.on_run(None)
 
     def withdraw(self) -> None:
-        """Drop the call unless it has begun: its caller is gone, or makes the call elsewhere."""
+        """Drop the call unless it has begun: its caller is gone, or makes it elsewhere."""
         if self.call in self.slot.inbox:
             self.slot.inbox.remove(self.call)
             self.done._fail(UsageError("who has made this call is gone"))

@@ -15,17 +15,17 @@ from understudy.state.agent_state import AgentState
 from understudy.state.loaded_later import LoadedLater
 
 MOST_MESSAGES = 500
-"""A longer conversation is not sent with an outcome, but read from the store: that is done in
-pieces. One of so many messages holds the loop for 6 ms."""
+"""The most messages of a conversation that is sent with an outcome. A longer conversation is read
+from the store, in pieces: so many messages hold the loop for 6 ms."""
 MOST_BYTES = 64 * 1024 * 1024
-"""The same of what is sent."""
+"""The most bytes of an outcome that is sent. A larger outcome is read from the store."""
 
 
 class Greeting(NamedTuple):
     """The first frame of each end. It is JSON: nothing of an unknown end is unpickled."""
 
     library: str
-    """The version of this library, and of this module's frames."""
+    """The version of this library and of its frames."""
     host_id: int
     """The number of the host that sends it."""
     pid: int
@@ -38,7 +38,7 @@ class Greeting(NamedTuple):
 
     @classmethod
     def read(cls, frame: bytes) -> Greeting:
-        """The greeting.
+        """Read the greeting in a frame.
 
         Raises:
             ValueError: if it is none.
@@ -82,24 +82,24 @@ class Call(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What a call was found to be for, before it is answered: as of `CallNotes.on_run`."""
+    """The run that a call was found to be for, before it is answered; see `CallNotes.on_run`."""
 
     number: int
     run_id: str | None
-    """None: its message is in the queue."""
+    """The id of the run that the call is for; None if the call's message is in the queue."""
     retries: str | None
     message_id: str | None
     incarnation: int | None
     seq: int
-    """The number of the newest record then."""
+    """The number of the agent's newest record when the run was noted."""
 
 
 class Answered(NamedTuple):
-    """What came of a call."""
+    """The reply to a call."""
 
     number: int
     reply: bytes
-    """As of a row."""
+    """The reply as JSON, as a row in the store has it."""
 
 
 class HasOutcome(NamedTuple):
@@ -108,10 +108,10 @@ class HasOutcome(NamedTuple):
     number: int
     outcome: bytes
     state: bytes
-    """Its state, pickled apart: most callers read nothing of it."""
+    """The state of the outcome, pickled on its own: most callers read nothing of it."""
 
     def read(self) -> Outcome:
-        """The outcome. Its state is read when something of it is."""
+        """The outcome in this frame. Its state is read when it is first used."""
         outcome: Outcome
         outcome, seq = pickle.loads(self.outcome)  # noqa: S301  # see the import
         assert isinstance(outcome.state, LoadedLater), "it is sent so"
@@ -121,25 +121,25 @@ class HasOutcome(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Nothing was done: the agent is not here, or no longer."""
+    """Tells that a call was not done: the agent is not at this host, or no longer."""
 
     number: int
     is_begun: bool
-    """It was begun before the agent was lost."""
+    """Whether the call was begun before the agent was lost."""
 
 
 class Hinted(NamedTuple):
-    """What a host tells another one: a `journal.shared.Hint` as text."""
+    """Carries a hint of a host to another: a `journal.shared.Hint` as text."""
 
     text: str
 
 
 class Asked(NamedTuple):
-    """Is anybody there?"""
+    """Asks the other end to say that it is there."""
 
 
 class There(NamedTuple):
-    """Yes."""
+    """Says that this end is there, in answer to `Asked`."""
 
 
 def dump(frame: object) -> bytes:
@@ -151,7 +151,7 @@ def load(frame: bytes) -> Any:
 
 
 def outcome_frame(number: int, outcome: Outcome) -> HasOutcome | None:
-    """An outcome as it is sent; None where the other end reads it from the store.
+    """The frame of an outcome; None if the other end must read the outcome from the store.
 
     There its state is long, or a tool has returned what cannot be sent.
     """

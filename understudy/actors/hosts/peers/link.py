@@ -27,15 +27,15 @@ logger: logging.Logger = logging.getLogger(__name__)
 PATIENCE = 3.0
 """Seconds after which a process that says nothing does not count as there any more."""
 ASK_AFTER = 1.0
-"""Seconds of silence after which it is asked whether it is there."""
+"""Seconds of silence after which the other process is asked whether it is there."""
 MOST_WAITING = 256 * 1024 * 1024
-"""Bytes that wait to be sent: more, and the other process does not count as there."""
+"""The most bytes that may wait to be sent: beyond, the other process counts as gone."""
 _LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 
 
 def address_of(secret: bytes, process: Process, host_id: int) -> str:
-    """Where a host listens: a name that no file has, so nothing is left behind where it is killed.
+    """The address where a host listens: a name without a file, so a killed host leaves nothing.
 
     Only who knows the secret of the store knows it.
     """
@@ -44,18 +44,18 @@ def address_of(secret: bytes, process: Process, host_id: int) -> str:
 
 
 def proof_of(secret: bytes, own_id: int, other_id: int) -> str:
-    """What a host shows to another one."""
+    """The proof by which a host shows another that it knows the secret of the store."""
     said = f"host {own_id} to host {other_id}".encode()
     return hmac.new(secret, said, hashlib.sha256).hexdigest()
 
 
 def library() -> str:
-    """Which frames this process knows: they have objects of this library and of its libraries."""
+    """The version of this library's frames: both ends must have the same to unpickle them."""
     return f"{library_version()} {VERSION}"
 
 
 def who_is(connected: socket.socket) -> tuple[int, int]:
-    """The pid and the user of the other end, as the kernel tells."""
+    """The process id and the user id of the other end, as the kernel tells."""
     found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(found)
     return pid, user
@@ -91,16 +91,16 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._opened_to = other
         self.host_id: int = 0 if other is None else other[0]
-        """The host at the other end."""
+        """The id of the host at the other end."""
         self.about: About = About("", True)
-        """What the other end says of itself."""
+        """The last description that the other end has sent of itself."""
         self.is_ready: bool = False
         self.refusals: int = 0
-        """How many calls the other end has refused, as far as this end knows."""
+        """The number of calls that the other end has refused, as far as this end knows."""
         self.waits: int = 0
-        """How many calls wait for the other end."""
+        """The number of calls that wait for the other end."""
         self.ended: asyncio.Event = asyncio.Event()
-        """Set when it has ended."""
+        """The event that is set when the connection has ended."""
         self._transport: asyncio.Transport | None = None
         self._read = bytearray()
         self._to_send: list[bytes] = []
@@ -163,7 +163,7 @@ class Link(asyncio.Protocol):
             self.close()
 
     def _greet(self, given: Greeting) -> None:
-        """Look who is there."""
+        """Check the greeting of the other end, and make the connection ready, or end it."""
         transport = self._transport
         assert transport is not None, "it has sent something"
         with socket.fromfd(
@@ -209,14 +209,14 @@ class Link(asyncio.Protocol):
             self._transport.write(b"".join(parts))
 
     def close(self) -> None:
-        """End it, at once: what was not sent by now never is."""
+        """End the connection at once: frames that were not sent by now never are."""
         if self._transport is not None:
             self._transport.abort()
 
     # ------------------------------------------------------------------- silence
 
     def watch(self) -> None:
-        """A call waits for the other end: end the connection where that says nothing any more."""
+        """Count a call that waits for the other end; a silent other end ends the connection."""
         self.waits += 1
         if self._watching is None:
             # Nothing was to be heard while nothing was asked.

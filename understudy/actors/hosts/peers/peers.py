@@ -41,21 +41,21 @@ if sys.platform != "linux":
 logger: logging.Logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.25
-"""Seconds before a process that could not be reached is tried again: it may not have seen this one
-yet."""
+"""Seconds before a process that could not be reached is tried again: it may not have seen this
+process yet."""
 MOST_PAUSE = 5.0
-"""The pause doubles up to this."""
+"""The longest pause in seconds before a process is tried again; the pause doubles up to it."""
 _MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
 
 
 def number_of(text: str) -> int:
-    """A number of 64 bits, the same in each process."""
+    """The number of 64 bits that stands for a text, the same in each process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 class Peers:
-    """The connections of one runtime with the others of its machine. On the loop, but for `home`.
+    """The connections of one runtime with others of its machine. Used on the loop, except `home`.
 
     Args:
         directory: of the agents of the runtime.
@@ -78,13 +78,15 @@ class Peers:
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._links: dict[int, Link] = {}
-        """Those that are ready, by host."""
+        """The connections that are ready, by host id."""
         self._homes: tuple[tuple[int, Link | None], ...] = ()
-        """The hosts that may be the home of an agent, each with a number; None: this one."""
+        """The hosts that may be an agent's home, as pairs of a number and a connection; None: this
+        host."""
         self._seen: Neighbours | None = None
         self._about = About("", True)
         self._server: tuple[int, asyncio.Server] | None = None
-        """Where others connect, and the number of this host then."""
+        """The host id under which this host listens, and its socket server; None: it does not
+        listen."""
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._secret = b""
         self._refreshing: asyncio.Task[None] | None = None
@@ -98,7 +100,7 @@ class Peers:
         return len(self._homes) > 1
 
     def home(self, agent_id: str) -> Link | None:
-        """The connection with the home of an agent; None where that is this host."""
+        """The connection with the home of an agent; None if the home is this host."""
         homes = self._homes
         if len(homes) < 2:
             return homes[0][1] if homes else None
@@ -110,11 +112,11 @@ class Peers:
     # ------------------------------------------------------------------- on the loop
 
     def link_of(self, host_id: int | None) -> Link | None:
-        """The connection with a host."""
+        """The ready connection with a host, if there is one."""
         return None if host_id is None else self._links.get(host_id)
 
     def send(self, sent: Sequence[Sent]) -> list[Sent]:
-        """Send texts to hosts of this machine; the texts that go by the store are left."""
+        """Send texts to hosts of this machine; returns the texts that must go by the store."""
         left: list[Sent] = []
         for each in sent:
             links = self._to(each.host_id)
@@ -126,7 +128,7 @@ class Peers:
         return left
 
     def _to(self, host_id: int | None) -> Iterable[Link] | None:
-        """By which connections a text goes; None: by the store."""
+        """The connections by which a text goes to a host, or all; None if it goes by the store."""
         if host_id is not None:
             link = self._links.get(host_id)
             return None if link is None else (link,)
@@ -136,12 +138,12 @@ class Peers:
         return self._links.values() if are_all else None
 
     def refresh(self) -> None:
-        """The neighbours are others by now."""
+        """Connect, in a task, with the processes that the store knows on this machine now."""
         if self._refreshing is None and not self._is_closed:
             self._refreshing = self._services.start_task(self._refresh(), "finding processes")
 
     def tell_about(self) -> None:
-        """This host may run other agents by now, or none any more."""
+        """Tell the other processes which agents this host may run, if that has changed."""
         about = self._made_about()
         if about != self._about:
             self._about = about
@@ -221,7 +223,7 @@ class Peers:
         return Greeting(library(), own, os.getpid(), proof_of(self._secret, own, other_id))
 
     async def _connected(self, host_id: int, process: Process) -> None:
-        """Keep the connection with a host, as long as it is there, and came before this host.
+        """Keep a connection with a host that came before this host, as long as it is there.
 
         This host may get another number meanwhile
         (test_a_host_whose_lease_was_lost_connects_by_its_next_number).
