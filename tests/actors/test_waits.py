@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
+from tests.support.held_commits import HeldCommits, turns
 from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
@@ -38,6 +39,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.actors import due_clock
 from understudy.errors import Expired, RecordRefused, UnknownToken, UsageError
 from understudy.journal import IndexStatus, MemoryStore
 from understudy.journal.database_store import DatabaseStore
@@ -1114,7 +1116,7 @@ async def test_a_host_that_goes_away_after_any_record_loses_and_doubles_nothing(
 
 async def test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost() -> None:
     """In each turn of the loop, from when the token is known until the agent waits."""
-    for turns in range(40):
+    for number in range(40):
         bank = Bank()
         async with Runtime([bank.agent()]) as runtime:
             ref = runtime.spawn("shop", id="a")
@@ -1122,7 +1124,7 @@ async def test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost() ->
             async with asyncio.timeout(60):
                 while not bank.tokens:  # noqa: ASYNC110
                     await asyncio.sleep(0)
-            for _ in range(turns):
+            for _ in range(number):
                 await asyncio.sleep(0)
             assert await soon(runtime.resolve(bank.tokens[0], "ann"))
             assert texts(await soon(outcome)) == ["paid by ann"]
@@ -1262,9 +1264,16 @@ class SetClock:
     def __init__(self) -> None:
         self.time = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
         self.seconds = 100.0
+        self.looks = 0
 
     def now(self) -> datetime:
+        self.looks += 1
         return self.time
+
+    async def asked(self, times: int) -> None:
+        """Return when it was asked so many times more."""
+        before = self.looks
+        await until(lambda: self.looks >= before + times)
 
     def monotonic(self) -> float:
         return self.seconds
@@ -1282,6 +1291,57 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     monkeypatch.setattr("understudy._base.clock_waits.RECHECK", 0.01)
     monkeypatch.setattr("understudy.modes.steps.concurrent.RECHECK", 0.01)
     return SetClock()
+
+
+async def test_an_agent_that_cannot_be_told_that_it_is_due_keeps_no_other_waiting(
+    set_clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J21: also where the sleep of the other one ends by the monotonic clock."""
+    monkeypatch.setattr(due_clock, "LONGEST_BACKOFF", 0.01)
+    starts: list[str] = []
+
+    class Broken(Middleware):
+        async def on_start(self, actor: Any) -> None:
+            starts.append(actor.id)
+            if starts.count("broken") == 2:
+                raise ConnectionError("not yet")
+
+    def agent(seconds: float) -> Agent:
+        sleeps = by_turn(call("nap", {"seconds": seconds}), "Done.")
+        return Agent(f"sleeps_{seconds:g}", sleeps, tools=[nap], middleware=[Broken()])
+
+    async with Runtime([agent(2), agent(20)], clock=set_clock, sweep=None) as runtime:
+        ref, broken = await waiting(runtime, "broken", "sleeps_2")
+        _, other = await waiting(runtime, "other", "sleeps_20")
+        await soon(ref.stop(block=False))
+        set_clock.advance(2)
+        completed(await soon(broken))
+        set_clock.advance(18)
+        completed(await soon(other))
+
+
+async def test_an_agent_that_leaves_memory_as_it_is_told_is_no_defect(
+    set_clock: SetClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """J21: it says that it is due as it leaves, and looks only then."""
+    backend = SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here")
+    held = HeldCommits(backend)
+    agent = Agent("shop", by_turn(call("nap", {"seconds": 2}), "Done.", "Later."), tools=[nap])
+    async with Runtime([agent], store=DatabaseStore(held), clock=set_clock, sweep=None) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.info())
+        with held.held():
+            sent = ref.send("Later.")
+            left = ref.stop(block=False)
+            await held.reached()
+            set_clock.advance(2)
+            for _ in range(5):  # the due clock looks each 10 ms
+                await soon(set_clock.asked(3))
+                await turns()
+        assert await soon(left) is True
+        await soon(sent)
+        completed(await soon(outcome))
+    assert "could not be told" not in caplog.text
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])

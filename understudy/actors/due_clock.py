@@ -19,6 +19,8 @@ from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import CheckDue
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.runs import timers
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
 from understudy.journal import StoredAgent
 
@@ -197,7 +199,9 @@ class DueClock:
         at = min(times, default=None)
         if at is not None and self._near and (seconds := self._seconds()) is not None:
             near = now + timedelta(seconds=self._near[0][0] - seconds)
-            at = near if near < at - SET_BACK else at
+            # The sum, not a difference: `at` may be the earliest time that there is
+            # (test_an_agent_that_cannot_be_told_that_it_is_due_keeps_no_other_waiting).
+            at = near if near + SET_BACK < at else at
         return at
 
     def _seconds(self) -> float | None:
@@ -241,6 +245,7 @@ class DueClock:
     async def _tell(self, agent_id: str, now: datetime) -> None:
         """Tell one agent, and wait until it has recorded what it makes of it."""
         failure: BaseException | None = None
+        is_known_here = True
         self._telling.add(agent_id)
         try:
             done = self._directory.get(agent_id).post(CheckDue(now))
@@ -250,14 +255,15 @@ class DueClock:
             what = "agent %r is due, and does not answer yet"
             logger.warning(what, agent_id, extra=log_extra(agent_id))
         except (OwnedElsewhere, UnfitHost, UnknownAgent):
-            pass  # its owner, or a host that fits, tells it; or it is deleted
+            is_known_here = False  # its owner, or a host that fits, tells it; or it is deleted
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:
             failure = error
         finally:
             self._telling.discard(agent_id)
-        due = self._said.pop(agent_id, None)
+        said = self._said.pop(agent_id, None)
+        due = self._due_by_now(agent_id, said) if is_known_here else None
         if failure is None and due is not None and due <= now:
             failure = RuntimeError("it is still due")  # a defect: it must not be told in a circle
         if failure is not None:
@@ -265,6 +271,18 @@ class DueClock:
             return
         self._tries.pop(agent_id, None)
         self.tell(agent_id, due)
+
+    def _due_by_now(self, agent_id: str, said: datetime | None) -> datetime | None:
+        """The time at which an agent that was told is due next; None where it says so later.
+
+        Race: what it has said meanwhile against its look at what is due. It may have left memory
+        before that look, or its run may have come to rest
+        (test_an_agent_that_leaves_memory_as_it_is_told_is_no_defect).
+        """
+        slot = self._directory.find(agent_id)
+        if slot is None or slot.phase is Phase.PASSIVE:
+            return said
+        return timers.due_by_now(slot)
 
     def _try_again(self, agent_id: str, error: BaseException) -> None:
         """Tell the agent later, after a growing pause. Only the first failure in a row is logged.

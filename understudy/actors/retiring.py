@@ -168,7 +168,7 @@ class Terms(NamedTuple):
     by: str | None = None
     """The person who asks to retire the agents."""
     is_quiet: bool = False
-    """Whether half of the time is left to the agents that run."""
+    """Whether the agents that run get a pause after each deletion, as long as the deletion took."""
     dry_run: bool = False
 
 

@@ -80,10 +80,23 @@ def _start_what_came(slot: AgentSlot, *, message: bool) -> None:
 
 
 def tell_due(slot: AgentSlot) -> None:
-    """Tell the due clock when the agent is due next, beside a run task that is under way."""
+    """Tell the due clock when the agent is due next, if it is known now."""
+    if slot.phase is Phase.IDLE or _has_dues_beside_run(slot):
+        slot.services.tell_due(slot.id, due_by_now(slot))
+
+
+def due_by_now(slot: AgentSlot) -> datetime | None:
+    """The time at which the agent is due next; during a run task, by what is due beside the run.
+
+    None also where the time is not known now: the agent says it once it is.
+    """
     if slot.phase is Phase.IDLE:
-        slot.services.tell_due(slot.id, slot.current.state.next_due)
-    elif slot.phase.has_run_task:
-        state = slot.current.state
-        if state.plans is not None or state.may_be_in_doubt:
-            slot.services.tell_due(slot.id, due_beside_run(state))
+        return slot.current.state.next_due
+    return due_beside_run(slot.current.state) if _has_dues_beside_run(slot) else None
+
+
+def _has_dues_beside_run(slot: AgentSlot) -> bool:
+    if not slot.phase.has_run_task:
+        return False
+    state = slot.current.state
+    return state.plans is not None or state.may_be_in_doubt
