@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, completed, interrupted, quarantined
+from tests.support.held_commits import HeldAppends
 from tests.support.hosts import Stopping, opened, stores
 from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
@@ -26,13 +27,16 @@ from understudy import (
     SimulatedClock,
     Status,
     Stopped,
+    ToolContext,
     UsageError,
     approve,
+    call,
     tool,
 )
 from understudy.actors import Future
 from understudy.errors import NotInterrupted, Quarantined, UnknownMessage
 from understudy.journal import MemoryStore, replay
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, Middleware, Run
 from understudy.models import ScriptedRequest
 from understudy.state import records as r
@@ -644,6 +648,44 @@ async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_mad
         with pytest.raises(UnknownMessage, match="cancelled"):
             await soon(queued)
     assert ["Second."] not in desk.told
+
+
+@pytest.mark.postgres
+async def test_a_run_that_is_lost_as_its_agent_leaves_memory_is_made_again(
+    hosts: Hosts, clock: SimulatedClock
+) -> None:
+    """J70: its message was not recorded yet, and another host takes the agent, which is at rest."""
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", HOUR)
+        return "slept"
+
+    def reply(request: ScriptedRequest) -> Any:
+        last = request.messages[-1].parts[-1]
+        begins = last.part_kind == "user-prompt" and last.content == "Nap."
+        return call("nap", {}) if begins else "done"
+
+    agent, held = Agent("desk", ScriptedModel(reply), tools=[nap]), HeldAppends(hosts.new("first"))
+    async with (
+        opened(DatabaseStore(held), agent, clock=clock) as first,
+        opened(DatabaseStore(hosts.new("second")), agent, clock=clock) as second,
+    ):
+        ref = first.spawn("desk", id="a")
+        sleeps = ref.run("Nap.")
+        await hosts.found("SELECT 1 FROM agents WHERE status = 'waiting' AND takeable")
+        with held.held():
+            lost, left = ref.run("Mine."), ref.stop(block=False)
+            await held.reached()
+            other = second.spawn("desk", id="a").run("Other.")
+            await hosts.found(
+                "SELECT 1 FROM agents JOIN hosts ON hosts.id = owner WHERE hosts.name = 'second'"
+            )
+        await soon(left)
+        await soon(clock.advance(HOUR))
+        for future in (sleeps, other, lost):
+            completed(await soon(future))
+        assert await outcome_of(second.get("a"), lost.message_id) is not None
 
 
 @pytest.mark.postgres

@@ -360,12 +360,9 @@ class AgentActor(LoopActor):
                 await self._end_messages(activation)
                 await activation.journal.durable()
             except Exception as error:  # of a journal: a store of the application may raise any
-                logger.error(
-                    "agent %r is passivated with records lost: %s",
-                    slot.id,
-                    error,
-                    extra=log_extra(slot.id),
-                )
+                # Who waits is told, so that a call is made again at the next owner
+                # (test_a_run_that_is_lost_as_its_agent_leaves_memory_is_made_again).
+                self._tell_of_loss("is passivated with records lost", error)
             self.actor_ref.stop(block=False)
 
         slot.services.start_task(stop_when_durable(), f"passivating {slot.id}")
@@ -397,22 +394,27 @@ class AgentActor(LoopActor):
             # First its callers and hooks are told of the run that has ended here.
             slot.lose("its store failed")
             return
-        # On a store that hosts share they take agents at rest from each other: that is no trouble.
-        is_taken = isinstance(error, Fenced) and activation.task is None
-        level = logging.INFO if is_taken and slot.services.calls is not None else logging.ERROR
-        logger.log(level, "agent %r is passivated: %s", slot.id, error, extra=log_extra(slot.id))
-        slot.refuse_waiters(error)
-        activation.passivated_because = "lost"
-        if isinstance(error, Fenced) and slot.services.calls is not None:
-            # What comes behind calls that are done again must not be done before them
-            # (test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order).
-            slot.refuse_inbox(error)
+        self._tell_of_loss("is passivated", error)
         activation.journal.fence("its store failed")
         if activation.task is not None:
             activation.attempt_ended(error)
             slot.cut_off()  # nothing that it does can be recorded
         slot.enter(Phase.PASSIVATING)
         self.stop()
+
+    def _tell_of_loss(self, what: str, error: Exception) -> None:
+        """Log that records of the agent are lost, and give the error to everybody who waits."""
+        slot, activation = self._slot, self._slot.current
+        # On a store that hosts share they take agents at rest from each other: that is no trouble.
+        is_shared = isinstance(error, Fenced) and slot.services.calls is not None
+        level = logging.INFO if is_shared and activation.task is None else logging.ERROR
+        logger.log(level, "agent %r %s: %s", slot.id, what, error, extra=log_extra(slot.id))
+        slot.refuse_waiters(error)
+        activation.passivated_because = "lost"
+        if is_shared:
+            # What comes behind calls that are done again must not be done before them
+            # (test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order).
+            slot.refuse_inbox(error)
 
     # ------------------------------------------------------------------ idle time
 
