@@ -207,11 +207,7 @@ class Outgoing(Calls[AgentSlot]):
                 return
             is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
             peers = self._peers
-            is_elsewhere = (
-                is_passive
-                or slot.id in self._by_agent
-                or (peers is not None and peers.is_to_be_named(call))
-            )
+            is_elsewhere = is_passive or slot.id in self._by_agent or self._is_to_be_named(call)
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             elif peers is not None and (link := peers.route(call)) is not None:
@@ -223,6 +219,18 @@ class Outgoing(Calls[AgentSlot]):
             call_on(self._services.loop, self._begin, slot)
         else:
             self._services.check_inbox(slot)
+
+    def _is_to_be_named(self, call: RefCall) -> bool:
+        """Whether the run that a call is for must be found out before the call is made.
+
+        Race: its claim against another host that begins a run meanwhile. The call would be for that
+        run, where it is made again (test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere,
+        test_every_call_at_a_random_process_is_done_once_by_sockets).
+        """
+        slot = call.slot
+        if slot.phase.is_in_memory or slot.inbox or not call.names_no_run:
+            return False
+        return self._peers is None or not self._peers.has_sent(slot.id)
 
     def call_elsewhere(self, slot: AgentSlot, asked: AgentCall) -> None:
         """Have a call done that was found to be another host's. Called on the loop."""
@@ -306,7 +314,6 @@ class Outgoing(Calls[AgentSlot]):
         """Have calls done by the host that can do them now, whichever it is."""
         with self._lock:
             for call in calls:
-                call.was_looked_up = False
                 if call.phase is not CallPhase.IN_DOUBT:
                     call.phase = CallPhase.IN_DOUBT if in_doubt else CallPhase.LINE
             line = self._lines.get(slot.id)
@@ -376,7 +383,9 @@ class Outgoing(Calls[AgentSlot]):
             unknown = [
                 call
                 for call in line
-                if not is_here and call.names_no_run and not call.was_looked_up
+                if call.names_no_run
+                and not call.was_looked_up
+                and not (is_here and slot.phase.is_in_memory)
             ]
             if not unknown:
                 calls += sorted(line, key=lambda call: call.number)
@@ -385,13 +394,17 @@ class Outgoing(Calls[AgentSlot]):
                     call.was_elsewhere = True
                 if is_here or link is not None or not calls:
                     del self._lines[slot.id]
-            if is_here:
+            if is_here and not unknown:
                 self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
             elif self._peers is not None and link is not None and not unknown:
                 for call in calls:
                     self._peers.put(link, call, is_for_owner=True)
                 return
-        if is_here:
+        if unknown:
+            await self._find_runs(unknown)
+            with self._lock:
+                line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
+        elif is_here:
             for call in calls:
                 if isinstance(call.message, Passivate):
                     # No host has it in memory by now. The owner to which it was posted had
@@ -399,10 +412,6 @@ class Outgoing(Calls[AgentSlot]):
                     call.answer(call.was_handled)
             if slot.inbox:
                 self._services.check_inbox(slot)
-        elif unknown:
-            await self._find_runs(unknown)
-            with self._lock:
-                line[:] = [call for call in line if call.phase is not CallPhase.ANSWERED]
         elif place is not None and place.host is None:
             self._take_back(slot, calls, is_free=True)
         elif place is not None:

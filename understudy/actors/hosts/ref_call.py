@@ -60,7 +60,7 @@ class RefCall(CallNotes):
     is_queued: bool = False
     """Whether the call is a `run` whose message is recorded in the queue of its agent."""
     was_looked_up: bool = False
-    """Whether the call's run was looked for in the store, since the call was elsewhere last."""
+    """Whether the run that the call is for was looked for in the store. It is done once."""
     posted_at: float = 0.0
     """The loop's time at which the owner was last told of the call."""
     epoch: int = 0

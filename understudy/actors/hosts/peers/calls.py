@@ -125,15 +125,9 @@ class PeerCalls:
             return None
         return self.peers.home(slot.id)
 
-    def is_to_be_named(self, call: RefCall) -> bool:
-        """Whether the run that a call is for must be found out before the call is sent.
-
-        Else it would be for another run, or none, where it is made again
-        (test_every_call_at_a_random_process_is_done_once_by_sockets).
-        """
-        slot = call.slot
-        is_elsewhere = slot.phase is Phase.PASSIVE and not slot.inbox and slot.id not in self._sent
-        return is_elsewhere and self.peers.has_homes and call.names_no_run
+    def has_sent(self, agent_id: str) -> bool:
+        """Whether a call of an agent is with another process."""
+        return agent_id in self._sent
 
     def put(self, link: Link, call: RefCall, *, is_for_owner: bool = False) -> None:
         """Send a call to a process soon, in the order in which calls are put."""
