@@ -22,7 +22,7 @@ from tests.support.hosts import (
 )
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, AgentRef, Runtime, ScriptedModel
+from understudy import Agent, AgentRef, Failed, NotInterrupted, Runtime, ScriptedModel
 from understudy.actors.hosts import incoming, outgoing
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import Hint
@@ -135,6 +135,49 @@ async def test_a_call_does_not_go_before_one_that_is_on_its_way(
         assert await queued(last) == ["0", "1"]
         again.release.set()
         await soon(run)
+
+
+async def test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere(hosts: Hosts) -> None:
+    """J70: no run was open when it was made, and its host is slow to claim the agent."""
+    held, (here, there) = Held("done"), stores(hosts, "here", "there")
+    async with (
+        opened(here, desk("done")) as first,
+        opened(there, Agent("desk", ScriptedModel([held]))) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        completed(await soon(ref.run("first")))
+        await soon(ref.stop(block=False))
+        claim = Stopping(here, "take")
+        cancelled = ref.cancel()
+        await until(lambda: claim.reached.is_set() or cancelled.done())
+        later = await running(second, held)
+        await hosts.found("SELECT 1 FROM agents WHERE status = 'running' AND NOT takeable")
+        claim.released.set()
+        assert await soon(cancelled) is None
+        held.release.set()
+        completed(await soon(later))
+
+
+async def test_a_retry_of_a_run_that_others_follow_retries_nothing(hosts: Hosts) -> None:
+    """J70: it names no run, and the run that had failed is not the last one any more."""
+    held, (here, there) = Held("done"), stores(hosts, "here", "there")
+    async with (
+        opened(here, desk(ConnectionError("no answer"))) as first,
+        opened(there, Agent("desk", ScriptedModel([held]))) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        assert isinstance(await soon(ref.run("first")), Failed)
+        await soon(ref.stop(block=False))
+        claim = Stopping(here, "take")
+        retried = ref.retry()
+        await until(lambda: claim.reached.is_set() or retried.done())
+        later = await running(second, held)
+        await hosts.found("SELECT 1 FROM agents WHERE status = 'running' AND NOT takeable")
+        claim.released.set()
+        with pytest.raises(NotInterrupted, match="is not the last run any more"):
+            await soon(retried)
+        held.release.set()
+        completed(await soon(later))
 
 
 async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(

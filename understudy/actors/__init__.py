@@ -15,6 +15,7 @@ from understudy.actors.agent.events import (
     Subscription,
 )
 from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.messages import RunFuture
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
     PendingCounts,
@@ -138,6 +139,7 @@ __all__ = [
     "Retire",
     "Retired",
     "Row",
+    "RunFuture",
     "Runtime",
     "RuntimeStatus",
     "RuntimeStopped",

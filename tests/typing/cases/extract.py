@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 from understudy import Agent, AgentRef, ScriptedModel, ToolContext, ToolResult, tool
-from understudy.actors import Future
+from understudy.actors import RunFuture
 
 
 @dataclass
@@ -53,11 +53,11 @@ async def of_an_agent(agent: Agent) -> None:
 
 
 async def of_a_ref(ref: AgentRef) -> None:
-    assert_type(ref.extract(save, "Save it."), Future[Invoice])
-    assert_type(ref.extract(fetch, "Fetch it."), Future[Invoice])
-    assert_type(ref.extract(with_result, "Save it."), Future[Invoice])
-    assert_type(ref.extract(with_async_result, "Save it.", message_id="1"), Future[Invoice])
-    assert_type(ref.extract(undecorated, "Save it.", max_runs=3), Future[Invoice])
+    assert_type(ref.extract(save, "Save it."), RunFuture[Invoice])
+    assert_type(ref.extract(fetch, "Fetch it."), RunFuture[Invoice])
+    assert_type(ref.extract(with_result, "Save it."), RunFuture[Invoice])
+    assert_type(ref.extract(with_async_result, "Save it.", message_id="1"), RunFuture[Invoice])
+    assert_type(ref.extract(undecorated, "Save it.", max_runs=3), RunFuture[Invoice])
     assert_type(await ref.extract("save", "Save it."), Any)
     assert_type(await ref.extract([save, "fetch"], "Save it.", deadline=3), Any)
     assert_type(ref.extract(save, "Save it.").get(timeout=3), Invoice)

@@ -11,7 +11,13 @@ from understudy.actors.agent.messages import AgentCall, CallNotes, Cancel, Retry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import value_of_reply
 from understudy.actors.verbs import VERB_OF, Repeat
-from understudy.errors import OtherRun, OwnedElsewhere, UnfitHost, error_from_dict
+from understudy.errors import (
+    NotInterrupted,
+    OtherRun,
+    OwnedElsewhere,
+    UnfitHost,
+    error_from_dict,
+)
 from understudy.loop_actors.future import Future, refuse
 
 
@@ -136,9 +142,19 @@ class RefCall(CallNotes):
 
     def refuse_of_other_run(self, error: OtherRun) -> None:
         """Answer a repeated call whose run is over, and followed by others."""
-        meant = getattr(self.message, "run_id", None)
-        if meant is not None or self.run_id is None:
-            self.refuse(error)  # the caller has named it
+        named, known = (
+            getattr(each, "run_id", None) for each in (self.asked.message, self.message)
+        )
+        if named is not None or (known is None and self.run_id is None):
+            self.refuse(error)
+        elif isinstance(self.message, Retry) and known is not None:
+            # The run that had failed when its caller asked, and named no run.
+            self.refuse(
+                NotInterrupted(
+                    f"The run {known!r} of agent {self.slot.id!r}, which has failed, is not the "
+                    "last run any more: there is nothing to retry. A message begins a new run"
+                )
+            )
         elif isinstance(self.message, Cancel | Retry):
             self.follow(self.run_id)
         else:
