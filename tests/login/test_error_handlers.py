@@ -154,7 +154,7 @@ async def test_a_fastapi_app_answers_a_wrong_message_and_an_unknown_agent() -> N
 
 
 def hide(path: tuple[str | int, ...], value: Any) -> Any:
-    return value.replace("4711", "hidden") if path == ("detail",) else value
+    return value.replace("47-11", "hidden") if path == ("detail",) else value
 
 
 async def test_what_is_hidden_is_hidden_in_errors_too() -> None:
@@ -166,7 +166,7 @@ async def test_what_is_hidden_is_hidden_in_errors_too() -> None:
 
 
 async def raise_secret(request: Request) -> Response:
-    raise UsageError("the pin 4711 is wrong")
+    raise UsageError("the pin 47-11 is wrong")
 
 
 def test_who_asks_is_not_known_where_errors_are_answered() -> None:
@@ -263,7 +263,7 @@ async def test_a_django_project_on_asgi_answers_them_too(django_pages: None) -> 
 def test_a_setting_of_django_hides_values_in_errors(given: Any, django_pages: None) -> None:
     from django.test import Client, override_settings
 
-    RAISED[:] = [UsageError("the pin 4711 is wrong")]
+    RAISED[:] = [UsageError("the pin 47-11 is wrong")]
     with override_settings(UNDERSTUDY_REDACT=given):
         answer = Client().get("/sync")
     assert json.loads(answer.content)["detail"] == "the pin hidden is wrong"

@@ -431,7 +431,7 @@ async def test_what_is_not_known_of_a_definition_is_said(tmp_path: Path) -> None
 
 
 async def test_a_definition_is_redacted() -> None:
-    agent = Agent("desk", ScriptedModel(["ok"]), "The password is 1234.", tools=[note])
+    agent = Agent("desk", ScriptedModel(["ok"]), "The password is 12-34.", tools=[note])
 
     def hide(path: tuple[str | int, ...], value: Any) -> Any:
         return "•••" if path[-1:] == ("text",) else value
@@ -439,7 +439,7 @@ async def test_a_definition_is_redacted() -> None:
     async with Runtime([agent]) as runtime, site_of(runtime, redact=hide) as client:
         await soon(runtime.spawn("desk", id="a1").run("go"))
         page = (await client.get("/agents/a1/definition")).text
-        assert "1234" not in page
+        assert "12-34" not in page
         assert "•••" in page
 
 

@@ -35,11 +35,11 @@ async def look(part: int) -> str:
 
 def desk() -> Agent:
     turns = [call("look", {"part": part}) for part in range(12)]
-    return Agent("desk", by_turn(*turns, "My secret is 4711."), tools=[look])
+    return Agent("desk", by_turn(*turns, "My secret is 47-11."), tools=[look])
 
 
 def hide(path: tuple[str | int, ...], value: Any) -> Any:
-    return "hidden" if isinstance(value, str) and "4711" in value else value
+    return "hidden" if isinstance(value, str) and "47-11" in value else value
 
 
 def hide_from(path: tuple[str | int, ...], value: Any, user: User) -> Any:
@@ -168,7 +168,7 @@ async def test_what_is_hidden_is_hidden_in_both_by_who_reads(
                 said = (await stream.next())["data"]
             else:
                 said = "".join(e["data"] for e in await events_until(stream, "run_finished"))
-    assert ("4711" in said) is not hides
+    assert ("47-11" in said) is not hides
     assert ("hidden" in said) is hides
 
 

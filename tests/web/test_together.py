@@ -178,10 +178,10 @@ async def test_a_user_from_whom_comments_are_hidden_sees_none_anywhere() -> None
     ):
         await asked(runtime)
         page = await page_of(ann)
-        await write(ann, "comment", text="Her number is 4711.")
-        assert "4711" in (await ann.get(page)).text
+        await write(ann, "comment", text="Her number is 47-11.")
+        assert "47-11" in (await ann.get(page)).text
         for path in (page, f"/api{page}", f"/api{page}/notes", "/", "/api/pending"):
-            assert "4711" not in (await bob.get(path)).text, path
+            assert "47-11" not in (await bob.get(path)).text, path
         said = await bob.post(f"/api{page}/comment", json={"text": "Is it?"})
         assert [each["text"] for each in said.json()["comments"]] == ["(hidden)"] * 2
 
