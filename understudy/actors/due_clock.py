@@ -245,7 +245,6 @@ class DueClock:
     async def _tell(self, agent_id: str, now: datetime) -> None:
         """Tell one agent, and wait until it has recorded what it makes of it."""
         failure: BaseException | None = None
-        is_known_here = True
         self._telling.add(agent_id)
         try:
             done = self._directory.get(agent_id).post(CheckDue(now))
@@ -255,15 +254,19 @@ class DueClock:
             what = "agent %r is due, and does not answer yet"
             logger.warning(what, agent_id, extra=log_extra(agent_id))
         except (OwnedElsewhere, UnfitHost, UnknownAgent):
-            is_known_here = False  # its owner, or a host that fits, tells it; or it is deleted
+            self._said[agent_id] = None  # another host tells it, or it is deleted
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:
             failure = error
         finally:
             self._telling.discard(agent_id)
-        said = self._said.pop(agent_id, None)
-        due = self._due_by_now(agent_id, said) if is_known_here else None
+        due, slot = self._said.pop(agent_id, None), self._directory.find(agent_id)
+        if slot is not None and slot.phase is not Phase.PASSIVE:
+            # Race: what it has said meanwhile against its look at what is due. It may have left
+            # memory before that look, or its run may have come to rest
+            # (test_an_agent_that_leaves_memory_as_it_is_told_is_no_defect).
+            due = timers.due_by_now(slot)
         if failure is None and due is not None and due <= now:
             failure = RuntimeError("it is still due")  # a defect: it must not be told in a circle
         if failure is not None:
@@ -271,18 +274,6 @@ class DueClock:
             return
         self._tries.pop(agent_id, None)
         self.tell(agent_id, due)
-
-    def _due_by_now(self, agent_id: str, said: datetime | None) -> datetime | None:
-        """The time at which an agent that was told is due next; None where it says so later.
-
-        Race: what it has said meanwhile against its look at what is due. It may have left memory
-        before that look, or its run may have come to rest
-        (test_an_agent_that_leaves_memory_as_it_is_told_is_no_defect).
-        """
-        slot = self._directory.find(agent_id)
-        if slot is None or slot.phase is Phase.PASSIVE:
-            return said
-        return timers.due_by_now(slot)
 
     def _try_again(self, agent_id: str, error: BaseException) -> None:
         """Tell the agent later, after a growing pause. Only the first failure in a row is logged.

@@ -58,7 +58,7 @@ from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.requirements import Requirements
-from understudy.actors.schedules import Schedules, own_ref
+from understudy.actors.schedules import ScheduleOptions, Schedules, own_ref
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
@@ -71,14 +71,13 @@ from understudy.journal.contracts import Durability
 from understudy.journal.opening import open_store
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.account import BudgetKeeper
 from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import Missed, Overlap, Schedule
+from understudy.state.plans import Schedule
 from understudy.state.request_notes import RequestNotes, checked_request_id
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
@@ -359,7 +358,9 @@ class Runtime(Opened):
         )
         """The settings for tools that neither the tools nor their agents say."""
         opened = self._store = open_store(store, durability=durability, lease=lease, host=host)
-        self._clock = clock or _clock_of(opened)
+        # Where hosts share a database, its clock is that of all: they agree on what is due.
+        shared = None if opened.shared is None else SharedClock(lambda: opened.time_offset)
+        self._clock = clock or shared or SystemClock()
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
@@ -1500,14 +1501,7 @@ class Runtime(Opened):
         self,
         agent: AgentRef | str,
         id: str,
-        *,
-        cron: str,
-        input: UserInput,
-        timezone: str = "UTC",
-        name: str | None = None,
-        missed: Missed = "one",
-        overlap: Overlap = "skip",
-        by: str | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> Future[Schedule]:
         """Let an agent run by itself, at the times of a cron line.
 
@@ -1537,16 +1531,7 @@ class Runtime(Opened):
             UsageError: for a wrong argument, a line that never comes true, or an unknown zone.
 
         """
-        return self.schedules(agent).set(
-            id,
-            cron=cron,
-            input=input,
-            timezone=timezone,
-            name=name,
-            missed=missed,
-            overlap=overlap,
-            by=by,
-        )
+        return self.schedules(agent).set(id, **options)
 
     def schedules(self, agent: AgentRef | str) -> Schedules:
         """Return the schedules of an agent, to list, pause, resume, trigger and remove them.
@@ -1639,11 +1624,6 @@ class Runtime(Opened):
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._agent_host.services.start_task(work)
-
-
-def _clock_of(store: Store) -> Clock:
-    """The clock of the database where hosts share one, so that they agree on what is due."""
-    return SystemClock() if store.shared is None else SharedClock(lambda: store.time_offset)
 
 
 def _checked_timeout(given: object, what: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Required, TypedDict, TypeVar, cast, get_args
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -20,6 +20,18 @@ from understudy.models.messages import UserInput, user_message
 from understudy.state.plans import Missed, Occurrence, Overlap, Schedule
 
 R = TypeVar("R", bound=AgentRef)
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of `Schedules.set`, as keyword arguments."""
+
+    cron: Required[str]
+    input: Required[UserInput]
+    timezone: str
+    name: str | None
+    missed: Missed
+    overlap: Overlap
+    by: str | None
 
 
 class Schedules:

@@ -362,7 +362,8 @@ class AgentActor(LoopActor):
             except Exception as error:  # of a journal: a store of the application may raise any
                 # Who waits is told, so that a call is made again at the next owner
                 # (test_a_run_that_is_lost_as_its_agent_leaves_memory_is_made_again).
-                self._tell_of_loss("is passivated with records lost", error)
+                if slot.activation is activation:  # else the actor was stopped, and it is released
+                    self._tell_of_loss("is passivated with records lost", error)
             self.actor_ref.stop(block=False)
 
         slot.services.start_task(stop_when_durable(), f"passivating {slot.id}")

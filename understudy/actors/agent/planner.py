@@ -59,8 +59,7 @@ class PlanChange:
         if self.at is not None:
             return plans.trigger(self.id, self.at, self.message_id, self.by)
         change: Callable[[str, By | None], Schedule | Occurrence | None]
-        change = getattr(plans, self.action)
-        return change(self.id, self.by)
+        return getattr(plans, self.action)(self.id, self.by)
 
 
 _Coming = tuple[datetime, Callable[[], object]]

@@ -207,7 +207,13 @@ class Outgoing(Calls[AgentSlot]):
                 return
             is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
             peers = self._peers
-            is_elsewhere = is_passive or slot.id in self._by_agent or self._is_to_be_named(call)
+            # Race: a claim for a call that names no run against another host that begins a run
+            # meanwhile: its run is found out first, else the call would be for that run
+            # (test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere,
+            # test_every_call_at_a_random_process_is_done_once_by_sockets).
+            is_unknown = call.names_no_run and not (slot.phase.is_in_memory or slot.inbox)
+            is_unknown = is_unknown and not (peers is not None and peers.has_sent(slot.id))
+            is_elsewhere = is_passive or is_unknown or slot.id in self._by_agent
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             elif peers is not None and (link := peers.route(call)) is not None:
@@ -219,18 +225,6 @@ class Outgoing(Calls[AgentSlot]):
             call_on(self._services.loop, self._begin, slot)
         else:
             self._services.check_inbox(slot)
-
-    def _is_to_be_named(self, call: RefCall) -> bool:
-        """Whether the run that a call is for must be found out before the call is made.
-
-        Race: its claim against another host that begins a run meanwhile. The call would be for that
-        run, where it is made again (test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere,
-        test_every_call_at_a_random_process_is_done_once_by_sockets).
-        """
-        slot = call.slot
-        if slot.phase.is_in_memory or slot.inbox or not call.names_no_run:
-            return False
-        return self._peers is None or not self._peers.has_sent(slot.id)
 
     def call_elsewhere(self, slot: AgentSlot, asked: AgentCall) -> None:
         """Have a call done that was found to be another host's. Called on the loop."""
@@ -380,13 +374,9 @@ class Outgoing(Calls[AgentSlot]):
                 place is None
                 or (slot.id not in self._by_agent and self._may_be_done_here(place, line))
             )
-            unknown = [
-                call
-                for call in line
-                if call.names_no_run
-                and not call.was_looked_up
-                and not (is_here and slot.phase.is_in_memory)
-            ]
+            unknown = [call for call in line if call.names_no_run and not call.was_looked_up]
+            if is_here and slot.phase.is_in_memory:
+                unknown = []
             if not unknown:
                 calls += sorted(line, key=lambda call: call.number)
                 line.clear()
@@ -695,8 +685,7 @@ class Outgoing(Calls[AgentSlot]):
 
         A call whose owner is gone, or that any host can do by now, is taken back.
         """
-        age = self._services.loop.time() - call.posted_at
-        is_late = age > PATIENCE
+        is_late = self._services.loop.time() - call.posted_at > PATIENCE
         if state.is_free or (state.is_takeable and is_late and _can_be_taken(call)):
             self._take_back(call.slot, [], is_free=state.is_free)
             return False

@@ -149,12 +149,8 @@ class RefCall(CallNotes):
             self.refuse(error)
         elif isinstance(self.message, Retry) and known is not None:
             # The run that had failed when its caller asked, and named no run.
-            self.refuse(
-                NotInterrupted(
-                    f"The run {known!r} of agent {self.slot.id!r}, which has failed, is not the "
-                    "last run any more: there is nothing to retry. A message begins a new run"
-                )
-            )
+            why = "is not the last run any more: there is nothing to retry"
+            self.refuse(NotInterrupted(f"The failed run {known!r} of {self.slot.id!r} {why}"))
         elif isinstance(self.message, Cancel | Retry):
             self.follow(self.run_id)
         else:

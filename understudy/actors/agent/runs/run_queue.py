@@ -113,16 +113,12 @@ def _queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """Record a `run` that waits for its turn, or that steers the run under way."""
     _record_queued(slot, call.message.queued)
     call.notes.on_queued()
-    _wait_in_queue(slot, call)
+    slot.wait(waits_for(call.message.message_id), call)
 
 
 def _record_queued(slot: AgentSlot, queued: MessageQueued) -> None:
     slot.current.ledger.check(queued, spare=RECORD_BYTES)
     slot.current.ledger.record(queued)
-
-
-def _wait_in_queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
-    slot.wait(waits_for(call.message.message_id), call)
 
 
 @handles(Send)
@@ -163,8 +159,12 @@ def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
             call.notes.on_queued()
         waiters.wait_outcome(slot, call, WaitOutcome(message_id))
         return
-    if queued.steer and call.message.queued.choices != RunChoices():
-        _check_steers_no_run(slot, message_id)
+    is_open = slot.phase.has_run_task or starts.open_run(slot) is not None
+    if queued.steer and is_open and call.message.queued.choices != RunChoices():
+        raise UsageError(
+            f"The message {message_id!r} steers the run of agent {slot.id!r} that is open, which "
+            "has its own options: leave them out to wait for that run, or give another message_id"
+        )
     _check_may_withdraw(slot, call)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
     as_sent = replace(
@@ -177,20 +177,6 @@ def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     _queue(slot, replace(call, message=replace(call.message, queued=as_sent)))
     if not _waits_its_turn(slot, call):
         start_next(slot)
-
-
-def _check_steers_no_run(slot: AgentSlot, message_id: str) -> None:
-    """Check that a message which steers is in the queue of no open run, which has its options.
-
-    Raises:
-        UsageError: if it is.
-
-    """
-    if slot.phase.has_run_task or starts.open_run(slot) is not None:
-        raise UsageError(
-            f"The message {message_id!r} steers the run of agent {slot.id!r} that is open, which "
-            "has its own options: leave them out to wait for that run, or give another message_id"
-        )
 
 
 def _waits_its_turn(slot: AgentSlot, call: AgentCall[Any]) -> bool:
@@ -306,7 +292,7 @@ def start_next(
         control.request_pause(slot, None)  # it was for the run that this turn withdraws
     if asked is not None:
         if turn and turn[-1] is own:
-            _wait_in_queue(slot, asked)
+            slot.wait(waits_for(asked.message.message_id), asked)
             starts.start_turn(slot, turn, at, keeps_id=asked.was_elsewhere)
             return
         _queue(slot, asked)

@@ -98,5 +98,4 @@ def due_by_now(slot: AgentSlot) -> datetime | None:
 def _has_dues_beside_run(slot: AgentSlot) -> bool:
     if not slot.phase.has_run_task:
         return False
-    state = slot.current.state
-    return state.plans is not None or state.may_be_in_doubt
+    return slot.state.plans is not None or slot.state.may_be_in_doubt
