@@ -59,7 +59,8 @@ class PlanChange:
         if self.at is not None:
             return plans.trigger(self.id, self.at, self.message_id, self.by)
         change: Callable[[str, By | None], Schedule | Occurrence | None]
-        return getattr(plans, self.action)(self.id, self.by)
+        change = getattr(plans, self.action)
+        return change(self.id, self.by)
 
 
 _Coming = tuple[datetime, Callable[[], object]]
