@@ -15,9 +15,9 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from tests.support.agents import completed
+from tests.support.agents import completed, desk
 from tests.support.held_commits import held_answers, turns
-from tests.support.hosts import host, noted_hints, opened
+from tests.support.hosts import deaf_to, host, may_be_taken, noted_hints, opened
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, ToolContext, call, tool
@@ -578,3 +578,41 @@ async def test_content_of_which_a_chunk_is_lost_is_lost() -> None:
     assert second is not None
     assert received.add(first) is None
     assert received.add(second) == "small"
+
+
+async def test_events_of_another_host_come_though_this_one_takes_the_agent(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J34: between two looks at what the other host records, and it records nothing itself."""
+    here, there, may_look = host(hosts, "here"), host(hosts, "there"), asyncio.Event()
+    find = there.find_agents
+
+    async def late(agent_ids: Any) -> Any:
+        if isinstance(agent_ids, set):  # all that are followed; who claims an agent looks for one
+            await may_look.wait()
+        return await find(agent_ids)
+
+    monkeypatch.setattr(there, "find_agents", late)
+    deaf_to(there, "live")
+    async with (
+        opened(here, desk("one", "two")) as first,
+        opened(there, desk("never")) as second,
+    ):
+        ref, other = first.spawn("desk", "t"), second.get("t")
+        completed(await soon(ref.run("go")))
+        finished = asyncio.create_task(runs_finished(other.events(), 2))
+        await soon(until(lambda: other.subscribers() == 1))
+        await turns()
+        completed(await soon(ref.run("again")))
+        await may_be_taken(hosts)
+        assert not await soon(other.cancel_message("none"))
+        may_look.set()
+        await soon(finished)
+
+
+async def runs_finished(subscription: Subscription, count: int) -> None:
+    """Return when so many runs have finished by these events."""
+    async for event in subscription:
+        count -= isinstance(event.event, RunFinished)
+        if not count:
+            return
