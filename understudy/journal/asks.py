@@ -235,8 +235,7 @@ class StoredAsk:
             StoreDamaged: if it cannot be read.
 
         """
-        found = self._read(Doubt, "has in doubt")
-        return replace(found, agent_id=self.agent_id, agent=self.agent)
+        return replace(self._read(Doubt, "has in doubt"), agent_id=self.agent_id, agent=self.agent)
 
     def review(self) -> Review:
         """What a person alone has let run.
@@ -246,8 +245,7 @@ class StoredAsk:
             StoreDamaged: if it cannot be read.
 
         """
-        found = self._read(Review, "lets review")
-        return replace(found, agent_id=self.agent_id, agent=self.agent)
+        return replace(self._read(Review, "lets review"), agent_id=self.agent_id, agent=self.agent)
 
     def _read(self, kind: type[K], what: str) -> K:
         if self.damage is not None:
