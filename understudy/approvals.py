@@ -110,12 +110,12 @@ def caller_by(by: By) -> Caller:
 
 
 def caller_named(name: str, login: Caller | None) -> Caller:
-    """Who acts under this name: the login, if the name is its own; else whom the program names."""
+    """The caller with this name: the login if it has the name, else one that the program names."""
     return login if login is not None and login.shown == name else Caller(name=name)
 
 
 def caller_deciding(name: str, login: Caller | None) -> Caller:
-    """Who decides under this name.
+    """The caller who decides under this name.
 
     Raises:
         UsageError: if a login decides under the name of another one.

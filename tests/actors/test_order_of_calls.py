@@ -23,6 +23,7 @@ from tests.support.hosts import (
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Failed, NotInterrupted, Runtime, ScriptedModel
+from understudy.actors import Future
 from understudy.actors.hosts import incoming, outgoing
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import Hint
@@ -137,6 +138,20 @@ async def test_a_call_does_not_go_before_one_that_is_on_its_way(
         await soon(run)
 
 
+async def begun_elsewhere(
+    hosts: Hosts, claim: Stopping, asked: Future[Any], second: Runtime, held: Held
+) -> Any:
+    """The run that another host begins while the host that was asked claims the agent, if it does.
+
+    The run is recorded, and the claim goes on then.
+    """
+    await until(lambda: claim.reached.is_set() or asked.done())
+    run = await running(second, held)
+    await hosts.found("SELECT 1 FROM agents WHERE status = 'running' AND NOT takeable")
+    claim.released.set()
+    return run
+
+
 async def test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere(hosts: Hosts) -> None:
     """J70: no run was open when it was made, and its host is slow to claim the agent."""
     held, (here, there) = Held("done"), stores(hosts, "here", "there")
@@ -149,10 +164,7 @@ async def test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere(hosts: H
         await soon(ref.stop(block=False))
         claim = Stopping(here, "take")
         cancelled = ref.cancel()
-        await until(lambda: claim.reached.is_set() or cancelled.done())
-        later = await running(second, held)
-        await hosts.found("SELECT 1 FROM agents WHERE status = 'running' AND NOT takeable")
-        claim.released.set()
+        later = await begun_elsewhere(hosts, claim, cancelled, second, held)
         assert await soon(cancelled) is None
         held.release.set()
         completed(await soon(later))
@@ -170,10 +182,7 @@ async def test_a_retry_of_a_run_that_others_follow_retries_nothing(hosts: Hosts)
         await soon(ref.stop(block=False))
         claim = Stopping(here, "take")
         retried = ref.retry()
-        await until(lambda: claim.reached.is_set() or retried.done())
-        later = await running(second, held)
-        await hosts.found("SELECT 1 FROM agents WHERE status = 'running' AND NOT takeable")
-        claim.released.set()
+        later = await begun_elsewhere(hosts, claim, retried, second, held)
         with pytest.raises(NotInterrupted, match="is not the last run any more"):
             await soon(retried)
         held.release.set()

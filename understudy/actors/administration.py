@@ -236,7 +236,7 @@ class Administration:
         return found
 
     async def _missing(self, found: AdminRequest, today: Approval) -> str | None:
-        """What a request lacks, in words; None if it may be done now, empty if it is rejected."""
+        """The votes that a request lacks, in words; None: it may be done, empty: it is rejected."""
         now, asked = self._clock.now(), stricter(found.said.approval, today)
         standing = await self._standing(found, asked)
         result = tally(asked, standing)

@@ -603,7 +603,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         self._refuse_unusable()
         slot = self._slot
-        settled: Future[T] = future or Future(slot.services.loop)
+        settled: Future[T] = Future(slot.services.loop) if future is None else future
         slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, settled, work))
         return settled
 

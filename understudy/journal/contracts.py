@@ -163,7 +163,7 @@ class StoredAgent:
     floor: int
     """Records up to this number were compacted away: the next one is a snapshot. 0 = none were."""
     index_status: IndexStatus
-    """What the agent waits for: `IndexEntry.status` of its last batch."""
+    """The status of the agent in the index: `IndexEntry.status` of its last batch."""
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
     due: datetime | None = None
@@ -357,7 +357,7 @@ class Batch:
     records: Sequence[EncodedRecord]
     """The records, in order; empty where only the index changes."""
     entry: IndexEntry
-    """What the index says of the agent after the records."""
+    """The row of the agent in the index, as it is after the records."""
     status_noted: bool = False
     """Whether a record of the batch is about the status: `StoredAgent.status_at` becomes `at` then.
     Else `status_at` changes only with another status."""

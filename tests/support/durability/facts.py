@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,15 +36,10 @@ def facts_of(exported: Mapping[str, Any]) -> Facts:
     facts = Facts(newest=exported["first_seq"] + len(exported["records"]) - 1)
     runs: dict[str, str] = {}
     for data in exported["records"]:
-        for where, record in _inside("", record_from_dict(data)):
-            _note(facts, runs, where, record)
+        record = record_from_dict(data)
+        where = "".join(f"/{each.child}" for each in r.agents_inside(record))
+        _note(facts, runs, where, r.innermost(record))
     return facts
-
-
-def _inside(where: str, record: Any) -> Iterator[tuple[str, Any]]:
-    while isinstance(record, r.ChildRecord):
-        where, record = f"{where}/{record.child}", record.record
-    yield where, record
 
 
 def _note(facts: Facts, runs: dict[str, str], where: str, record: Any) -> None:

@@ -211,8 +211,9 @@ class Outgoing(Calls[AgentSlot]):
             # meanwhile: its run is found out first, else the call would be for that run
             # (test_a_cancel_of_nothing_cancels_no_run_that_begins_elsewhere,
             # test_every_call_at_a_random_process_is_done_once_by_sockets).
-            is_unknown = call.names_no_run and not (slot.phase.is_in_memory or slot.inbox)
-            is_unknown = is_unknown and not (peers is not None and peers.has_sent(slot.id))
+            is_sent = peers is not None and peers.has_sent(slot.id)
+            is_away = not (slot.phase.is_in_memory or slot.inbox or is_sent)
+            is_unknown = is_away and call.names_no_run
             is_elsewhere = is_passive or is_unknown or slot.id in self._by_agent
             if is_elsewhere:
                 self._lines[slot.id] = [call]

@@ -142,9 +142,8 @@ class RefCall(CallNotes):
 
     def refuse_of_other_run(self, error: OtherRun) -> None:
         """Answer a repeated call whose run is over, and followed by others."""
-        named, known = (
-            getattr(each, "run_id", None) for each in (self.asked.message, self.message)
-        )
+        named = getattr(self.asked.message, "run_id", None)
+        known = getattr(self.message, "run_id", None)
         if named is not None or (known is None and self.run_id is None):
             self.refuse(error)
         elif isinstance(self.message, Retry) and known is not None:
